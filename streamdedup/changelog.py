@@ -1,0 +1,164 @@
+"""*Pure.* The changelog's bytes: one index update as MessagePack, described in docs/format.md.
+
+An entry is a map with a version first. Arrays travel as the bytes of little-endian numpy arrays,
+so that reading an entry back costs no loop over its documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from streamdedup.errors import IndexDamaged, IndexMismatch
+from streamdedup.model import DocumentColumns, IndexUpdate, Position, Sketches, SourceRange
+
+VERSION = 1
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """A changelog entry as it is written; see docs/format.md for each field."""
+
+    version: int
+    fingerprint: str
+    first_number: int
+    ranges: list[SourceRange]
+    ids: list[str]
+    topics: list[str]
+    topic_indices: bytes
+    partitions: bytes
+    offsets: bytes
+    event_times_ms: bytes
+    namespaces: bytes
+    signatures: bytes
+    band_keys: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Entry)
+
+
+def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes]:
+    """Encode an update as one entry, or as several where one would be too large.
+
+    Only the last entry carries the source ranges, so that positions count as judged when all of
+    the documents are in.
+
+    Raises:
+        ValueError: a single document does not fit.
+    """
+    documents = update.documents
+    entry = _encode_one(update, fingerprint)
+    if len(entry) <= most_bytes:
+        return [entry]
+    if len(documents) <= 1:
+        raise ValueError(
+            f"a changelog entry of one document takes {len(entry)} bytes, "
+            f"batch.changelog_entry_bytes is {most_bytes}"
+        )
+    middle = len(documents) // 2
+    head = replace(update, documents=documents.take(list(range(middle))), ranges=())
+    tail = replace(
+        update,
+        first_number=update.first_number + middle,
+        documents=documents.take(list(range(middle, len(documents)))),
+    )
+    return [*encode(head, fingerprint, most_bytes), *encode(tail, fingerprint, most_bytes)]
+
+
+def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
+    documents = update.documents
+    topics = sorted({position.topic for position in documents.positions})
+    place = {topic: index for index, topic in enumerate(topics)}
+    entry = Entry(
+        version=VERSION,
+        fingerprint=fingerprint,
+        first_number=update.first_number,
+        ranges=list(update.ranges),
+        ids=documents.ids,
+        topics=topics,
+        topic_indices=_pack([place[at.topic] for at in documents.positions], "<u4"),
+        partitions=_pack([at.partition for at in documents.positions], "<i4"),
+        offsets=_pack([at.offset for at in documents.positions], "<i8"),
+        event_times_ms=_pack(documents.event_times_ms, "<i8"),
+        namespaces=_pack(documents.namespaces, "<u8"),
+        signatures=documents.sketches.signatures.tobytes(),
+        band_keys=_pack(documents.sketches.band_keys, "<u8"),
+    )
+    return _ENCODER.encode(entry)
+
+
+def decode(data: bytes, fingerprint: str) -> IndexUpdate:
+    """Decode one entry.
+
+    Raises:
+        IndexMismatch: the entry is of another version or was made with other parameters.
+        IndexDamaged: the bytes are no entry.
+    """
+    entry = _parse(data)
+    if entry.fingerprint != fingerprint:
+        raise IndexMismatch(
+            f"the changelog was written with parameters {entry.fingerprint}, the settings make "
+            f"{fingerprint}; restore the settings, or choose a new changelog topic and index"
+        )
+    try:
+        return IndexUpdate(entry.first_number, _documents(entry), tuple(entry.ranges))
+    except (ValueError, IndexError) as error:
+        raise IndexDamaged(f"a changelog entry contradicts itself: {error}") from error
+
+
+def _parse(data: bytes) -> Entry:
+    try:
+        version = msgspec.msgpack.decode(data, type=_Version).version
+        if version == VERSION:
+            return _DECODER.decode(data)
+    except msgspec.MsgspecError as error:
+        raise IndexDamaged(f"a changelog entry cannot be read: {error}") from error
+    raise IndexMismatch(
+        f"the changelog holds entries of version {version}, this release reads {VERSION}; "
+        "use the release that wrote it, or choose a new changelog topic and index"
+    )
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def _documents(entry: Entry) -> DocumentColumns:
+    count = len(entry.ids)
+    topic_indices, partitions, offsets = (
+        _unpack(data, kind, count).tolist()
+        for data, kind in (
+            (entry.topic_indices, "<u4"),
+            (entry.partitions, "<i4"),
+            (entry.offsets, "<i8"),
+        )
+    )
+    positions = [
+        Position(entry.topics[topic], partition, offset)
+        for topic, partition, offset in zip(topic_indices, partitions, offsets, strict=True)
+    ]
+    return DocumentColumns(
+        ids=entry.ids,
+        positions=positions,
+        event_times_ms=_unpack(entry.event_times_ms, "<i8", count),
+        namespaces=_unpack(entry.namespaces, "<u8", count),
+        sketches=Sketches(
+            signatures=_unpack(entry.signatures, "u1", count, columns=True),
+            band_keys=_unpack(entry.band_keys, "<u8", count, columns=True),
+        ),
+    )
+
+
+def _pack(values: object, kind: str) -> bytes:
+    return np.ascontiguousarray(values, dtype=kind).tobytes()  # type: ignore[call-overload, no-any-return]
+
+
+def _unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> np.ndarray:  # type: ignore[type-arg]
+    values = np.frombuffer(data, dtype=kind)
+    if columns:
+        return values.reshape(count, -1) if count else values.reshape(0, 0)
+    if len(values) != count:
+        raise ValueError(f"{len(values)} values for {count} documents")
+    return values

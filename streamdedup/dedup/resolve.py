@@ -1,0 +1,206 @@
+"""*Pure.* Candidates to verdicts, in order.
+
+Rule 1: everything that decides whether a document is a duplicate stands here.
+Rule 2: a verdict depends on the documents before it and on the rule, never on where a batch begins.
+
+So a document meets each of its buckets as if it had come alone: what the index holds, then what
+this batch has kept before it, cut to the newest ``bucket_size``, cut to the window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    U64,
+    Candidates,
+    DocumentColumns,
+    IndexUpdate,
+    Judgement,
+    JudgementCounts,
+    Match,
+    Outcome,
+    SketchedBatch,
+    Verdict,
+)
+from streamdedup.sketch.minhash import estimate_jaccard
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What makes a duplicate; see the settings of the same names."""
+
+    threshold: float
+    bucket_size: int
+    window_documents: int
+    max_matches: int
+
+
+def resolve(batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int) -> Judgement:
+    """Judge a batch.
+
+    Args:
+        batch: the sketched batch.
+        candidates: what the index holds for its documents.
+        rule: what makes a duplicate.
+        next_number: number that the next kept document gets.
+    """
+    bench = _Bench(batch, candidates, rule, next_number)
+    of_documents = [bench.judge(row) for row in range(len(batch.documents))]
+    update = IndexUpdate(next_number, batch.documents.take(bench.kept_rows), batch.ranges)
+    return Judgement(_in_record_order(batch, of_documents), update, bench.counts)
+
+
+def _in_record_order(batch: SketchedBatch, of_documents: list[Verdict]) -> list[Verdict]:
+    verdicts = dict(zip(batch.rows, of_documents, strict=True))
+    for place, rejection in batch.rejections.items():
+        position = batch.positions[place]
+        verdicts[place] = Verdict(Outcome.REJECTED, "", position, rejection=rejection)
+    return [verdicts[place] for place in range(len(batch.positions))]
+
+
+class _Bench:
+    """The state of one judgement: what this batch has kept so far, and in which buckets."""
+
+    def __init__(
+        self, batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int
+    ) -> None:
+        self.counts = JudgementCounts()
+        self.kept_rows: list[int] = []
+        self._documents = batch.documents
+        self._blank = batch.blank
+        self._candidates = candidates
+        self._rule = rule
+        self._first_number = next_number
+        self._hits = _hits_by_row(candidates)
+        self._shared = _shared_buckets(batch.documents.sketches.band_keys)
+        self._kept_in_bucket: dict[tuple[int, int], list[int]] = defaultdict(list)
+
+    def judge(self, row: int) -> Verdict:
+        """Judge one document; must be called in order."""
+        if row in self._blank or row in self._candidates.already_kept:
+            return self._verdict(row, ())
+        matches = self._matches(row)
+        if not matches and not self._candidates.already_judged[row]:
+            self._keep(row)
+        return self._verdict(row, matches)
+
+    def _keep(self, row: int) -> None:
+        number = self._first_number + len(self.kept_rows)
+        self.kept_rows.append(row)
+        for bucket in self._shared.get(row, ()):
+            self._kept_in_bucket[bucket].append(number)
+
+    def _verdict(self, row: int, matches: tuple[Match, ...]) -> Verdict:
+        documents = self._documents
+        return Verdict(
+            Outcome.DUPLICATE if matches else Outcome.KEPT,
+            documents.ids[row],
+            documents.positions[row],
+            int(documents.event_times_ms[row]),
+            matches,
+        )
+
+    def _matches(self, row: int) -> tuple[Match, ...]:
+        numbers = self._numbers(row)
+        if not numbers:
+            return ()
+        found = self._look_up(row, numbers)
+        if not found:
+            return ()
+        rows = [(place, at) for place, ats in found for at in ats]
+        signature = self._documents.sketches.signatures[row]
+        estimates = np.concatenate(
+            [estimate_jaccard(signature, place.sketches.signatures[ats]) for place, ats in found]
+        )
+        self._count(estimates.tolist())
+        best = sorted(
+            (-estimate, place)
+            for place, estimate in enumerate(estimates.tolist())
+            if estimate >= self._rule.threshold
+        )
+        return tuple(
+            self._match(row, *rows[place], -negated)
+            for negated, place in best[: self._rule.max_matches]
+        )
+
+    def _numbers(self, row: int) -> list[int]:
+        """Return the numbers in the document's buckets, ascending."""
+        oldest = self._first_number + len(self.kept_rows) - self._rule.window_documents
+        size = self._rule.bucket_size
+        stored = self._hits.get(row, {})
+        fresh = {bucket[0]: self._kept_in_bucket.get(bucket, []) for bucket in self._shared.get(row, [])}
+        numbers: set[int] = set()
+        for column in stored.keys() | fresh.keys():
+            bucket = stored.get(column, []) + fresh.get(column, [])
+            if len(bucket) >= size:
+                self.counts.buckets_truncated += 1
+            numbers.update(bucket[-size:])
+        return sorted(number for number in numbers if number >= oldest)
+
+    def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:
+        """Find the documents of ascending numbers: first those of the index, then the batch's."""
+        known = [number for number in numbers if number < self._first_number]
+        stored = np.searchsorted(self._candidates.numbers, known).tolist()
+        fresh = [self.kept_rows[number - self._first_number] for number in numbers[len(known) :]]
+        found = [
+            (place, [at for at in ats if self._comparable(row, place, at)])
+            for place, ats in ((self._candidates.documents, stored), (self._documents, fresh))
+        ]
+        return [(place, ats) for place, ats in found if ats]
+
+    def _comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
+        """Whether the other is of the same namespace and, for a replay, really an earlier one."""
+        documents = self._documents
+        if others.namespaces[other] != documents.namespaces[row]:
+            return False
+        if not self._candidates.already_judged[row]:
+            return True
+        mine, theirs = documents.positions[row], others.positions[other]
+        return mine[:2] != theirs[:2] or theirs.offset < mine.offset
+
+    def _match(self, row: int, others: DocumentColumns, other: int, estimate: float) -> Match:
+        mine = int(self._documents.event_times_ms[row])
+        theirs = int(others.event_times_ms[other])
+        known = NO_TIMESTAMP not in (mine, theirs)
+        return Match(
+            id=others.ids[other],
+            position=others.positions[other],
+            jaccard_estimate=estimate,
+            age_s=(mine - theirs) / 1000 if known else None,
+        )
+
+    def _count(self, estimates: list[float]) -> None:
+        verified = sum(estimate >= self._rule.threshold for estimate in estimates)
+        self.counts.candidates += len(estimates)
+        self.counts.verified += verified
+        self.counts.refuted += len(estimates) - verified
+        self.counts.similarities.extend(estimates)
+
+
+def _hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
+    """Group the hits: document -> column -> numbers, ascending."""
+    hits: dict[int, dict[int, list[int]]] = {}
+    columns = zip(
+        candidates.hit_rows.tolist(),
+        candidates.hit_columns.tolist(),
+        candidates.hit_numbers.tolist(),
+        strict=True,
+    )
+    for row, column, number in columns:
+        hits.setdefault(row, {}).setdefault(column, []).append(number)
+    return hits
+
+
+def _shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
+    """Find the buckets that several documents of the batch fall into: document -> buckets."""
+    shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for column in range(band_keys.shape[1]):
+        _, inverse, counts = np.unique(band_keys[:, column], return_inverse=True, return_counts=True)
+        for row in np.flatnonzero(counts[inverse] > 1).tolist():
+            shared[row].append((column, int(inverse[row])))
+    return shared

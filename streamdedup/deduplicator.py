@@ -1,0 +1,111 @@
+"""*Blocking.* The engine without a transport: prepare, probe, resolve, apply."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.index.store import LOCAL_LOG, Index
+from streamdedup.model import Document, Judgement, Position, SketchedBatch, Verdict
+from streamdedup.prepare import Preparer
+from streamdedup.settings import Settings
+
+_TOPIC = "python"
+"""The topic in the positions of documents that come through the Python API."""
+
+
+def judge(index: Index, batch: SketchedBatch, settings: Settings) -> Judgement:
+    """Give the verdicts on a batch; the index is read, not changed."""
+    rule = Rule(
+        threshold=settings.dedup.threshold,
+        bucket_size=settings.index.bucket_size,
+        window_documents=settings.index.window_documents,
+        max_matches=settings.output.max_matches,
+    )
+    return resolve(batch, index.probe(batch.documents), rule, index.next_number)
+
+
+class Deduplicator:
+    """Judges documents in the calling process, against an index of its own.
+
+    Use it as a context manager, or call :meth:`close`.
+
+    Args:
+        settings: all settings; ``dedup``, ``index`` and ``limits`` matter here.
+        directory: where the index lives. Without one it is temporary, and gone on closing.
+
+    Raises:
+        StreamdedupError: the index cannot be used; see :class:`streamdedup.index.store.Index`.
+    """
+
+    def __init__(
+        self, settings: Settings | None = None, directory: Path | str | None = None
+    ) -> None:
+        self._settings = settings if settings is not None else Settings()
+        self._preparer = Preparer(self._settings)
+        self._resources = ExitStack()
+        if directory is None:
+            name = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-"))
+            update = {"directory": Path(name), "sync": False}
+        else:
+            update = {"directory": Path(directory)}
+        index_settings = self._settings.index.model_copy(update=update)
+        parameters = self._settings.dedup.sketch_parameters()
+        try:
+            self.index = self._resources.enter_context(
+                Index(index_settings, parameters, LOCAL_LOG)
+            )
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def process(self, documents: Iterable[Document | str]) -> list[Verdict]:
+        """Judge documents, and index the kept ones.
+
+        Args:
+            documents: documents, or bare texts, which get their position as id.
+
+        Returns:
+            One verdict per document, in order.
+        """
+        batch = [
+            document if isinstance(document, Document) else Document(document)
+            for document in documents
+        ]
+        first = self.index.next_offset(_TOPIC, 0)
+        positions = [Position(_TOPIC, 0, first + place) for place in range(len(batch))]
+        return self.judge_and_apply(self._preparer.prepare_documents(batch, positions))
+
+    def judge(self, batch: SketchedBatch) -> Judgement:
+        """Give the verdicts on a prepared batch; the index is not changed yet."""
+        return judge(self.index, batch, self._settings)
+
+    def apply(self, judgement: Judgement, notes: Mapping[str, bytes] | None = None) -> None:
+        """Index what a judgement keeps."""
+        self.index.apply(judgement.update, self.index.applied + 1, notes)
+
+    def judge_and_apply(self, batch: SketchedBatch) -> list[Verdict]:
+        """Judge a prepared batch and index what it keeps."""
+        judgement = self.judge(batch)
+        self.apply(judgement)
+        return judgement.verdicts
+
+    def close(self) -> None:
+        """Close the index; a temporary one is removed."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

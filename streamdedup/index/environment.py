@@ -1,0 +1,171 @@
+"""*Blocking.* One LMDB environment of the index: opening, its header, and errors put in our words."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+
+from streamdedup.errors import IndexDamaged, IndexFull, IndexMismatch, IndexUnusable
+
+FORMAT = 1
+_HEADER = b"header"
+_APPLIED = b"applied"
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an environment says of itself.
+
+    Attributes:
+        format: version of the layout.
+        role: ``documents`` or ``shard-NNN``.
+        shards: environments that share the bands.
+        parameters: everything that the bits of a sketch depend on.
+        log: the changelog whose offsets the environment has applied.
+    """
+
+    format: int
+    role: str
+    shards: int
+    parameters: dict[str, int | str]
+    log: str
+
+
+class Environment:
+    """One LMDB environment with its header and the changelog offset that it has applied."""
+
+    def __init__(self, directory: Path, header: Header, *, map_size: int, sync: bool) -> None:
+        self.directory = directory
+        with translated(directory):
+            self._lmdb = lmdb.open(
+                str(directory),
+                map_size=map_size,
+                max_dbs=8,
+                sync=sync,
+                readahead=False,
+                max_readers=16,
+            )
+            self._lmdb.reader_check()
+        try:
+            self._meta = self.database("meta")
+            self._check_header(header)
+        except BaseException:
+            self._lmdb.close()
+            raise
+
+    def database(self, name: str, **options: Any) -> Any:
+        """Open a named database, made when missing."""
+        with translated(self.directory):
+            return self._lmdb.open_db(name.encode(), **options)
+
+    @contextmanager
+    def read(self, database: Any) -> Iterator[Any]:
+        """Run a read transaction; long ones keep pages from being used again."""
+        with translated(self.directory), self._lmdb.begin(db=database, buffers=False) as txn:
+            yield txn
+
+    @contextmanager
+    def write(self, applied: int) -> Iterator[Any]:
+        """Run a write transaction that also moves the applied offset."""
+        with translated(self.directory), self._lmdb.begin(write=True) as txn:
+            yield txn
+            txn.put(_APPLIED, str(applied).encode(), db=self._meta)
+
+    @property
+    def applied(self) -> int:
+        """The changelog offset up to which entries are in, exclusive."""
+        return int(self.note(_APPLIED) or 0)
+
+    def note(self, key: bytes) -> bytes | None:
+        """Return a small value kept beside the data."""
+        with self.read(self._meta) as txn:
+            found: bytes | None = txn.get(key)
+            return found
+
+    def put_note(self, txn: Any, key: bytes, value: bytes) -> None:
+        """Keep a small value beside the data, in the data's own transaction."""
+        txn.put(key, value, db=self._meta)
+
+    def entries(self, database: Any) -> int:
+        """Return how many entries a database has."""
+        with self.read(database) as txn:
+            return int(txn.stat(database)["entries"])
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes that the environment's pages take, of ``map_size``."""
+        return int((self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"])
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._lmdb.close()
+
+    def _check_header(self, expected: Header) -> None:
+        raw = self.note(_HEADER)
+        if raw is None:
+            with self.write(0) as txn:
+                self.put_note(txn, _HEADER, msgspec.json.encode(expected))
+            return
+        found = _decode_header(raw, self.directory)
+        if found != expected:
+            raise IndexMismatch(f"{self.directory}: {_difference(found, expected)}")
+
+
+def _decode_header(raw: bytes, directory: Path) -> Header:
+    try:
+        layout = msgspec.json.decode(raw).get("format")
+        if layout != FORMAT:
+            raise IndexMismatch(
+                f"{directory} has index format {layout}, this release reads {FORMAT}; use the "
+                "release that wrote it, or remove the directory to rebuild from the changelog"
+            )
+        return msgspec.json.decode(raw, type=Header)
+    except (msgspec.MsgspecError, AttributeError) as error:
+        raise IndexDamaged(f"{directory}: the header cannot be read: {error}") from error
+
+
+def _difference(found: Header, expected: Header) -> str:
+    remedy = "restore the setting, or use another index directory and changelog"
+    for name in expected.parameters.keys() | found.parameters.keys():
+        ours, theirs = expected.parameters.get(name), found.parameters.get(name)
+        if ours != theirs:
+            return f"the index was built with {name} {theirs}, the settings say {ours}; {remedy}"
+    if found.shards != expected.shards:
+        return (
+            f"the index has {found.shards} shards, index.shards is {expected.shards}; restore it, "
+            "or remove the directory to rebuild from the changelog"
+        )
+    if found.log != expected.log:
+        return f"the index belongs to {found.log}, not to {expected.log}; use another directory"
+    return f"this is {found.role}, not {expected.role}; files of an index have been mixed up"
+
+
+@contextmanager
+def translated(directory: Path) -> Iterator[None]:
+    """Put LMDB's errors in our words.
+
+    Raises:
+        IndexFull: the map or the disk is full.
+        IndexDamaged: the file is not what was written.
+        IndexUnusable: anything else that LMDB reports.
+    """
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise IndexFull(
+            f"{directory} has reached index.map_size; raise it, or lower index.window_documents"
+        ) from error
+    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError) as error:
+        raise IndexDamaged(
+            f"{directory} is damaged ({error}); remove the index directory and the next start "
+            "rebuilds it from the changelog"
+        ) from error
+    except lmdb.Error as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+            raise IndexFull(f"the disk of {directory} is full; make room and start again") from error
+        raise IndexUnusable(f"{directory}: {error}") from error

@@ -1,0 +1,252 @@
+"""*Pure.* The nouns of the project, frozen: what passes from one room to the next.
+
+Documents travel as Python values up to the sketch and as columns of arrays from there on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+U8 = NDArray[np.uint8]
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+NO_TIMESTAMP = -1
+"""Event time of a document that has none; Kafka's own value for a missing timestamp."""
+
+
+class Position(NamedTuple):
+    """A record's identity, for ever: where the source holds it."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What Kafka (or a file) delivers, undecoded."""
+
+    position: Position
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A decoded record.
+
+    Attributes:
+        text: what is compared.
+        id: the user's name for it; an empty one is replaced by its position.
+        event_time_ms: milliseconds since the epoch, or ``NO_TIMESTAMP``.
+        namespace: documents of different namespaces never match.
+    """
+
+    text: str
+    id: str = ""
+    event_time_ms: int = NO_TIMESTAMP
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a record gets no place in clean or dupes.
+
+    Attributes:
+        stage: the step that refused it: ``decode``, ``sketch`` or ``produce``.
+        reason: a stable, short class name for metrics and headers.
+        message: one sentence for the person who looks at the dead letter.
+    """
+
+    stage: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sketches:
+    """The sketches of ``n`` documents.
+
+    Attributes:
+        signatures: ``(n, num_perm)`` uint8, each the low byte of a mixed MinHash value.
+        band_keys: ``(n, bands + 1)`` uint64; the last column is the key of the whole normalised
+            text, so that exact copies meet in a bucket of their own.
+    """
+
+    signatures: U8
+    band_keys: U64
+
+
+class SourceRange(NamedTuple):
+    """A run of records of one partition, in order: ``start <= offset < next_offset``."""
+
+    topic: str
+    partition: int
+    start: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentColumns:
+    """``n`` sketched documents as columns, in order of judgement."""
+
+    ids: list[str]
+    positions: list[Position]
+    event_times_ms: I64
+    namespaces: U64
+    sketches: Sketches
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: list[int]) -> DocumentColumns:
+        """Return the given rows, in the given order."""
+        return DocumentColumns(
+            ids=[self.ids[row] for row in rows],
+            positions=[self.positions[row] for row in rows],
+            event_times_ms=self.event_times_ms[rows],
+            namespaces=self.namespaces[rows],
+            sketches=Sketches(self.sketches.signatures[rows], self.sketches.band_keys[rows]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SketchedBatch:
+    """A batch of records after decoding and sketching.
+
+    Attributes:
+        positions: of all records, in order of judgement.
+        documents: the sketched documents, in the order of their records.
+        rows: for each document, the place of its record in the batch.
+        blank: the documents (by their place among ``documents``) without text after
+            normalisation: kept, and not indexed.
+        rejections: for each refused record, its place and the reason.
+        ranges: the source ranges that the batch covers, in order of judgement.
+    """
+
+    positions: list[Position]
+    documents: DocumentColumns
+    rows: list[int]
+    blank: frozenset[int]
+    rejections: dict[int, Rejection]
+    ranges: tuple[SourceRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What the index holds for a batch of ``n`` documents.
+
+    Attributes:
+        hit_rows: document of each hit, ``(h,)`` int64, ascending.
+        hit_columns: column of ``band_keys`` in which it hit, ``(h,)`` int64.
+        hit_numbers: number of the kept document found, ``(h,)`` int64; ascending in each bucket.
+        numbers: the distinct numbers found, ``(m,)`` int64, ascending.
+        documents: the kept documents of those numbers; their ``band_keys`` are left out.
+        already_kept: documents of the batch whose position is in the index: replays.
+        already_judged: ``(n,)`` bool: whether the position was judged before.
+    """
+
+    hit_rows: I64
+    hit_columns: I64
+    hit_numbers: I64
+    numbers: I64
+    documents: DocumentColumns
+    already_kept: frozenset[int]
+    already_judged: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUpdate:
+    """What the index gains by one batch: the content of a changelog entry.
+
+    Attributes:
+        first_number: number of the first of ``documents``; the others follow on.
+        documents: the newly kept documents, in order.
+        ranges: the source ranges that were judged, in order of judgement.
+    """
+
+    first_number: int
+    documents: DocumentColumns
+    ranges: tuple[SourceRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A kept document that a duplicate repeats."""
+
+    id: str
+    position: Position
+    jaccard_estimate: float
+    age_s: float | None
+
+
+class Outcome(StrEnum):
+    """The three ways a record can end."""
+
+    KEPT = "kept"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one record.
+
+    Attributes:
+        matches: for a duplicate, its kept matches: best first, ties to the earliest, as many as
+            the settings allow. Empty otherwise.
+        rejection: for a rejected record, why.
+    """
+
+    outcome: Outcome
+    id: str
+    position: Position
+    event_time_ms: int = NO_TIMESTAMP
+    matches: tuple[Match, ...] = ()
+    rejection: Rejection | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the document goes on to the clean side."""
+        return self.outcome is Outcome.KEPT
+
+    @property
+    def original(self) -> Match | None:
+        """The kept document that this one repeats: the best match, ties to the earliest."""
+        return self.matches[0] if self.matches else None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdicts on a batch, in the order of its records, and what follows from them."""
+
+    verdicts: list[Verdict]
+    update: IndexUpdate
+    counts: JudgementCounts
+
+
+@dataclass(slots=True)
+class JudgementCounts:
+    """What one judgement counted, for the metrics.
+
+    Attributes:
+        candidates: kept documents that shared a bucket with a judged one.
+        verified: candidates at or above the threshold.
+        refuted: candidates below it: the collisions.
+        buckets_truncated: lookups that met a full bucket, so that older documents were not seen.
+        similarities: the estimate of every candidate.
+    """
+
+    candidates: int = 0
+    verified: int = 0
+    refuted: int = 0
+    buckets_truncated: int = 0
+    similarities: list[float] = field(default_factory=list)

@@ -1,0 +1,147 @@
+"""*Pure.* What goes out: headers of clean records, duplicate records, dead letters.
+
+docs/format.md describes all three for those who read them.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streamdedup.model import NO_TIMESTAMP, Position, Record, Rejection, Verdict
+
+SCHEMA_VERSION = 1
+HEADER_PREFIX = "streamdedup-"
+ERROR_PREFIX = "__streamdedup.errors."
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRule:
+    """What every duplicate record says of the judgement it came from."""
+
+    threshold: float
+    fingerprint: str
+    include_value: bool
+
+
+def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers:
+    """Return the record's own headers, untouched, and ours after them."""
+    position = verdict.position
+    ours = {
+        "verdict": verdict.outcome.value,
+        "id": verdict.id,
+        "topic": position.topic,
+        "partition": str(position.partition),
+        "offset": str(position.offset),
+        "fingerprint": rule.fingerprint,
+    }
+    original = verdict.original
+    if original is not None:
+        ours["original"] = original.id
+        ours["jaccard-estimate"] = f"{original.jaccard_estimate:.6f}"
+        ours["matches"] = msgspec.json.encode(_matches(verdict)).decode()
+    return [
+        *record.headers,
+        *((HEADER_PREFIX + name, text.encode("utf-8")) for name, text in ours.items()),
+    ]
+
+
+def duplicate_record(record: Record, verdict: Verdict, rule: OutputRule) -> bytes:
+    """Return the JSON that says which kept documents a duplicate repeats."""
+    original = verdict.original
+    content: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "id": verdict.id,
+        "position": _position(verdict.position),
+        "event_time": _time(verdict.event_time_ms),
+        "original": original.id if original else None,
+        "matches": _matches(verdict),
+        "threshold": rule.threshold,
+        "fingerprint": rule.fingerprint,
+    }
+    if rule.include_value:
+        content |= _value(record.value)
+    return msgspec.json.encode(content)
+
+
+def dead_letter_headers(record: Record, rejection: Rejection, *, omitted: bool) -> Headers:
+    """Return the record's own headers, and why it is here, in Kafka Connect's manner.
+
+    Args:
+        record: the refused record.
+        rejection: why it was refused.
+        omitted: whether the value is too large for the dead-letter topic and left out.
+    """
+    position = record.position
+    ours = {
+        "topic": position.topic,
+        "partition": str(position.partition),
+        "offset": str(position.offset),
+        "stage": rejection.stage,
+        "exception.class.name": rejection.reason,
+        "exception.message": rejection.message,
+    }
+    if omitted:
+        ours["value.omitted"] = str(len(record.value or b""))
+    return [
+        *record.headers,
+        *(
+            (ERROR_PREFIX + name, text.encode("utf-8", "backslashreplace"))
+            for name, text in ours.items()
+        ),
+    ]
+
+
+def rejected_record(record: Record, rejection: Rejection) -> bytes:
+    """Return the JSON line that the embedded mode writes for a refused line."""
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "position": _position(record.position),
+        "stage": rejection.stage,
+        "reason": rejection.reason,
+        "message": rejection.message.encode("utf-8", "backslashreplace").decode(),
+    }
+    return msgspec.json.encode(content | _value(record.value))
+
+
+def _matches(verdict: Verdict) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": match.id,
+            "position": _position(match.position),
+            "jaccard_estimate": round(match.jaccard_estimate, 6),
+            "age_s": match.age_s,
+        }
+        for match in verdict.matches
+    ]
+
+
+def _position(position: Position) -> dict[str, str | int]:
+    return position._asdict()
+
+
+def _time(event_time_ms: int) -> str | None:
+    if event_time_ms == NO_TIMESTAMP:
+        return None
+    try:
+        time = dt.datetime.fromtimestamp(event_time_ms / 1000, tz=dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        # A producer's clock may say anything; the year 60000 has no ISO 8601 form.
+        return None
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _value(value: bytes | None) -> dict[str, str | None]:
+    """Return the value as text where it is UTF-8, else in base64."""
+    if value is None:
+        return {"value": None}
+    try:
+        return {"value": value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"value_base64": base64.b64encode(value).decode("ascii")}

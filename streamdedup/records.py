@@ -1,0 +1,206 @@
+"""*Pure.* Records to documents: what a source value means, and why some mean nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import msgspec
+
+from streamdedup.model import NO_TIMESTAMP, Document, Record, Rejection
+from streamdedup.settings import LimitSettings, RecordSettings
+
+_MISSING = object()
+_SECONDS_END = 100_000_000_000
+"""Numbers below are seconds since the epoch (until the year 5138), from there on milliseconds."""
+
+
+class Refusal(Exception):  # noqa: N818 - not an error of ours: the record's
+    """A record that cannot become a document."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.rejection = Rejection("decode", reason, message)
+
+
+class Decoder:
+    """Turns records into documents, under fixed settings."""
+
+    def __init__(self, records: RecordSettings, limits: LimitSettings) -> None:
+        self._records = records
+        self._limits = limits
+        self._text_paths = [path.split(".") for path in records.text_fields]
+
+    def decode(self, record: Record) -> Document:
+        """Decode one record.
+
+        Raises:
+            Refusal: the record cannot become a document.
+        """
+        value = record.value
+        if value is None:
+            raise Refusal("NullValue", "the value is null (a tombstone); there is no text")
+        if len(value) > self._limits.value_bytes:
+            raise Refusal(
+                "ValueTooLarge",
+                f"the value has {len(value)} bytes, limits.value_bytes is "
+                f"{self._limits.value_bytes}",
+            )
+        if self._records.format == "text":
+            return self._from_text(record, value)
+        return self._from_json(record, _parse_object(value))
+
+    def check(self, document: Document) -> Document:
+        """Return the document if it keeps the limits.
+
+        Raises:
+            Refusal: it does not.
+        """
+        _limit("TextTooLarge", "text", document.text, self._limits.text_bytes)
+        _limit("IdTooLarge", "id", document.id, self._limits.id_bytes)
+        if not document.id.isascii() and _has_surrogates(document.id):
+            raise Refusal("IdNotUnicode", "the id holds a lone surrogate")
+        return document
+
+    def _from_text(self, record: Record, value: bytes) -> Document:
+        try:
+            text = value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Refusal("InvalidUtf8", f"the value is no UTF-8: {error}") from error
+        return self.check(Document(text, _key_or_position(record), record.timestamp_ms))
+
+    def _from_json(self, record: Record, value: dict[str, Any]) -> Document:
+        return self.check(
+            Document(
+                text=self._text(value),
+                id=self._id(record, value),
+                event_time_ms=self._event_time(record, value),
+                namespace=self._namespace(value),
+            )
+        )
+
+    def _text(self, value: dict[str, Any]) -> str:
+        parts = []
+        for path, name in zip(self._text_paths, self._records.text_fields, strict=True):
+            part = _look_up(value, path)
+            if part is _MISSING or part is None:
+                continue
+            if not isinstance(part, str):
+                kind = type(part).__name__
+                raise Refusal("TextNotString", f"field {name!r} is of type {kind}, not a string")
+            parts.append(part)
+        if not parts:
+            names = ", ".join(repr(name) for name in self._records.text_fields)
+            raise Refusal("MissingText", f"the document has no text field {names}")
+        return "\n".join(parts)
+
+    def _id(self, record: Record, value: dict[str, Any]) -> str:
+        name = self._optional_name(value, self._records.id_field, "IdNotString")
+        return name or _key_or_position(record)
+
+    def _namespace(self, value: dict[str, Any]) -> str:
+        return self._optional_name(value, self._records.namespace_field, "NamespaceNotString")
+
+    def _optional_name(self, value: dict[str, Any], field: str | None, reason: str) -> str:
+        """Return a string or whole number as a string, or "" where there is none."""
+        found = _look_up(value, field.split(".")) if field else None
+        if found is None or found is _MISSING:
+            return ""
+        if isinstance(found, bool) or not isinstance(found, str | int):
+            kind = type(found).__name__
+            raise Refusal(reason, f"field {field!r} is of type {kind}, not a string")
+        return str(found)
+
+    def _event_time(self, record: Record, value: dict[str, Any]) -> int:
+        field = self._records.event_time_field
+        found = _look_up(value, field.split(".")) if field else None
+        if found is None or found is _MISSING:
+            return record.timestamp_ms
+        try:
+            return parse_time(found)
+        except (ValueError, OverflowError) as error:
+            message = f"field {field!r} holds no time: {error}"
+            raise Refusal("InvalidEventTime", message) from error
+
+
+def parse_time(value: Any) -> int:
+    """Read a time: ISO 8601 (UTC unless it says otherwise), or a number since the epoch.
+
+    Returns:
+        Milliseconds since the epoch.
+
+    Raises:
+        ValueError, OverflowError: the value is no time.
+    """
+    if isinstance(value, str):
+        time = dt.datetime.fromisoformat(value)
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=dt.UTC)
+        milliseconds = int(time.timestamp() * 1000)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        milliseconds = int(value if abs(value) >= _SECONDS_END else value * 1000)
+    else:
+        raise ValueError(f"a value of type {type(value).__name__}")
+    if not 0 <= milliseconds < 2**62:
+        raise ValueError(f"{value!r} is out of range")
+    return milliseconds
+
+
+def _parse_object(value: bytes) -> dict[str, Any]:
+    try:
+        parsed = msgspec.json.decode(value)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        parsed = _parse_patiently(value)
+    except RecursionError as error:
+        raise Refusal("InvalidJson", "the value is nested too deeply") from error
+    if not isinstance(parsed, dict):
+        kind = type(parsed).__name__
+        raise Refusal("NotAnObject", f"the value is JSON of type {kind}, not an object")
+    return parsed
+
+
+def _parse_patiently(value: bytes) -> Any:
+    """Parse what the quick parser refuses: lone surrogates and huge numbers pass here.
+
+    Its messages also say best what is wrong.
+    """
+    try:
+        return json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise Refusal("InvalidUtf8", f"the value is no UTF-8: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise Refusal("InvalidJson", f"the value is no JSON: {error}") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not allowed")
+
+
+def _look_up(value: dict[str, Any], path: list[str]) -> Any:
+    found: Any = value
+    for name in path:
+        if not isinstance(found, dict):
+            return _MISSING
+        found = found.get(name, _MISSING)
+    return found
+
+
+def _key_or_position(record: Record) -> str:
+    if record.key:
+        return record.key.decode("utf-8", "backslashreplace")
+    position = record.position
+    return f"{position.topic}:{position.partition}:{position.offset}"
+
+
+def _has_surrogates(value: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _limit(reason: str, what: str, value: str, most: int) -> None:
+    # No character takes more than four bytes, so most texts need no encoding to be measured.
+    if len(value) * 4 <= most:
+        return
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if size > most:
+        raise Refusal(reason, f"the {what} has {size} bytes, limits.{what}_bytes is {most}")
