@@ -5,8 +5,9 @@ Nothing here knows of the index, so a batch can be prepared anywhere, and in any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 
 
 T = TypeVar("T")
+NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
 
 
 @dataclass
@@ -49,10 +51,16 @@ class Preparer:
         """Compile or load the kernels."""
         self._sketcher.sketch(["warm"], np.zeros(1, dtype=np.uint64))
 
-    def prepare_records(self, records: Sequence[Record]) -> SketchedBatch:
-        """Decode and sketch records; those that cannot be decoded are rejected."""
-        decode = self._decoder.decode
-        passed = _pass_each(records, decode)
+    def prepare_records(
+        self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
+    ) -> SketchedBatch:
+        """Decode and sketch records; those that cannot be decoded are rejected.
+
+        Args:
+            records: the batch, in order of judgement.
+            refused: records that are rejected unseen.
+        """
+        passed = _pass_each(records, self._decoder.decode, refused)
         return self._sketch([record.position for record in records], passed)
 
     def prepare_documents(
@@ -94,9 +102,15 @@ class Preparer:
         )
 
 
-def _pass_each(items: Sequence[T], admit: Callable[[T], Document]) -> _Rows:
-    rows = _Rows()
+def _pass_each(
+    items: Sequence[T],
+    admit: Callable[[T], Document],
+    refused: Mapping[int, Rejection] = NONE_REFUSED,
+) -> _Rows:
+    rows = _Rows(rejections=dict(refused))
     for place, item in enumerate(items):
+        if place in refused:
+            continue
         try:
             document = admit(item)
         except Refusal as refusal:

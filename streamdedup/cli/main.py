@@ -1,0 +1,56 @@
+"""*Blocking.* The command line: one file per command, one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import streamdedup
+from streamdedup.cli import config, dedup, run, topics
+from streamdedup.errors import StreamdedupError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("dedup")(dedup.dedup)
+app.add_typer(config.app, name="config")
+app.add_typer(topics.app, name="topics")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"streamdedup {streamdedup.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Find near-duplicate documents in streams: each story once, and which one it repeats.
+
+    `streamdedup dedup FILE` judges JSON Lines files; `streamdedup run` is the Kafka worker.
+    """
+
+
+def main() -> None:
+    """Run the command line; every expected failure is one line and a documented exit code."""
+    try:
+        app()
+    except StreamdedupError as error:
+        sys.stderr.write(f"streamdedup: {error}\n")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has gone; say nothing more, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
