@@ -5,6 +5,7 @@ Documents travel as Python values up to the sketch and as columns of arrays from
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -250,3 +251,46 @@ class JudgementCounts:
     refuted: int = 0
     buckets_truncated: int = 0
     similarities: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the broker says of a topic."""
+
+    name: str
+    partitions: int
+    max_message_bytes: int
+    timestamp_after_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the brokers say of themselves and of our topics."""
+
+    cluster_id: str
+    topics: Mapping[str, TopicFacts]
+
+    def log(self, topic: str) -> str:
+        """Return the name under which an index remembers its changelog."""
+        return f"changelog topic {topic} of cluster {self.cluster_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to be produced; without a partition the key chooses one."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_ms: int
+    source_partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Everything that one Kafka transaction holds."""
+
+    messages: list[Outgoing]
+    changelog: list[bytes]
+    offsets: dict[tuple[str, int], int]

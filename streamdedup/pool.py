@@ -30,6 +30,7 @@ class PendingBatch:
     """A batch on its way through the pool."""
 
     records: Sequence[Record]
+    refused: dict[int, Rejection]
     future: Future[SketchedBatch]
 
 
@@ -54,27 +55,29 @@ class SketchPool:
         """Start the processes, and wait until one has its kernels ready."""
         self._executor.submit(_prepare, [], {}).result()
 
-    def submit(self, records: Sequence[Record]) -> PendingBatch:
-        """Send a batch to the pool."""
-        return PendingBatch(records, self._send(records, {}))
+    def submit(
+        self, records: Sequence[Record], refused: dict[int, Rejection] | None = None
+    ) -> PendingBatch:
+        """Send a batch to the pool; the ``refused`` records are rejected unseen."""
+        refused = refused or {}
+        return PendingBatch(records, refused, self._send(records, refused))
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
         """Wait for a batch; a pool that broke meanwhile is made anew."""
         try:
             return pending.future.result()
         except BrokenProcessPool:
-            return self.recover(pending.records)
+            return self.recover(pending)
 
-    def recover(self, records: Sequence[Record]) -> SketchedBatch:
+    def recover(self, pending: PendingBatch) -> SketchedBatch:
         """Prepare a batch whose pool broke: try again, then refuse the records that break it."""
-        whole = self._attempt(records, {})
+        whole = self._attempt(pending.records, pending.refused)
         if whole is not None:
             return whole
         message = "a sketch process died on this record, twice; the record is refused"
-        refused = {
-            place: Rejection("sketch", "ProcessDied", message) for place in self._guilty(records)
-        }
-        last = self._attempt(records, refused)
+        guilty = self._guilty(pending.records)
+        died = {place: Rejection("sketch", "ProcessDied", message) for place in guilty}
+        last = self._attempt(pending.records, died | pending.refused)
         if last is None:
             raise BrokenProcessPool("sketch processes keep dying, whatever they are given")
         return last

@@ -82,7 +82,7 @@ class Shard:
         return self.environment.entries(self._postings)
 
     def _get(self, band_keys: U64) -> NDArray[Any]:
-        keys = np.unique(self._keys(band_keys)).tobytes()
+        keys = _in_order(self._keys(band_keys)).tobytes()
         size = _KEY.itemsize
         with self.environment.read(self._postings) as txn, txn.cursor() as cursor:
             found = cursor.getmulti(
@@ -108,7 +108,7 @@ class Shard:
         postings = np.empty(len(keys), dtype=_POSTING)
         postings["column"], postings["key"] = keys["column"], keys["key"]
         postings["number"] = np.repeat(numbers, len(self._columns))
-        rows = np.sort(postings).tobytes()
+        rows = _in_order(postings).tobytes()
         return [
             (rows[at : at + _KEY.itemsize], rows[at + _KEY.itemsize : at + _POSTING.itemsize])
             for at in range(0, len(rows), _POSTING.itemsize)
@@ -120,6 +120,12 @@ class Shard:
         for _ in range(cursor.count() - self._bucket_size):
             cursor.set_key(key)
             cursor.delete()
+
+
+def _in_order(rows: NDArray[Any]) -> NDArray[Any]:
+    """Sort as LMDB does. On native columns this is many times faster than on records."""
+    fields = [rows[name].astype(np.int64 if name == "number" else np.uint64) for name in rows.dtype.names]
+    return rows[np.lexsort(fields[::-1])]
 
 
 def _spread(keys: U64, column: int, postings: NDArray[Any]) -> tuple[I64, I64, I64]:

@@ -154,6 +154,11 @@ class Index:
         return self._applied
 
     @property
+    def is_new(self) -> bool:
+        """Whether no entry was ever applied."""
+        return self._applied == 0
+
+    @property
     def next_number(self) -> int:
         """The number that the next kept document gets."""
         return self._next_number
@@ -214,7 +219,8 @@ class Index:
         """
         if applied <= self._applied:
             return
-        if update.first_number != self._next_number:
+        # A new index may begin where the changelog does: its retention may have cut the oldest.
+        if update.first_number != self._next_number and not self.is_new:
             raise IndexDamaged(
                 f"{self.directory}: the next document has number {self._next_number}, the "
                 f"changelog goes on with {update.first_number}; remove the index directory and "
@@ -302,12 +308,14 @@ class Index:
 
     def _band_keys_between(self, first: int, last: int) -> tuple[I64, U64]:
         numbers, keys = [], []
-        with self._main.read(self._documents) as txn:
-            for number in range(first, last):
-                value = txn.get(_number_key(number))
-                if value is not None:
-                    numbers.append(number)
-                    keys.append(np.frombuffer(_DECODER.decode(value).band_keys, dtype="<u8"))
+        with self._main.read(self._documents) as txn, txn.cursor() as cursor:
+            cursor.set_range(_number_key(first))
+            for key, value in cursor:
+                number = int.from_bytes(key, "big")
+                if number >= last:
+                    break
+                numbers.append(number)
+                keys.append(np.frombuffer(_DECODER.decode(value).band_keys, dtype="<u8"))
         stacked = np.stack(keys) if keys else np.empty((0, 0), dtype=np.uint64)
         return np.array(numbers, dtype=np.int64), stacked
 

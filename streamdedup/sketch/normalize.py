@@ -10,16 +10,18 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 Step = Callable[[str], str]
 
-_SPACE = re.compile(r"\s+")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-_URL = re.compile(r"(?:https?://|www\.)\S+")
-_HANDLE = re.compile(r"(?<!\w)@\w+")
-_RETWEET = re.compile(r"^\s*rt\s+@\w+:?\s*")
-_QUOTED_LINE = re.compile(r"^[ \t]*(?:>|\|).*$\n?", re.MULTILINE)
-_MAIL_SIGNATURE = re.compile(r"^-- ?$\n.*\Z", re.MULTILINE | re.DOTALL)
+# Only what a link and a handle are made of: Chinese and Japanese go on behind them without a space.
+_URL = re.compile(r"https?://[!-~]*|www\.[!-~]+")
+_HANDLE = re.compile(r"(?<![a-z0-9_])@[a-z0-9_]+")
+_RETWEET = re.compile(r"^\s*(?:rt\s+@[a-z0-9_]+:?\s*)+")
+_MARKS = re.compile(r"(?:[^\w\s!-~]|[\uff9e\uff9f]){31,}")
+_MOST_MARKS = 30
+"""Combining marks in a row: the limit of Unicode's Stream-Safe Text Format (UAX 15, section 13)."""
 
 
 def fold(text: str) -> str:
@@ -34,9 +36,28 @@ def drop_invisible(text: str) -> str:
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
+def limit_marks(text: str) -> str:
+    """Drop combining marks beyond thirty in a row: to sort them takes the square of their number.
+
+    A megabyte of them, which is no text, would otherwise hold a process for minutes.
+    """
+    return text if text.isascii() else _MARKS.sub(_limit_run, text)
+
+
+def _limit_run(run: re.Match[str]) -> str:
+    kept = []
+    marks = 0
+    for character in run[0]:
+        parts = unicodedata.normalize("NFKD", character)
+        marks = marks + len(parts) if unicodedata.combining(parts[0]) else 0
+        if marks <= _MOST_MARKS:
+            kept.append(character)
+    return "".join(kept)
+
+
 def collapse_space(text: str) -> str:
     """Make each run of white space one space, and strip the ends."""
-    return _SPACE.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def mask_links(text: str) -> str:
@@ -50,18 +71,20 @@ def mask_handles(text: str) -> str:
 
 
 def drop_retweet(text: str) -> str:
-    """Drop a leading ``RT @handle:``."""
+    """Drop a leading ``RT @handle:``, or several."""
     return _RETWEET.sub("", text)
 
 
 def drop_quoted_lines(text: str) -> str:
     """Drop lines that quote another message (``> ...`` and ``| ...``)."""
-    return _QUOTED_LINE.sub("", text)
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith((">", "|")))
 
 
 def drop_mail_signature(text: str) -> str:
-    """Drop all from the last signature mark, a line of ``--``, on."""
-    return _MAIL_SIGNATURE.sub("", text)
+    """Drop all from the first signature mark, a line of ``--``, on."""
+    lines = takewhile(lambda line: line.strip() != "--", text.splitlines())
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +102,19 @@ class Profile:
         return text
 
 
-_COMMON: tuple[Step, ...] = (fold, drop_invisible, collapse_space)
+_FOLD: tuple[Step, ...] = (drop_invisible, limit_marks, fold)
 
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("plain", 1, _COMMON),
-        Profile("news", 1, (mask_links, *_COMMON)),
+        Profile("plain", 1, (*_FOLD, collapse_space)),
+        Profile("news", 1, (*_FOLD, mask_links, collapse_space)),
+        Profile("post", 1, (*_FOLD, drop_retweet, mask_links, mask_handles, collapse_space)),
         Profile(
-            "post",
+            "forum",
             1,
-            (fold, drop_invisible, drop_retweet, mask_links, mask_handles, collapse_space),
+            (*_FOLD, drop_quoted_lines, drop_mail_signature, mask_links, collapse_space),
         ),
-        Profile("forum", 1, (drop_quoted_lines, drop_mail_signature, mask_links, *_COMMON)),
     )
 }
 """All profiles by name."""

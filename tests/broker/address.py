@@ -67,7 +67,7 @@ def answers_kafka(host: str, port: int) -> bool:
 def wait_until_answers(
     host: str, port: int, *, timeout_seconds: float, is_alive: Callable[[], bool]
 ) -> None:
-    """Return once a broker answers; raise BrokerFailed when it is dead or `timeout_seconds` pass."""
+    """Return once a broker answers; BrokerFailed when it is dead or `timeout_seconds` pass."""
     deadline = time.monotonic() + timeout_seconds
     while not answers_kafka(host, port):
         if not is_alive():

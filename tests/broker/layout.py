@@ -25,8 +25,11 @@ _SINGLE_NODE = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-# The defaults suit clusters: they cost seconds of waiting and tens of empty log folders.
+# The defaults suit clusters: they cost seconds of waiting and tens of empty log folders. A broker
+# that was killed is let in again only when its old session has run out, hence the short one.
 _QUICK = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "4",

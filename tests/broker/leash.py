@@ -1,12 +1,12 @@
-"""*Blocking.* Ties a broker to the life of the process that asked for it, even if that is SIGKILLed.
+"""*Blocking.* Ties a broker to its owner: the process that asked for it, even if it is SIGKILLed.
 
 Run as a script of its own, because a thread of the owner would die with it, and because the
 kernel's own signal on a parent's death follows the parent's thread and not its process:
 
     leash.py process OWNER-PID FOLDER COMMAND...   runs COMMAND, prints its pid, ends as it ends
-    leash.py container OWNER-PID CONTAINER-ID      only watches
+    leash.py container OWNER-PID FOLDER ID         only watches the owner
 
-When the owner is gone, the process is killed and FOLDER removed, or the container is removed.
+When the owner is gone, the process is killed or the container ID removed, and FOLDER with it.
 """
 
 import contextlib
@@ -16,7 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PAUSE_SECONDS = 0.5
 
@@ -45,9 +48,10 @@ def hold_process(owner: int, folder: str, command: list[str]) -> int:
     return status
 
 
-def hold_container(owner: int, container_id: str) -> int:
+def hold_container(owner: int, folder: str, container_id: str) -> int:
     """Remove the container when `owner` has gone."""
     outlive(owner)
+    shutil.rmtree(folder, ignore_errors=True)
     import docker  # noqa: PLC0415 - takes a third of a second, and is seldom needed
     from docker.errors import DockerException  # noqa: PLC0415
 
@@ -58,10 +62,10 @@ def hold_container(owner: int, container_id: str) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run one of the two forms above."""
-    form, owner, subject, *command = arguments
+    form, owner, folder, *rest = arguments
     forms: dict[str, Callable[[], int]] = {
-        "process": lambda: hold_process(int(owner), subject, command),
-        "container": lambda: hold_container(int(owner), subject),
+        "process": lambda: hold_process(int(owner), folder, rest),
+        "container": lambda: hold_container(int(owner), folder, rest[0]),
     }
     return forms[form]()
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tests.broker.access import Access
@@ -41,13 +40,15 @@ def find_java() -> str:
 
 
 class JavaServer:
-    """A single Kafka node as a child process; its data lies in a temporary folder."""
+    """A single Kafka node as a child process; its data and log lie in `folder`."""
 
     origin = ORIGIN_MAVEN
 
-    def __init__(self, java: str, jars: Path, ports: Ports, access: Access | None) -> None:
+    def __init__(
+        self, java: str, jars: Path, folder: Path, ports: Ports, access: Access | None
+    ) -> None:
         self._java = [java, "-cp", f"{jars}/*", f"-Dlog4j2.configurationFile={_LOGGING}"]
-        self._folder = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
+        self._folder = folder
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
         self._leash: subprocess.Popen[str] | None = None
@@ -107,11 +108,8 @@ class JavaServer:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def discard(self) -> None:
-        """Kill the broker and remove its folder."""
-        try:
-            self.kill()
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """Kill the broker; its data goes with the folder."""
+        self.kill()
 
     def _format_storage(self) -> None:
         command = [*self._java, "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format"]

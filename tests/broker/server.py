@@ -36,4 +36,4 @@ class Server(Protocol):
         """Return the last lines of the broker's log."""
 
     def discard(self) -> None:
-        """End the broker if it runs, and remove its data; nothing can be asked after it."""
+        """End the broker if it runs; nothing can be asked of it afterwards."""

@@ -1,0 +1,35 @@
+# Shared by the scripts beside it: sourced, never run.
+# shellcheck shell=bash
+
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+export DEBIAN_FRONTEND=noninteractive
+
+# Print the arguments, a line each, in a box that nobody scrolls past.
+loudly() {
+    local line border
+    border=$(printf '#%.0s' {1..78})
+    {
+        printf '\n%s\n' "$border"
+        for line in "$@"; do
+            printf '#  %s\n' "$line"
+        done
+        printf '%s\n\n' "$border"
+    } >&2
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Install Debian packages; the package lists are refreshed once in a whole run.
+apt_install() {
+    if [ -z "${STREAMDEDUP_APT_UPDATED:-}" ]; then
+        as_root apt-get update -qq </dev/null || return
+        export STREAMDEDUP_APT_UPDATED=1
+    fi
+    as_root apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
+}

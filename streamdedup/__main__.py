@@ -1,0 +1,6 @@
+"""*Blocking.* ``python -m streamdedup``."""
+
+from streamdedup.cli.main import main
+
+if __name__ == "__main__":
+    main()

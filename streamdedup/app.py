@@ -1,0 +1,77 @@
+"""*Async.* The composition root of the worker: settings to parts, signals, and the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import structlog
+
+from streamdedup.metrics import Metrics
+from streamdedup.pool import SketchPool
+from streamdedup.settings import Settings
+from streamdedup.status import StatusServer, WorkerState
+from streamdedup.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run the worker until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Raises:
+        StreamdedupError: something that waiting does not mend.
+    """
+    metrics, state, stop = Metrics(), WorkerState(), asyncio.Event()
+    _on_signals(stop)
+    pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
+    try:
+        async with StatusServer(settings.status, metrics, state) as status:
+            log.info("listening", host=settings.status.host, port=status.port)
+            await asyncio.to_thread(pool.warm)
+            worker = Worker(settings, pool, metrics, state, stop)
+            try:
+                await _run_and_drain(worker, stop, settings.drain_budget.total_seconds())
+            finally:
+                await worker.close()
+    finally:
+        await asyncio.to_thread(pool.close)
+
+
+async def _run_and_drain(worker: Worker, stop: asyncio.Event, budget_s: float) -> None:
+    """Run the worker; once told to stop it has a budget to finish what it has begun."""
+    running = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not running.done():
+        log.info("draining", budget_s=budget_s)
+        await asyncio.wait({running}, timeout=budget_s)
+    if not running.done():
+        # Nothing is lost: what was not committed is read again by the next start.
+        log.warning("drain budget exceeded; the open transaction is left to be aborted")
+        running.cancel()
+    try:
+        await running
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+    log.info("stopped")
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    """Let the first signal drain, and the second end the process."""
+
+    def handler(number: int) -> Callable[[], None]:
+        def handle() -> None:
+            if stop.is_set():
+                os._exit(128 + number)
+            stop.set()
+
+        return handle
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handler(number))

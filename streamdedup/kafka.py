@@ -1,0 +1,572 @@
+"""*Async.* Kafka, and the only importer of aiokafka.
+
+Rule 1: the producer starts before committed offsets and the changelog are read: its start fences a
+predecessor and settles the transaction that one may have left open.
+Rule 2: after any error or unknown outcome the whole session is closed and a new one begun; the
+start is the only recovery there is.
+Rule 3: aiokafka's exceptions end here; what leaves is named by who must act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import create_conn
+from aiokafka.partitioner import DefaultPartitioner
+
+from streamdedup.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    Fenced,
+    IndexDamaged,
+    SettingsError,
+    TopicError,
+)
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    ClusterFacts,
+    Outgoing,
+    Position,
+    Record,
+    TopicFacts,
+    Transaction,
+)
+from streamdedup.settings import KafkaSettings, SecuritySettings, Settings, TopicSettings, read_secret
+
+_REFUSALS = (
+    errors.AuthenticationFailedError,
+    errors.SaslAuthenticationFailed,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+    errors.TopicAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.TransactionalIdAuthorizationFailed,
+)
+_MOST_BATCH_BYTES = 512 * 1024
+_STOP_SECONDS = 5.0
+_TIMESTAMP_MARGIN_MS = 60_000
+"""Clocks differ: a timestamp this close to the broker's limit is not tried."""
+
+
+@contextlib.contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Put aiokafka's errors in our words.
+
+    Raises:
+        Fenced: another worker has our transactional id.
+        BrokerRefused: login, certificate or authorisation.
+        BrokerUnavailable: anything that may pass.
+    """
+    try:
+        yield
+    except errors.ProducerFenced as error:
+        raise Fenced(
+            f"{what}: another worker with the same kafka.group_id and kafka.ordinal has taken over"
+        ) from error
+    except _REFUSALS as error:
+        raise BrokerRefused(f"{what}: the broker refuses: {_say(error)}") from error
+    except ssl.SSLError as error:
+        raise BrokerRefused(f"{what}: TLS failed: {_say(error)}") from error
+    except (errors.KafkaError, OSError, TimeoutError) as error:
+        raise BrokerUnavailable(f"{what}: {_say(error)}") from error
+
+
+def _say(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    """Return the options that every aiokafka client takes.
+
+    Raises:
+        SettingsError: a certificate or secret cannot be read.
+    """
+    security = settings.security
+    sasl = security.protocol.startswith("SASL")
+    return {
+        "client_id": settings.transactional_id,
+        "request_timeout_ms": _milliseconds(settings.request_timeout),
+        "security_protocol": security.protocol,
+        "ssl_context": _ssl_context(security) if security.protocol.endswith("SSL") else None,
+        "sasl_mechanism": security.sasl_mechanism if sasl else "PLAIN",
+        "sasl_plain_username": security.sasl_username if sasl else None,
+        "sasl_plain_password": security.password() if sasl else None,
+    }
+
+
+def _milliseconds(duration: Any) -> int:
+    return int(duration.total_seconds() * 1000)
+
+
+def _ssl_context(security: SecuritySettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=security.ca_file)
+        if security.certificate_file is not None and security.key_file is not None:
+            password_file = security.key_password_file
+            password = read_secret(password_file) if password_file else None
+            context.load_cert_chain(security.certificate_file, security.key_file, password)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"kafka.security: cannot use the certificates: {error}") from error
+    return context
+
+
+async def check_connection(settings: KafkaSettings) -> None:
+    """Connect to one bootstrap server, to learn why where it fails.
+
+    aiokafka's clients log the cause and raise a common error for all of them.
+
+    Raises:
+        BrokerRefused: login or certificate; one server that says so decides.
+        BrokerUnavailable: no server answers.
+    """
+    options = connection_options(settings)
+    unavailable: BrokerUnavailable | None = None
+    for server in settings.bootstrap_servers:
+        host, _, port = server.rpartition(":")
+        try:
+            with translated(f"cannot connect to {server}"):
+                connection = await create_conn(host.strip("[]"), int(port), **options)
+        except BrokerUnavailable as error:
+            unavailable = error
+        else:
+            connection.close()
+            return
+    raise unavailable or SettingsError("kafka.bootstrap_servers is empty")
+
+
+@contextlib.asynccontextmanager
+async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(
+        bootstrap_servers=list(settings.bootstrap_servers), **connection_options(settings)
+    )
+    try:
+        with translated("cannot ask the brokers for the topics"):
+            await admin.start()
+            yield admin
+    finally:
+        await admin.close()
+
+
+async def inspect(settings: Settings) -> ClusterFacts:
+    """Ask for the topics, and check that they can be used.
+
+    Raises:
+        TopicError: a topic is missing, or the changelog has several partitions.
+    """
+    topics = settings.topics
+    names = _names(topics)
+    async with _admin(settings.kafka) as admin:
+        cluster = await admin.describe_cluster()
+        partitions = await _partitions(admin, names)
+        missing = [name for name in names if name not in partitions]
+        if missing:
+            raise TopicError(
+                f"missing topics: {', '.join(missing)}; create them, for example with "
+                "'streamdedup topics create'"
+            )
+        configs = await _configs(admin, names)
+    if partitions[topics.changelog] != 1:
+        raise TopicError(
+            f"the changelog topic {topics.changelog} has {partitions[topics.changelog]} "
+            "partitions; it must have exactly one, since its order is the index's"
+        )
+    facts = {
+        name: TopicFacts(
+            name,
+            partitions[name],
+            int(configs[name]["max.message.bytes"]),
+            int(configs[name].get("message.timestamp.after.max.ms", 2**63 - 1)),
+        )
+        for name in names
+    }
+    if facts[topics.changelog].max_message_bytes < settings.batch.changelog_entry_bytes:
+        raise TopicError(
+            f"the changelog topic takes messages of {facts[topics.changelog].max_message_bytes} "
+            f"bytes, batch.changelog_entry_bytes is {settings.batch.changelog_entry_bytes}; lower "
+            "the setting or raise the topic's max.message.bytes"
+        )
+    return ClusterFacts(cluster["cluster_id"], facts)
+
+
+def _names(topics: TopicSettings) -> list[str]:
+    return [topics.source, topics.clean, topics.duplicates, topics.dead_letter, topics.changelog]
+
+
+async def _partitions(admin: AIOKafkaAdminClient, names: list[str]) -> dict[str, int]:
+    described = await admin.describe_topics(names)
+    for topic in described:
+        error = errors.for_code(topic["error_code"])
+        if error in _REFUSALS:
+            raise BrokerRefused(f"not authorised to describe topic {topic['topic']}")
+        if error not in (errors.NoError, errors.UnknownTopicOrPartitionError):
+            raise error(topic["topic"])
+    return {
+        topic["topic"]: len(topic["partitions"]) for topic in described if not topic["error_code"]
+    }
+
+
+async def _configs(admin: AIOKafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    configs: dict[str, dict[str, str]] = {}
+    for response in await admin.describe_configs(resources):
+        for code, message, _, name, entries in response.resources:
+            error = errors.for_code(code)
+            if error is not errors.NoError:
+                raise error(message or name)
+            configs[name] = {entry[0]: entry[1] for entry in entries}
+    return configs
+
+
+async def create_topics(settings: Settings, partitions: int, replication: int) -> list[str]:
+    """Create the topics that are missing; the changelog gets one partition and endless retention.
+
+    Returns:
+        The names of those that were created.
+    """
+    names = _names(settings.topics)
+    await check_connection(settings.kafka)
+    async with _admin(settings.kafka) as admin:
+        there = await _partitions(admin, names)
+        new = [
+            _new_topic(name, settings.topics, partitions, replication)
+            for name in names
+            if name not in there
+        ]
+        if new:
+            response = await admin.create_topics(new)
+            for topic, code, message in response.topic_errors:
+                error = errors.for_code(code)
+                if error not in (errors.NoError, errors.TopicAlreadyExistsError):
+                    raise error(f"{topic}: {message}")
+    return [topic.name for topic in new]
+
+
+def _new_topic(name: str, topics: TopicSettings, partitions: int, replication: int) -> NewTopic:
+    if name != topics.changelog:
+        return NewTopic(name, partitions, replication)
+    forever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    return NewTopic(name, 1, replication, topic_configs=forever)
+
+
+class TransactionalWriter:
+    """The transactional producer of one session."""
+
+    def __init__(self, settings: Settings, facts: ClusterFacts) -> None:
+        kafka = settings.kafka
+        self._group_id = kafka.group_id
+        self._changelog = settings.topics.changelog
+        self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
+        self._timeout_s = kafka.transaction_timeout.total_seconds()
+        self._partitioner = DefaultPartitioner()
+        smallest = min(topic.max_message_bytes for topic in facts.topics.values())
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=list(kafka.bootstrap_servers),
+            transactional_id=kafka.transactional_id,
+            transaction_timeout_ms=_milliseconds(kafka.transaction_timeout),
+            acks="all",
+            max_batch_size=min(_MOST_BATCH_BYTES, smallest),
+            compression_type=None if kafka.compression == "none" else kafka.compression,
+            **connection_options(kafka),
+        )
+
+    async def start(self) -> None:
+        """Connect, fence a predecessor, and settle the transaction it may have left open."""
+        with translated("cannot start the transactional producer"):
+            async with asyncio.timeout(self._timeout_s):
+                await self._producer.start()
+
+    async def commit(self, transaction: Transaction) -> int | None:
+        """Write one transaction: messages, changelog entries and consumed offsets.
+
+        Returns:
+            The changelog offset after the last entry, or None without entries.
+
+        Raises:
+            Fenced, BrokerRefused: as said.
+            BrokerUnavailable: the transaction was not committed, or its outcome is unknown; only a
+                new session can tell.
+        """
+        with translated("the transaction failed"):
+            async with asyncio.timeout(self._timeout_s):
+                await self._producer.begin_transaction()
+                sent = await self._send(transaction.messages)
+                entries = [_entry(data) for data in transaction.changelog]
+                logged = await self._send_to(self._changelog, 0, entries)
+                offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
+                if offsets:
+                    await self._producer.send_offsets_to_transaction(offsets, self._group_id)
+                await asyncio.gather(*sent)
+                written = await asyncio.gather(*logged)
+                await self._producer.commit_transaction()
+        if not written:
+            return None
+        last, count = written[-1]
+        if last.offset < 0:
+            raise BrokerUnavailable("the broker did not say where the changelog entry stands")
+        return int(last.offset) + count
+
+    async def _send(self, messages: Sequence[Outgoing]) -> list[Any]:
+        by_partition: dict[tuple[str, int], list[Outgoing]] = {}
+        for message in messages:
+            at = (message.topic, self._partition(message))
+            by_partition.setdefault(at, []).append(message)
+        sent = []
+        for (topic, partition), group in by_partition.items():
+            sent += await self._send_to(topic, partition, group)
+        return sent
+
+    async def _send_to(self, topic: str, partition: int, group: Sequence[Outgoing]) -> list[Any]:
+        """Send a group in as many batches as it takes; each gives (metadata, records)."""
+        sent = []
+        batch = self._producer.create_batch()
+        for message in group:
+            if not _append(batch, message):
+                sent.append(await self._submit(batch, topic, partition))
+                batch = self._producer.create_batch()
+                _append(batch, message)
+        if batch.record_count():
+            sent.append(await self._submit(batch, topic, partition))
+        return sent
+
+    async def _submit(self, batch: Any, topic: str, partition: int) -> Any:
+        count = batch.record_count()
+        delivered = await self._producer.send_batch(batch, topic, partition=partition)
+
+        async def outcome() -> tuple[Any, int]:
+            return await delivered, count
+
+        return outcome()
+
+    def _partition(self, message: Outgoing) -> int:
+        """Keep what has one key together, and what has none with its source partition."""
+        count = self._partitions[message.topic]
+        if message.key is None:
+            return message.source_partition % count
+        every = list(range(count))
+        return int(self._partitioner(message.key, every, every))
+
+    async def close(self) -> None:
+        """Stop the producer; a transaction still open is aborted by the next start."""
+        await _stop(self._producer.stop())
+        sender = self._producer._sender  # noqa: SLF001 - stop() leaves it running when it times out
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(sender.close(), _STOP_SECONDS)
+
+
+def _entry(data: bytes) -> Outgoing:
+    return Outgoing("", None, data, (), NO_TIMESTAMP)
+
+
+def _append(batch: Any, message: Outgoing) -> bool:
+    timestamp = None if message.timestamp_ms == NO_TIMESTAMP else message.timestamp_ms
+    appended = batch.append(
+        timestamp=timestamp, key=message.key, value=message.value, headers=list(message.headers)
+    )
+    return appended is not None
+
+
+async def _stop(stopping: Any) -> None:
+    """Wait a while for a client to stop; one that cannot is left behind."""
+    with contextlib.suppress(errors.KafkaError, OSError, TimeoutError):
+        await asyncio.wait_for(stopping, _STOP_SECONDS)
+
+
+def _consumer(settings: KafkaSettings, **options: Any) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        bootstrap_servers=list(settings.bootstrap_servers),
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        auto_offset_reset="none",
+        **connection_options(settings),
+        **options,
+    )
+
+
+class Source:
+    """The source topic: every partition, assigned by hand, read in offset order."""
+
+    def __init__(self, settings: Settings, partitions: int) -> None:
+        self._topic = settings.topics.source
+        self._start = settings.kafka.start
+        self._most = settings.batch.documents
+        self._linger_ms = _milliseconds(settings.batch.linger)
+        self._next_offsets: dict[int, int] = {}
+        self._known = partitions
+        self._consumer = _consumer(
+            settings.kafka,
+            group_id=settings.kafka.group_id,
+            metadata_max_age_ms=_milliseconds(settings.kafka.metadata_refresh),
+        )
+
+    async def start(self) -> dict[tuple[str, int], int]:
+        """Take every partition at its committed offset.
+
+        Returns:
+            First offsets of partitions that had none committed; they must be committed before
+            anything else, so that a restart begins at the same place.
+
+        Raises:
+            TopicError: a committed offset is not in the topic.
+        """
+        with translated("cannot start the consumer"):
+            await self._consumer.start()
+            partitions = [TopicPartition(self._topic, number) for number in range(self._known)]
+            self._consumer.assign(partitions)
+            committed = {at: await self._consumer.committed(at) for at in partitions}
+            first = await self._consumer.beginning_offsets(partitions)
+            end = await self._consumer.end_offsets(partitions)
+        fresh = all(offset is None for offset in committed.values())
+        begin = end if fresh and self._start == "latest" else first
+        for at in partitions:
+            offset = committed[at]
+            if offset is None:
+                offset = begin[at]
+            self._check(at, offset, first[at], end[at])
+            self._next_offsets[at.partition] = offset
+            self._consumer.seek(at, offset)
+        return {
+            (self._topic, at.partition): self._next_offsets[at.partition]
+            for at in partitions
+            if committed[at] is None
+        }
+
+    def _check(self, at: TopicPartition, offset: int, first: int, end: int) -> None:
+        where = f"{at.topic} partition {at.partition}"
+        remedy = "set the group's offsets to where it shall go on, with Kafka's own tools"
+        if offset < first:
+            raise TopicError(
+                f"{where}: the committed offset is {offset}, the topic begins at {first}: "
+                f"{first - offset} records were deleted before they were judged; {remedy}"
+            )
+        if offset > end:
+            raise TopicError(
+                f"{where}: the committed offset is {offset}, the topic ends at {end}: it was "
+                f"deleted and made anew; {remedy}, or choose another kafka.group_id"
+            )
+
+    async def poll(self) -> list[Record]:
+        """Return the next records, partition by partition, or none after a while."""
+        with translated("cannot read the source topic"):
+            try:
+                fetched = await self._consumer.getmany(
+                    timeout_ms=self._linger_ms, max_records=self._most
+                )
+            except errors.OffsetOutOfRangeError as error:
+                raise BrokerUnavailable("the position is no longer in the source topic") from error
+        for at, messages in fetched.items():
+            if messages:
+                self._next_offsets[at.partition] = messages[-1].offset + 1
+        self._take_new_partitions()
+        return [
+            _record(message)
+            for at in sorted(fetched, key=lambda each: each.partition)
+            for message in fetched[at]
+        ]
+
+    def _take_new_partitions(self) -> None:
+        partitions = self._consumer.partitions_for_topic(self._topic) or ()
+        if len(partitions) <= self._known:
+            return
+        # A partition made while we run is read from its beginning, whatever kafka.start says.
+        for number in range(self._known, len(partitions)):
+            self._next_offsets[number] = 0
+        self._known = len(partitions)
+        assignment = [TopicPartition(self._topic, number) for number in range(self._known)]
+        self._consumer.assign(assignment)
+        for at in assignment:
+            self._consumer.seek(at, self._next_offsets[at.partition])
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions are read."""
+        return self._known
+
+    def lag(self) -> dict[int, int]:
+        """Return how many records of each partition are not read yet, as far as is known."""
+        behind = {}
+        for partition, offset in self._next_offsets.items():
+            end = self._consumer.highwater(TopicPartition(self._topic, partition))
+            if end is not None:
+                behind[partition] = max(0, end - offset)
+        return behind
+
+    async def close(self) -> None:
+        """Stop the consumer."""
+        await _stop(self._consumer.stop())
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        position=Position(message.topic, message.partition, message.offset),
+        value=message.value,
+        key=message.key,
+        headers=tuple(message.headers),
+        timestamp_ms=message.timestamp,
+    )
+
+
+class ChangelogReader:
+    """Reads the changelog topic once, from an offset to its end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._at = TopicPartition(settings.topics.changelog, 0)
+        self._consumer = _consumer(settings.kafka)
+        self.first = 0
+        self.end = 0
+
+    async def start(self) -> None:
+        """Learn where the changelog begins and ends."""
+        with translated("cannot read the changelog"):
+            await self._consumer.start()
+            self._consumer.assign([self._at])
+            self.first = (await self._consumer.beginning_offsets([self._at]))[self._at]
+            self.end = (await self._consumer.end_offsets([self._at]))[self._at]
+
+    async def entries(self, offset: int) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield the entries from an offset on, each with its own offset.
+
+        Raises:
+            TopicError: the offset is not in the topic.
+            IndexDamaged: an entry has no content.
+        """
+        self._check(offset)
+        self._consumer.seek(self._at, offset)
+        while True:
+            with translated("cannot read the changelog"):
+                if await self._consumer.position(self._at) >= self.end:
+                    return
+                fetched = await self._consumer.getmany(timeout_ms=200, max_records=64)
+            for message in fetched.get(self._at, ()):
+                if message.value is None:
+                    raise IndexDamaged(
+                        f"offset {message.offset} of the changelog holds no entry; another "
+                        "program writes to this topic"
+                    )
+                yield message.offset, message.value
+
+    def _check(self, offset: int) -> None:
+        topic = self._at.topic
+        if offset > self.end:
+            raise TopicError(
+                f"the index stands at offset {offset} of {topic}, which ends at {self.end}: the "
+                "topic was deleted and made anew; remove the index directory, or restore the topic"
+            )
+        if offset < self.first:
+            raise TopicError(
+                f"the index stands at offset {offset} of {topic}, which begins at {self.first}: "
+                "entries between were deleted; remove the index directory to rebuild it from "
+                "what is left"
+            )
+
+    async def close(self) -> None:
+        """Stop the consumer."""
+        await _stop(self._consumer.stop())

@@ -1,0 +1,380 @@
+"""*Pure.* The metrics: the catalogue, and what the worker says in its own words.
+
+Rule 1: every metric stands in ``CATALOGUE`` and in docs/metrics.md, which says what to do about it.
+Rule 2: label values are few and known: partitions, and the words of the model. Never an id or text.
+Rule 3: a batch is counted at once, never document by document.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+import streamdedup
+from streamdedup.model import NO_TIMESTAMP, Judgement, Outcome, Record
+from streamdedup.settings import Settings
+
+PREFIX = "streamdedup_"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["counter", "gauge", "histogram", "batch histogram", "info"]
+Stage = Literal["poll", "sketch", "queue", "probe", "resolve", "transaction", "index"]
+TransactionResult = Literal["committed", "aborted", "unknown", "fenced"]
+
+_STAGES = ("poll", "sketch", "queue", "probe", "resolve", "transaction", "index")
+_SIMILARITIES = tuple(share / 100 for share in (*range(10, 50, 10), *range(50, 100, 5), 98, 100))
+_DURATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LATENCIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
+_SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A metric of the catalogue.
+
+    Attributes:
+        name: as it is exposed, without the prefix.
+        kind: a ``batch histogram`` is a histogram that takes whole arrays.
+        help: what it counts, in one sentence.
+        label: its only label, or none.
+        values: the label's values where they are known, so that their series begin at zero.
+        buckets: upper bounds of a histogram, ascending, without infinity.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    label: str = ""
+    values: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name with the prefix, as it is exposed."""
+        return PREFIX + self.name
+
+
+CATALOGUE = (
+    # Flow
+    Entry("documents_received_total", "counter", "Records read from the source.", "partition"),
+    Entry("bytes_received_total", "counter", "Bytes of the values of records read."),
+    Entry("documents_total", "counter", "Verdicts.", "verdict", tuple(Outcome)),
+    Entry("rejections_total", "counter", "Records sent to the dead-letter topic.", "reason"),
+    Entry("batch_documents", "histogram", "Records per batch.", buckets=_SIZES),
+    Entry(
+        "batch_duration_seconds",
+        "histogram",
+        "Time that a batch spends in a stage.",
+        "stage",
+        _STAGES,
+        _DURATIONS,
+    ),
+    Entry(
+        "end_to_end_latency_seconds",
+        "batch histogram",
+        "From a record's timestamp to the commit of its verdict.",
+        buckets=_LATENCIES,
+    ),
+    # Verdicts
+    Entry("candidates_total", "counter", "Kept documents that shared a bucket with a judged one."),
+    Entry(
+        "verified_pairs_total",
+        "counter",
+        "Candidates at or above the threshold (verified), or below it (refuted).",
+        "result",
+        ("verified", "refuted"),
+    ),
+    Entry("buckets_truncated_total", "counter", "Lookups that met a full bucket."),
+    Entry(
+        "candidate_similarity",
+        "batch histogram",
+        "Estimated Jaccard similarity of the candidates.",
+        buckets=_SIMILARITIES,
+    ),
+    # Kafka
+    Entry("consumer_lag", "gauge", "Records of the partition that are not read yet.", "partition"),
+    Entry("consumer_position", "gauge", "Offset that will be read next.", "partition"),
+    Entry(
+        "transactions_total",
+        "counter",
+        "Kafka transactions, by how they ended.",
+        "result",
+        ("committed", "aborted", "unknown", "fenced"),
+    ),
+    Entry("last_commit_timestamp_seconds", "gauge", "When a transaction was last committed."),
+    Entry("sessions_total", "counter", "Sessions with the brokers begun, by reason.", "reason"),
+    # Index
+    Entry("replayed_entries_total", "counter", "Changelog entries applied to the index at start."),
+    Entry("index_documents", "gauge", "Kept documents in the index."),
+    Entry("index_postings", "gauge", "Entries of documents in buckets."),
+    Entry("index_bytes", "gauge", "Bytes that the index takes."),
+    Entry("index_map_bytes", "gauge", "Bytes that the index may take."),
+    Entry("index_applied_offset", "gauge", "Changelog offset up to which the index is complete."),
+    Entry("disk_free_bytes", "gauge", "Free bytes on the disk of the index."),
+    # Pool and process
+    Entry("pool_processes", "gauge", "Sketch processes."),
+    Entry("pool_batches_in_flight", "gauge", "Batches read and not judged yet."),
+    Entry("pool_restarts_total", "counter", "Times that the pool was made anew."),
+    Entry(
+        "event_loop_lag_seconds",
+        "histogram",
+        "How late the event loop wakes a task.",
+        buckets=_DURATIONS,
+    ),
+    Entry("ready", "gauge", "1 while documents are being judged."),
+    Entry("build_info", "info", "Version of streamdedup and of Python."),
+    Entry("settings_info", "info", "Fingerprint of the parameters, threshold and bands."),
+)
+
+
+class IndexFacts(Protocol):
+    """What an index says of itself; :class:`streamdedup.index.store.IndexStats`."""
+
+    @property
+    def documents(self) -> int: ...  # noqa: D102 - the fields of IndexStats
+    @property
+    def postings(self) -> int: ...  # noqa: D102
+    @property
+    def bytes_used(self) -> int: ...  # noqa: D102
+    @property
+    def applied(self) -> int: ...  # noqa: D102
+
+
+class Metrics:
+    """The worker's metrics, in a registry of their own.
+
+    Args:
+        registry: where they are registered; default: a new one.
+        now: the wall clock, in seconds since the epoch.
+        clock: a clock that never goes back, in seconds.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._registry = registry if registry is not None else CollectorRegistry()
+        self._now = now
+        self._clock = clock
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self._batch_histograms: dict[str, BatchHistogram] = {}
+        self._infos: dict[str, Info] = {}
+        for entry in CATALOGUE:
+            self._declare(entry)
+        self._infos["build_info"].info(
+            {"version": streamdedup.__version__, "python": platform.python_version()}
+        )
+
+    def describe(self, settings: Settings) -> None:
+        """Show the parameters that verdicts depend on, and how many processes sketch."""
+        parameters = settings.dedup.sketch_parameters()
+        self._infos["settings_info"].info(
+            {
+                "fingerprint": parameters.fingerprint(),
+                "threshold": str(settings.dedup.threshold),
+                "bands": str(parameters.bands),
+                "rows": str(parameters.rows),
+            }
+        )
+        self._gauges["pool_processes"].set(settings.pool.size())
+
+    def count_received(self, records: Sequence[Record]) -> None:
+        """Count a polled batch, and move the positions of its partitions."""
+        self._histograms["batch_documents"].observe(len(records))
+        self._counters["bytes_received_total"].inc(
+            sum(len(record.value or b"") for record in records)
+        )
+        for partition, count in Tally(record.position.partition for record in records).items():
+            self._counters["documents_received_total"].labels(partition).inc(count)
+        next_offsets = {record.position.partition: record.position.offset + 1 for record in records}
+        for partition, next_offset in next_offsets.items():
+            self._gauges["consumer_position"].labels(partition).set(next_offset)
+
+    def count_judgement(
+        self, judgement: Judgement, records: Sequence[Record] = (), now_ms: int | None = None
+    ) -> None:
+        """Count the verdicts on a batch and how they came about.
+
+        Args:
+            judgement: the verdicts.
+            records: the batch they are on, for the latencies from their timestamps.
+            now_ms: when they were committed; default: now.
+        """
+        for outcome, count in Tally(verdict.outcome for verdict in judgement.verdicts).items():
+            self._counters["documents_total"].labels(outcome).inc(count)
+        reasons = Tally(one.rejection.reason for one in judgement.verdicts if one.rejection)
+        for reason, count in reasons.items():
+            self._counters["rejections_total"].labels(reason).inc(count)
+        counts = judgement.counts
+        self._counters["candidates_total"].inc(counts.candidates)
+        self._counters["verified_pairs_total"].labels("verified").inc(counts.verified)
+        self._counters["verified_pairs_total"].labels("refuted").inc(counts.refuted)
+        self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)
+        self._batch_histograms["candidate_similarity"].observe(counts.similarities)
+        at_ms = self._now() * 1000 if now_ms is None else now_ms
+        # A producer's clock may be ahead of ours; no verdict comes before its record.
+        latencies = [
+            max(0.0, (at_ms - record.timestamp_ms) / 1000)
+            for record in records
+            if record.timestamp_ms != NO_TIMESTAMP
+        ]
+        self._batch_histograms["end_to_end_latency_seconds"].observe(latencies)
+
+    @contextmanager
+    def stage(self, name: Stage) -> Iterator[None]:
+        """Time one stage of a batch, however it ends."""
+        begun = self._clock()
+        try:
+            yield
+        finally:
+            self.observe_stage(name, self._clock() - begun)
+
+    def observe_stage(self, name: Stage, seconds: float) -> None:
+        """Record how long a batch spent in a stage."""
+        self._histograms["batch_duration_seconds"].labels(name).observe(seconds)
+
+    def count_transaction(self, result: TransactionResult) -> None:
+        """Count a Kafka transaction; a committed one also sets the time of the last commit."""
+        self._counters["transactions_total"].labels(result).inc()
+        if result == "committed":
+            self._gauges["last_commit_timestamp_seconds"].set(self._now())
+
+    def count_session(self, reason: str) -> None:
+        """Count a session with the brokers; ``reason`` is one of few fixed words."""
+        self._counters["sessions_total"].labels(reason).inc()
+
+    def count_replayed(self, entries: int = 1) -> None:
+        """Count changelog entries applied at start."""
+        self._counters["replayed_entries_total"].inc(entries)
+
+    def observe_lag(self, lag: Mapping[int, int]) -> None:
+        """Record how many records of each partition are not read yet."""
+        for partition, records in lag.items():
+            self._gauges["consumer_lag"].labels(partition).set(records)
+
+    def observe_index(
+        self,
+        stats: IndexFacts,
+        *,
+        map_bytes: int | None = None,
+        disk_free_bytes: int | None = None,
+    ) -> None:
+        """Record what the index holds, and the room it has where that is known."""
+        self._gauges["index_documents"].set(stats.documents)
+        self._gauges["index_postings"].set(stats.postings)
+        self._gauges["index_bytes"].set(stats.bytes_used)
+        self._gauges["index_applied_offset"].set(stats.applied)
+        if map_bytes is not None:
+            self._gauges["index_map_bytes"].set(map_bytes)
+        if disk_free_bytes is not None:
+            self._gauges["disk_free_bytes"].set(disk_free_bytes)
+
+    def observe_queue(self, batches: int) -> None:
+        """Record how many batches are read and not judged yet."""
+        self._gauges["pool_batches_in_flight"].set(batches)
+
+    def count_pool_restart(self) -> None:
+        """Count that the pool was made anew; any thread may call this."""
+        self._counters["pool_restarts_total"].inc()
+
+    def observe_loop_lag(self, seconds: float) -> None:
+        """Record how late the event loop woke a task."""
+        self._histograms["event_loop_lag_seconds"].observe(seconds)
+
+    def observe_ready(self, ready: bool) -> None:
+        """Record whether documents are being judged."""
+        self._gauges["ready"].set(ready)
+
+    def render(self) -> tuple[bytes, str]:
+        """Return all metrics in Prometheus's text format, and its content type."""
+        return generate_latest(_WithoutCreated(self._registry)), CONTENT_TYPE
+
+    def _declare(self, entry: Entry) -> None:
+        labels = (entry.label,) if entry.label else ()
+        made: Counter | Gauge | Histogram
+        match entry.kind:
+            case "counter":
+                made = Counter(entry.full_name, entry.help, labels, registry=self._registry)
+                self._counters[entry.name] = made
+            case "gauge":
+                made = Gauge(entry.full_name, entry.help, labels, registry=self._registry)
+                self._gauges[entry.name] = made
+            case "histogram":
+                made = Histogram(
+                    entry.full_name,
+                    entry.help,
+                    labels,
+                    registry=self._registry,
+                    buckets=entry.buckets,
+                )
+                self._histograms[entry.name] = made
+            case "batch histogram":
+                self._batch_histograms[entry.name] = BatchHistogram(entry)
+                self._registry.register(self._batch_histograms[entry.name])
+                return
+            case "info":
+                name = entry.full_name.removesuffix("_info")
+                self._infos[entry.name] = Info(name, entry.help, registry=self._registry)
+                return
+        for value in entry.values:
+            made.labels(value)
+
+
+class BatchHistogram(Collector):
+    """A histogram that takes arrays: one call per batch instead of one per document."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._bounds = np.array(entry.buckets)
+        self._counts = np.zeros(len(entry.buckets) + 1, dtype=np.int64)
+        self._sum = 0.0
+        self._lock = Lock()
+
+    def observe(self, values: Sequence[float] | NDArray[np.float64]) -> None:
+        """Count the values, each into the first bucket whose bound is not below it."""
+        numbers = np.asarray(values, dtype=np.float64)
+        places = np.searchsorted(self._bounds, numbers, side="left")
+        with self._lock:
+            self._counts += np.bincount(places, minlength=len(self._counts))
+            self._sum += float(numbers.sum())
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the one metric that this is."""
+        with self._lock:
+            cumulated, total = np.cumsum(self._counts).tolist(), self._sum
+        bounds = [*(str(bound) for bound in self._entry.buckets), "+Inf"]
+        buckets = list(zip(bounds, cumulated, strict=True))
+        yield HistogramMetricFamily(
+            self._entry.full_name, self._entry.help, buckets=buckets, sum_value=total
+        )
+
+
+class _WithoutCreated(Collector):
+    """A registry's metrics without their ``_created`` series, which double the page for nobody."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                sample for sample in metric.samples if sample.name != f"{metric.name}_created"
+            ]
+            yield metric

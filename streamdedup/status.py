@@ -1,0 +1,179 @@
+"""*Async.* The HTTP port (/metrics, /livez, /readyz, /status), and the event loop's heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+
+from aiohttp import web
+
+import streamdedup
+from streamdedup.errors import SettingsError
+from streamdedup.metrics import Metrics
+from streamdedup.settings import StatusSettings
+
+Phase = Literal["starting", "replaying", "running", "draining", "waiting_for_broker", "stopped"]
+
+HEARTBEAT_S = 0.5
+"""How often the heartbeat measures how late the event loop is."""
+_SHUTDOWN_S = 1.0
+"""How long open requests may take to end when the server closes."""
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """What the status pages show; the worker writes it, in the event loop's thread.
+
+    Attributes:
+        phase: what the worker is doing.
+        reason: why it is not running, for a person to read.
+        replay_done: changelog offset up to which the start has come.
+        replay_total: changelog offset at which the replay ends.
+        partitions: partitions of the source that are read.
+        lag: records of each partition that are not read yet.
+        positions: offset of each partition that will be read next.
+        applied_offset: changelog offset up to which the index is complete.
+    """
+
+    phase: Phase = "starting"
+    reason: str = ""
+    replay_done: int = 0
+    replay_total: int = 0
+    partitions: int = 0
+    lag: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
+    applied_offset: int = 0
+
+    def enter(self, phase: Phase, reason: str = "") -> None:
+        """Go over to a phase, with the reason where it needs one."""
+        self.phase, self.reason = phase, reason
+
+    @property
+    def ready(self) -> bool:
+        """Whether documents are being judged."""
+        return self.phase == "running"
+
+    def explanation(self) -> str:
+        """Return one line that says why the worker is ready, or not."""
+        if self.ready:
+            return "ready"
+        if self.phase == "replaying":
+            return f"replaying the changelog: at {self.replay_done} of {self.replay_total}"
+        words = self.phase.replace("_", " ")
+        return f"{words}: {self.reason}" if self.reason else words
+
+
+class StatusServer:
+    """Serves the status pages; use it as an async context manager.
+
+    Args:
+        settings: where to listen.
+        metrics: what /metrics shows; the heartbeat and readiness go there too.
+        state: what the worker says of itself.
+
+    Attributes:
+        port: the bound port, once started.
+    """
+
+    def __init__(self, settings: StatusSettings, metrics: Metrics, state: WorkerState) -> None:
+        self.port = settings.port
+        self._settings = settings
+        self._metrics = metrics
+        self._state = state
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, shutdown_timeout=_SHUTDOWN_S
+        )
+        self._heartbeat: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Listen, and return the bound port.
+
+        Raises:
+            SettingsError: the address cannot be listened on.
+        """
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SettingsError(
+                f"cannot listen on {self._settings.host}:{self._settings.port} "
+                f"({_first_line(error)}); change status.host or status.port"
+            ) from error
+        self.port = self._runner.addresses[0][1]
+        self._heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
+        return self.port
+
+    async def close(self) -> None:
+        """Stop listening, and stop the heartbeat."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._heartbeat
+        await self._runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _beat(self) -> None:
+        """Measure again and again how late the event loop wakes this task."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + HEARTBEAT_S
+            await asyncio.sleep(HEARTBEAT_S)
+            self._metrics.observe_loop_lag(max(0.0, loop.time() - due))
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/metrics", self._serve_metrics)
+        application.router.add_get("/livez", self._serve_live)
+        application.router.add_get("/readyz", self._serve_ready)
+        application.router.add_get("/status", self._serve_status)
+        return application
+
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
+        self._metrics.observe_ready(self._state.ready)
+        body, content_type = self._metrics.render()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _serve_live(self, _: web.Request) -> web.Response:
+        """Answer: that the event loop comes to it is all that is asked."""
+        return web.Response(text="live\n")
+
+    async def _serve_ready(self, _: web.Request) -> web.Response:
+        status = 200 if self._state.ready else 503
+        return web.Response(text=f"{self._state.explanation()}\n", status=status)
+
+    async def _serve_status(self, _: web.Request) -> web.Response:
+        state = self._state
+        return web.json_response(
+            {
+                "version": streamdedup.__version__,
+                "phase": state.phase,
+                "ready": state.ready,
+                "explanation": state.explanation(),
+                "replay": {"done": state.replay_done, "total": state.replay_total},
+                "partitions": state.partitions,
+                "positions": {str(partition): at for partition, at in state.positions.items()},
+                "lag": {str(partition): records for partition, records in state.lag.items()},
+                "applied_offset": state.applied_offset,
+            }
+        )
+
+
+def _first_line(error: OSError) -> str:
+    """Return the system's own words; asyncio wraps them in a longer message."""
+    return (error.strerror or str(error)).splitlines()[0]

@@ -1,0 +1,286 @@
+"""*Async.* The worker: from topic to topic, one transaction per batch.
+
+Read :meth:`Worker.run` first: it is a chain of sessions, and each session does the same things in
+the same order, whether it follows a start, a crash or a broker that was away:
+
+1. look at the topics, 2. open the index (once), 3. start the producer, which fences a predecessor,
+4. replay the changelog's tail into the index, 5. take the source at its committed offsets,
+6. batch by batch: prepare in the pool, judge, commit one transaction, update the index,
+7. close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import stamina
+import structlog
+
+from streamdedup import changelog
+from streamdedup.compose import Composer
+from streamdedup.deduplicator import judge
+from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.index.store import Index
+from streamdedup.kafka import (
+    ChangelogReader,
+    Source,
+    TransactionalWriter,
+    check_connection,
+    inspect,
+)
+from streamdedup.metrics import Metrics
+from streamdedup.model import (
+    ClusterFacts,
+    IndexUpdate,
+    Judgement,
+    Record,
+    SketchedBatch,
+    Transaction,
+)
+from streamdedup.pool import PendingBatch, SketchPool
+from streamdedup.settings import Settings
+from streamdedup.status import WorkerState
+
+log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LONGEST_WAIT_S = 30.0
+"""Longest pause between two attempts to reach the brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Polled:
+    """A batch on its way through the pool."""
+
+    pending: PendingBatch
+    polled_at: float
+
+
+class Worker:
+    """Runs sessions until it is told to stop.
+
+    Args:
+        settings: all settings.
+        pool: the sketch processes.
+        metrics: where the counts go.
+        state: what the status pages show; this worker writes it.
+        stop: set from outside to drain and end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: SketchPool,
+        metrics: Metrics,
+        state: WorkerState,
+        stop: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._metrics = metrics
+        self._state = state
+        self._stop = stop
+        self._parameters = settings.dedup.sketch_parameters()
+        self._fingerprint = self._parameters.fingerprint()
+        self._index: Index | None = None
+        self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
+
+    async def run(self) -> None:
+        """Run one session after the other; a broker that is away is waited for.
+
+        Raises:
+            StreamdedupError: something that waiting does not mend.
+        """
+        while not self._stop.is_set():
+            try:
+                async with self._session() as (writer, source, composer):
+                    await self._process(writer, source, composer)
+            except BrokerUnavailable as error:
+                self._metrics.count_transaction("unknown")
+                self._wait_for_broker(error)
+        self._enter("stopped")
+
+    async def close(self) -> None:
+        """Close the index, after whatever its thread still does."""
+        if self._index is not None:
+            await self._in_index_thread(self._index.close)
+        self._index_thread.shutdown(wait=True)
+
+    @contextlib.asynccontextmanager
+    async def _session(self) -> AsyncIterator[tuple[TransactionalWriter, Source, Composer]]:
+        facts = await self._reach_brokers()
+        async with contextlib.AsyncExitStack() as resources:
+            index = await self._open_index(facts)
+            writer = TransactionalWriter(self._settings, facts)
+            resources.push_async_callback(writer.close)
+            await writer.start()
+            await self._replay(index)
+            partitions = facts.topics[self._settings.topics.source].partitions
+            source = Source(self._settings, partitions)
+            resources.push_async_callback(source.close)
+            begin_at = await source.start()
+            if begin_at:
+                await writer.commit(Transaction([], [], begin_at))
+            self._enter("running")
+            log.info("running", partitions=partitions, documents=index.stats().documents)
+            yield writer, source, Composer(self._settings, facts, self._fingerprint)
+            self._enter("draining")
+
+    async def _reach_brokers(self) -> ClusterFacts:
+        """Wait for a broker that answers, then look at the topics."""
+        attempts = stamina.retry_context(
+            on=BrokerUnavailable, attempts=None, timeout=None, wait_max=_LONGEST_WAIT_S
+        )
+        async for attempt in attempts:
+            with attempt:
+                try:
+                    await check_connection(self._settings.kafka)
+                    return await inspect(self._settings)
+                except BrokerUnavailable as error:
+                    self._wait_for_broker(error)
+                    raise
+        raise AssertionError("unreachable: the attempts have no end")
+
+    async def _open_index(self, facts: ClusterFacts) -> Index:
+        if self._index is None:
+            identity = facts.log(self._settings.topics.changelog)
+            self._index = await self._in_index_thread(
+                Index, self._settings.index, self._parameters, identity
+            )
+        return self._index
+
+    async def _replay(self, index: Index) -> None:
+        """Bring the index to the end of the changelog."""
+        reader = ChangelogReader(self._settings)
+        try:
+            await reader.start()
+            applied = await self._in_index_thread(lambda: index.applied)
+            begin = reader.first if index.is_new else applied
+            self._enter("replaying")
+            self._state.replay_done, self._state.replay_total = begin, reader.end
+            log.info("replaying the changelog", begin=begin, end=reader.end)
+            async for offset, data in reader.entries(begin):
+                await self._in_index_thread(self._apply_entry, index, data, offset + 1)
+                self._metrics.count_replayed()
+                self._state.replay_done = offset + 1
+        finally:
+            await reader.close()
+        self._metrics.observe_index(await self._in_index_thread(index.stats))
+
+    def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
+        index.apply(changelog.decode(data, self._fingerprint), applied)
+
+    async def _process(
+        self, writer: TransactionalWriter, source: Source, composer: Composer
+    ) -> None:
+        """Read ahead in one task, judge and commit in this one, until told to stop."""
+        # One batch may wait for each pool process, and one to be judged next.
+        queue: asyncio.Queue[_Polled | None] = asyncio.Queue(maxsize=self._pool.size + 1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read(source, composer, queue))
+                while (polled := await queue.get()) is not None:
+                    await self._finish(polled, writer, composer)
+                    self._observe(source, queue.qsize())
+        except* StreamdedupError as errors:
+            # The first cause decides; the others follow from it.
+            raise _first(errors) from errors
+
+    async def _read(
+        self, source: Source, composer: Composer, queue: asyncio.Queue[_Polled | None]
+    ) -> None:
+        while not self._stop.is_set():
+            with self._metrics.stage("poll"):
+                records = await source.poll()
+            self._state.partitions = source.partitions
+            if records:
+                self._metrics.count_received(records)
+                refused = composer.refused(records, _now_ms())
+                pending = self._pool.submit(records, refused)
+                await queue.put(_Polled(pending, time.perf_counter()))
+        await queue.put(None)
+
+    async def _finish(
+        self, polled: _Polled, writer: TransactionalWriter, composer: Composer
+    ) -> None:
+        """Take one batch from the pool to the index."""
+        records = polled.pending.records
+        batch = await self._prepared(polled.pending)
+        self._metrics.observe_stage("sketch", time.perf_counter() - polled.polled_at)
+        with self._metrics.stage("resolve"):
+            judgement, transaction = await self._in_index_thread(
+                self._judge, records, batch, composer
+            )
+        with self._metrics.stage("transaction"):
+            applied = await writer.commit(transaction)
+        self._metrics.count_transaction("committed")
+        with self._metrics.stage("index"):
+            await self._in_index_thread(self._apply, judgement.update, applied)
+        self._metrics.count_judgement(judgement, records, _now_ms())
+
+    async def _prepared(self, pending: PendingBatch) -> SketchedBatch:
+        try:
+            return await asyncio.wrap_future(pending.future)
+        except BrokenProcessPool:
+            log.warning("a sketch process died; the pool is made anew")
+            return await asyncio.to_thread(self._pool.recover, pending)
+
+    def _judge(
+        self, records: Sequence[Record], batch: SketchedBatch, composer: Composer
+    ) -> tuple[Judgement, Transaction]:
+        judgement = judge(self._opened, batch, self._settings)
+        transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
+        return judgement, transaction
+
+    def _apply(self, update: IndexUpdate, applied: int | None) -> None:
+        if applied is None:
+            raise BrokerUnavailable("a transaction without a changelog entry")
+        self._opened.apply(update, applied)
+
+    @property
+    def _opened(self) -> Index:
+        if self._index is None:
+            raise RuntimeError("the index is not open")
+        return self._index
+
+    async def _in_index_thread(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run blocking index work in its own thread, one after the other."""
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._index_thread, call)
+
+    def _observe(self, source: Source, waiting: int) -> None:
+        lag = source.lag()
+        self._metrics.observe_lag(lag)
+        self._metrics.observe_queue(waiting)
+        self._state.lag = lag
+
+    def _wait_for_broker(self, error: BrokerUnavailable) -> None:
+        self._enter("waiting_for_broker", str(error))
+        log.warning("waiting for the broker", reason=str(error))
+
+    def _enter(self, phase: str, reason: str = "") -> None:
+        self._state.enter(phase, reason)
+
+
+def _first(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
+    cause: BaseException = group
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    assert isinstance(cause, StreamdedupError)
+    return cause
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

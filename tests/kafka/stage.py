@@ -1,0 +1,337 @@
+"""*Blocking.* A stage for one test: five topics of its own, and workers as real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+
+from streamdedup.kafka import create_topics
+from streamdedup.settings import Settings, load_settings
+
+PATIENCE_S = 90.0
+"""How long a test waits for what must come; it fails after that."""
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait for a condition, or fail the test saying what did not come."""
+    end = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {patience_s:.0f} s in vain: {what}")
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record for the source topic."""
+
+    value: bytes | None
+    key: bytes | None = b"k"
+    partition: int = 0
+    headers: Sequence[tuple[str, bytes]] = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass
+class Stage:
+    """Topics, configuration file and index directory of one test."""
+
+    bootstrap: str
+    folder: Path
+    name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Write the configuration file."""
+        self.configure()
+
+    @property
+    def config(self) -> Path:
+        """The configuration file."""
+        return self.folder / "streamdedup.yaml"
+
+    @property
+    def index(self) -> Path:
+        """The index directory."""
+        return self.folder / "index"
+
+    def configure(self, **changes: dict[str, Any]) -> None:
+        """Write the configuration file, with changes to what it said."""
+        for section, values in changes.items():
+            self.overrides[section] = self.overrides.get(section, {}) | values
+        base: dict[str, dict[str, Any]] = {
+            "kafka": {
+                "bootstrap_servers": self.bootstrap,
+                "group_id": self.name,
+                "transaction_timeout": "10s",
+                "request_timeout": "5s",
+                "metadata_refresh": "1s",
+            },
+            "topics": self.topics,
+            "index": {"directory": str(self.index), "map_size": "1Gi"},
+            "batch": {"linger": "50ms"},
+            "pool": {"workers": 1},
+            "status": {"port": 0},
+            "log": {"format": "json"},
+        }
+        merged = {
+            section: base.get(section, {}) | self.overrides.get(section, {})
+            for section in base.keys() | self.overrides.keys()
+        }
+        self.config.write_text(yaml.safe_dump(merged))
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The five topics, by role."""
+        roles = ("source", "clean", "duplicates", "dead_letter", "changelog")
+        return {role: f"{self.name}-{role}" for role in roles}
+
+    def settings(self) -> Settings:
+        """Load the settings that the workers load."""
+        return load_settings(self.config)
+
+    def create_topics(self, partitions: int = 1) -> None:
+        """Create the five topics."""
+        asyncio.run(create_topics(self.settings(), partitions, 1))
+
+    def produce(self, messages: Iterable[Message]) -> None:
+        """Append messages to the source topic."""
+        asyncio.run(_produce(self.bootstrap, self.topics["source"], messages))
+
+    def produce_json(self, documents: Iterable[dict[str, Any]], partition: int = 0) -> None:
+        """Append JSON documents to the source topic."""
+        self.produce(
+            Message(json.dumps(document).encode(), None, partition) for document in documents
+        )
+
+    def read(self, role: str) -> list[ConsumerRecord]:
+        """Read a whole topic as a ``read_committed`` consumer sees it now."""
+        return asyncio.run(_read(self.bootstrap, self.topics[role]))
+
+    def offsets_judged(self) -> set[tuple[int, int]]:
+        """Return partition and offset of every source record with a committed outcome."""
+        return set(self.outcomes())
+
+    def outcomes(self) -> dict[tuple[int, int], str]:
+        """Return the outcome of every judged source position.
+
+        Raises:
+            AssertionError: a position has two.
+        """
+        found: dict[tuple[int, int], str] = {}
+        for role, place in (
+            ("clean", _clean_position),
+            ("duplicates", _duplicate_position),
+            ("dead_letter", _dead_position),
+        ):
+            for record in self.read(role):
+                position = place(record)
+                assert position not in found, f"{position} is in {role} and in {found[position]}"
+                found[position] = role
+        return found
+
+    def wait_for(self, count: int, worker: WorkerProcess | None = None) -> None:
+        """Wait until so many records have an outcome."""
+
+        def enough() -> bool:
+            if worker is not None:
+                worker.assert_running()
+            return sum(self.ends().values()) >= count
+
+        # End offsets count transaction marks too, so they only tell when to look closely.
+        wait_until(enough, f"{count} records to be judged")
+
+        def all_there() -> bool:
+            if worker is not None:
+                worker.assert_running()
+            return len(self.offsets_judged()) >= count
+
+        wait_until(all_there, f"{count} records to be judged")
+
+    def ends(self) -> dict[str, int]:
+        """Return the summed end offsets of the three output topics."""
+        roles = ("clean", "duplicates", "dead_letter")
+        return asyncio.run(_ends(self.bootstrap, {role: self.topics[role] for role in roles}))
+
+    def start_worker(self, *flags: str, env: dict[str, str] | None = None) -> WorkerProcess:
+        """Start a worker process."""
+        return WorkerProcess(self.config, self.folder, flags, env or {})
+
+    def run_until_judged(self, count: int) -> WorkerProcess:
+        """Run a worker until so many records have an outcome, then stop it gently."""
+        with self.start_worker() as worker:
+            self.wait_for(count, worker)
+            worker.terminate()
+            assert worker.wait() == 0, worker.log()
+        return worker
+
+
+class WorkerProcess:
+    """``streamdedup run`` as a process of its own; killed when the test leaves it behind."""
+
+    def __init__(
+        self, config: Path, folder: Path, flags: Sequence[str], env: dict[str, str]
+    ) -> None:
+        self._log = folder / f"worker-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "streamdedup", "run", "--config", str(config), *flags]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=os.environ | env, start_new_session=True
+            )
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+    def log(self) -> str:
+        """Return what the worker has printed."""
+        return self._log.read_text(errors="replace")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the log's lines as JSON."""
+        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+
+    def wait_for_event(self, event: str) -> dict[str, Any]:
+        """Wait for a line of the log."""
+        wait_until(lambda: self._has(event), f"{event!r} in the log")
+        return next(each for each in self.events() if each["event"] == event)
+
+    def _has(self, event: str) -> bool:
+        there = any(each["event"] == event for each in self.events())
+        if not there:
+            self.assert_running()
+        return there
+
+    def status_url(self) -> str:
+        """Wait for the status server, and return its address."""
+        port = self.wait_for_event("listening")["port"]
+        return f"http://127.0.0.1:{port}"
+
+    def assert_running(self) -> None:
+        """Fail the test if the worker has ended."""
+        assert self.process.poll() is None, f"the worker ended:\n{self.log()}"
+
+    def terminate(self) -> None:
+        """Ask the worker to drain and end."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the worker as the OOM killer would; its pool goes with it."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
+        """Wait for the end, and return the exit code."""
+        return self.process.wait(patience_s)
+
+    def last_line(self) -> str:
+        """Return the last line that is not a log event."""
+        lines = [line for line in self.log().splitlines() if not line.startswith("{")]
+        return lines[-1] if lines else ""
+
+
+def _clean_position(record: ConsumerRecord) -> tuple[int, int]:
+    headers = dict(record.headers)
+    return int(headers["streamdedup-partition"]), int(headers["streamdedup-offset"])
+
+
+def _duplicate_position(record: ConsumerRecord) -> tuple[int, int]:
+    position = json.loads(record.value)["position"]
+    return position["partition"], position["offset"]
+
+
+def _dead_position(record: ConsumerRecord) -> tuple[int, int]:
+    headers = dict(record.headers)
+    prefix = "__streamdedup.errors."
+    return int(headers[prefix + "partition"]), int(headers[prefix + "offset"])
+
+
+async def _produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        linger_ms=20,
+        max_batch_size=256 * 1024,
+        max_request_size=100 * 1024 * 1024,
+    )
+    await producer.start()
+    try:
+        for message in messages:
+            await producer.send(
+                topic,
+                value=message.value,
+                key=message.key,
+                partition=message.partition,
+                timestamp_ms=message.timestamp_ms,
+                headers=list(message.headers),
+            )
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+async def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=8 * 1024 * 1024,
+    )
+    await consumer.start()
+    try:
+        partitions = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()]
+        if not partitions:
+            await consumer._client.force_metadata_update()  # noqa: SLF001 - a topic just made
+            partitions = [TopicPartition(topic, 0)]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        records: list[ConsumerRecord] = []
+        for at in partitions:
+            consumer.seek(at, 0)
+        while any([await consumer.position(at) < ends[at] for at in partitions]):
+            fetched = await consumer.getmany(timeout_ms=100)
+            for batch in fetched.values():
+                records.extend(batch)
+        return records
+    finally:
+        await consumer.stop()
+
+
+async def _ends(bootstrap: str, topics: dict[str, str]) -> dict[str, int]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        ends = {}
+        for role, topic in topics.items():
+            partitions = [
+                TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or (0,)
+            ]
+            ends[role] = sum((await consumer.end_offsets(partitions)).values())
+        return ends
+    finally:
+        await consumer.stop()
+
+
+def metric(text: str, name: str, **labels: str) -> float:
+    """Return a sample's value from a page of metrics; 0 where it is not there."""
+    wanted = "".join(f'(?=.*{key}="{re.escape(value)}")' for key, value in labels.items())
+    found = re.search(rf"^{name}(?:\{{{wanted}[^}}]*\}})? ([0-9.e+-]+|NaN)$", text, re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
