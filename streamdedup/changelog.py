@@ -7,9 +7,11 @@ so that reading an entry back costs no loop over its documents.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.model import DocumentColumns, IndexUpdate, Position, Sketches, SourceRange
@@ -113,7 +115,7 @@ def _parse(data: bytes) -> Entry:
         version = msgspec.msgpack.decode(data, type=_Version).version
         if version == VERSION:
             return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise IndexDamaged(f"a changelog entry cannot be read: {error}") from error
     raise IndexMismatch(
         f"the changelog holds entries of version {version}, this release reads {VERSION}; "
@@ -151,11 +153,11 @@ def _documents(entry: Entry) -> DocumentColumns:
     )
 
 
-def _pack(values: object, kind: str) -> bytes:
-    return np.ascontiguousarray(values, dtype=kind).tobytes()  # type: ignore[call-overload, no-any-return]
+def _pack(values: ArrayLike, kind: str) -> bytes:
+    return np.ascontiguousarray(values, dtype=kind).tobytes()
 
 
-def _unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> np.ndarray:  # type: ignore[type-arg]
+def _unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDArray[Any]:
     values = np.frombuffer(data, dtype=kind)
     if columns:
         return values.reshape(count, -1) if count else values.reshape(0, 0)

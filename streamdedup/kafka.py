@@ -284,11 +284,11 @@ class TransactionalWriter:
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.start()
 
-    async def commit(self, transaction: Transaction) -> int | None:
+    async def commit(self, transaction: Transaction) -> int:
         """Write one transaction: messages, changelog entries and consumed offsets.
 
         Returns:
-            The changelog offset after the last entry, or None without entries.
+            The changelog offset after the last entry, 0 without entries.
 
         Raises:
             Fenced, BrokerRefused: as said.
@@ -308,7 +308,7 @@ class TransactionalWriter:
                 written = await asyncio.gather(*logged)
                 await self._producer.commit_transaction()
         if not written:
-            return None
+            return 0
         last, count = written[-1]
         if last.offset < 0:
             raise BrokerUnavailable("the broker did not say where the changelog entry stands")

@@ -3,10 +3,12 @@
 Rule 1: every metric stands in ``CATALOGUE`` and in docs/metrics.md, which says what to do about it.
 Rule 2: label values are few and known: partitions, and the words of the model. Never an id or text.
 Rule 3: a batch is counted at once, never document by document.
+Rule 4: a gauge is NaN until its value is known: a zero would ring alarms.
 """
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections import Counter as Tally
@@ -144,13 +146,20 @@ class IndexFacts(Protocol):
     """What an index says of itself; :class:`streamdedup.index.store.IndexStats`."""
 
     @property
-    def documents(self) -> int: ...  # noqa: D102 - the fields of IndexStats
+    def documents(self) -> int:
+        """Kept documents."""
+
     @property
-    def postings(self) -> int: ...  # noqa: D102
+    def postings(self) -> int:
+        """Entries of documents in buckets."""
+
     @property
-    def bytes_used(self) -> int: ...  # noqa: D102
+    def bytes_used(self) -> int:
+        """Bytes that it takes."""
+
     @property
-    def applied(self) -> int: ...  # noqa: D102
+    def applied(self) -> int:
+        """Changelog offset up to which it is complete, exclusive."""
 
 
 class Metrics:
@@ -183,7 +192,7 @@ class Metrics:
         )
 
     def describe(self, settings: Settings) -> None:
-        """Show the parameters that verdicts depend on, and how many processes sketch."""
+        """Show the parameters that verdicts depend on, and the room that the settings give."""
         parameters = settings.dedup.sketch_parameters()
         self._infos["settings_info"].info(
             {
@@ -194,6 +203,9 @@ class Metrics:
             }
         )
         self._gauges["pool_processes"].set(settings.pool.size())
+        # One environment holds the documents, the others share the bands and the exact copies.
+        environments = 1 + min(settings.index.shards, parameters.bands + 1)
+        self._gauges["index_map_bytes"].set(environments * settings.index.map_size)
 
     def count_received(self, records: Sequence[Record]) -> None:
         """Count a polled batch, and move the positions of its partitions."""
@@ -269,20 +281,12 @@ class Metrics:
         for partition, records in lag.items():
             self._gauges["consumer_lag"].labels(partition).set(records)
 
-    def observe_index(
-        self,
-        stats: IndexFacts,
-        *,
-        map_bytes: int | None = None,
-        disk_free_bytes: int | None = None,
-    ) -> None:
-        """Record what the index holds, and the room it has where that is known."""
+    def observe_index(self, stats: IndexFacts, disk_free_bytes: int | None = None) -> None:
+        """Record what the index holds, and the disk's free bytes where they are known."""
         self._gauges["index_documents"].set(stats.documents)
         self._gauges["index_postings"].set(stats.postings)
         self._gauges["index_bytes"].set(stats.bytes_used)
         self._gauges["index_applied_offset"].set(stats.applied)
-        if map_bytes is not None:
-            self._gauges["index_map_bytes"].set(map_bytes)
         if disk_free_bytes is not None:
             self._gauges["disk_free_bytes"].set(disk_free_bytes)
 
@@ -315,6 +319,8 @@ class Metrics:
                 self._counters[entry.name] = made
             case "gauge":
                 made = Gauge(entry.full_name, entry.help, labels, registry=self._registry)
+                if not labels:
+                    made.set(math.nan)
                 self._gauges[entry.name] = made
             case "histogram":
                 made = Histogram(

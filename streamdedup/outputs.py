@@ -17,6 +17,7 @@ from streamdedup.model import NO_TIMESTAMP, Position, Record, Rejection, Verdict
 SCHEMA_VERSION = 1
 HEADER_PREFIX = "streamdedup-"
 ERROR_PREFIX = "__streamdedup.errors."
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -130,8 +131,8 @@ def _time(event_time_ms: int) -> str | None:
     if event_time_ms == NO_TIMESTAMP:
         return None
     try:
-        time = dt.datetime.fromtimestamp(event_time_ms / 1000, tz=dt.UTC)
-    except (ValueError, OverflowError, OSError):
+        time = _EPOCH + dt.timedelta(milliseconds=event_time_ms)
+    except OverflowError:
         # A producer's clock may say anything; the year 60000 has no ISO 8601 form.
         return None
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

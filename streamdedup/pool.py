@@ -1,8 +1,8 @@
 """*Blocking.* The way off the event loop: processes that decode and sketch.
 
 Processes are spawned, never forked: LMDB must not cross a fork. A process that dies (killed,
-out of memory) takes the pool with it; the pool is made anew and the batch tried again, and if it
-dies again the guilty record is searched for and refused.
+out of memory) takes the pool with it; the pool is made anew, and the batch tried again apart. If a
+process dies again the guilty records are searched for and refused.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from typing import Self
 
 from streamdedup.model import Record, Rejection, SketchedBatch
-from streamdedup.prepare import Preparer
+from streamdedup.prepare import NONE_REFUSED, Preparer
 from streamdedup.settings import Settings
 
+Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
+
+_DIED = Rejection(
+    "sketch", "ProcessDied", "a sketch process died on this record, twice; the record is refused"
+)
 _preparer: Preparer | None = None
 """The preparer of this pool process; None everywhere else."""
 
@@ -40,44 +46,64 @@ class SketchPool:
     Args:
         settings: ``pool.size()`` processes are started.
         on_restart: called each time the pool had to be made anew.
+        task: what a process does with a batch; a function of a module, that it can be sent.
     """
 
     def __init__(
-        self, settings: Settings, on_restart: Callable[[], None] = lambda: None
+        self,
+        settings: Settings,
+        on_restart: Callable[[], None] = lambda: None,
+        task: Task | None = None,
     ) -> None:
         self.size = settings.pool.size()
         self._settings = settings
         self._on_restart = on_restart
+        self._task = task or prepare
         self._lock = threading.Lock()
-        self._executor = self._start()
+        self._executor = _start(settings, self.size)
 
     def warm(self) -> None:
         """Start the processes, and wait until one has its kernels ready."""
-        self._executor.submit(_prepare, [], {}).result()
+        self._executor.submit(self._task, [], {}).result()
 
     def submit(
-        self, records: Sequence[Record], refused: dict[int, Rejection] | None = None
+        self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> PendingBatch:
         """Send a batch to the pool; the ``refused`` records are rejected unseen."""
-        refused = refused or {}
-        return PendingBatch(records, refused, self._send(records, refused))
+        refused = dict(refused)
+        with self._lock:
+            try:
+                future = self._executor.submit(self._task, records, refused)
+            except BrokenProcessPool:
+                self._executor.shutdown(wait=False)
+                self._executor = _start(self._settings, self.size)
+                self._on_restart()
+                future = self._executor.submit(self._task, records, refused)
+        return PendingBatch(records, refused, future)
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
-        """Wait for a batch; a pool that broke meanwhile is made anew."""
+        """Wait for a batch; one whose pool broke meanwhile is recovered."""
         try:
             return pending.future.result()
         except BrokenProcessPool:
             return self.recover(pending)
 
     def recover(self, pending: PendingBatch) -> SketchedBatch:
-        """Prepare a batch whose pool broke: try again, then refuse the records that break it."""
-        whole = self._attempt(pending.records, pending.refused)
-        if whole is not None:
-            return whole
-        message = "a sketch process died on this record, twice; the record is refused"
-        guilty = self._guilty(pending.records)
-        died = {place: Rejection("sketch", "ProcessDied", message) for place in guilty}
-        last = self._attempt(pending.records, died | pending.refused)
+        """Prepare a batch whose pool broke: try again, then refuse the records that break it.
+
+        This happens in a process apart, so that no other batch breaks, or is blamed, with it.
+
+        Raises:
+            BrokenProcessPool: processes die without any record.
+        """
+        with _Quarantine(self._settings, self._task) as quarantine:
+            whole = quarantine.attempt(pending.records, pending.refused)
+            if whole is not None:
+                return whole
+            guilty = quarantine.guilty(pending.records, pending.refused)
+            last = quarantine.attempt(
+                pending.records, pending.refused | dict.fromkeys(guilty, _DIED)
+            )
         if last is None:
             raise BrokenProcessPool("sketch processes keep dying, whatever they are given")
         return last
@@ -86,45 +112,56 @@ class SketchPool:
         """Stop the processes; batches on their way are dropped."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def _start(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            max_workers=self.size,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_initialise,
-            initargs=(self._settings,),
-        )
 
-    def _send(
-        self, records: Sequence[Record], refused: dict[int, Rejection]
-    ) -> Future[SketchedBatch]:
-        with self._lock:
-            try:
-                return self._executor.submit(_prepare, records, refused)
-            except BrokenProcessPool:
-                self._executor.shutdown(wait=False)
-                self._executor = self._start()
-                self._on_restart()
-                return self._executor.submit(_prepare, records, refused)
+class _Quarantine:
+    """One process for suspect records, made anew after each death."""
 
-    def _attempt(
+    def __init__(self, settings: Settings, task: Task) -> None:
+        self._settings = settings
+        self._task = task
+        self._executor = _start(settings, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def attempt(
         self, records: Sequence[Record], refused: dict[int, Rejection]
     ) -> SketchedBatch | None:
+        """Prepare records; None if the process dies."""
         try:
-            return self._send(records, refused).result()
+            return self._executor.submit(self._task, records, refused).result()
         except BrokenProcessPool:
+            self._executor.shutdown(wait=True)
+            self._executor = _start(self._settings, 1)
             return None
 
-    def _guilty(self, records: Sequence[Record]) -> list[int]:
-        """Find the records on which a process dies, by halving."""
-        if len(records) == 1:
-            return [0]
-        middle = len(records) // 2
+    def guilty(self, records: Sequence[Record], refused: dict[int, Rejection]) -> list[int]:
+        """Find the places of the records on which a process dies, among those not refused."""
+        return self._search(records, [at for at in range(len(records)) if at not in refused])
+
+    def _search(self, records: Sequence[Record], suspects: list[int]) -> list[int]:
+        """Find them by halving; a process has just died on the suspects together."""
+        if len(suspects) <= 1:
+            return suspects
+        middle = len(suspects) // 2
         return [
-            start + place
-            for start, half in ((0, records[:middle]), (middle, records[middle:]))
-            if self._attempt(half, {}) is None
-            for place in self._guilty(half)
+            place
+            for half in (suspects[:middle], suspects[middle:])
+            if self.attempt([records[at] for at in half], {}) is None
+            for place in self._search(records, half)
         ]
+
+
+def _start(settings: Settings, size: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        max_workers=size,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_initialise,
+        initargs=(settings,),
+    )
 
 
 def _initialise(settings: Settings) -> None:
@@ -144,7 +181,8 @@ def _die_with_parent() -> None:
         os._exit(0)
 
 
-def _prepare(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+def prepare(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+    """Prepare a batch; only for pool processes."""
     if _preparer is None:
         raise RuntimeError("this is no pool process")
     return _preparer.prepare_records(records, refused)

@@ -25,7 +25,6 @@ from streamdedup.records import Decoder, Refusal
 from streamdedup.settings import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 
-
 T = TypeVar("T")
 NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 
-from streamdedup.model import NO_TIMESTAMP, Document, Record, Rejection
+from streamdedup.model import Document, Record, Rejection
 from streamdedup.settings import LimitSettings, RecordSettings
 
 _MISSING = object()
 _SECONDS_END = 100_000_000_000
 """Numbers below are seconds since the epoch (until the year 5138), from there on milliseconds."""
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MESSAGE_CHARACTERS = 500
+"""Longest message of a refusal: some quote the value, which may have megabytes."""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of ours: the record's
@@ -21,7 +24,7 @@ class Refusal(Exception):  # noqa: N818 - not an error of ours: the record's
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.rejection = Rejection("decode", reason, message)
+        self.rejection = Rejection("decode", reason, message[:_MESSAGE_CHARACTERS])
 
 
 class Decoder:
@@ -119,7 +122,7 @@ class Decoder:
             return record.timestamp_ms
         try:
             return parse_time(found)
-        except (ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             message = f"field {field!r} holds no time: {error}"
             raise Refusal("InvalidEventTime", message) from error
 
@@ -131,17 +134,17 @@ def parse_time(value: Any) -> int:
         Milliseconds since the epoch.
 
     Raises:
-        ValueError, OverflowError: the value is no time.
+        TypeError, ValueError, OverflowError: the value is no time.
     """
     if isinstance(value, str):
         time = dt.datetime.fromisoformat(value)
         if time.tzinfo is None:
             time = time.replace(tzinfo=dt.UTC)
-        milliseconds = int(time.timestamp() * 1000)
+        milliseconds = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        milliseconds = int(value if abs(value) >= _SECONDS_END else value * 1000)
+        milliseconds = round(value if abs(value) >= _SECONDS_END else value * 1000)
     else:
-        raise ValueError(f"a value of type {type(value).__name__}")
+        raise TypeError(f"a value of type {type(value).__name__}")
     if not 0 <= milliseconds < 2**62:
         raise ValueError(f"{value!r} is out of range")
     return milliseconds

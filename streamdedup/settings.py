@@ -1,16 +1,25 @@
 """*Blocking* (reads files when loaded). Settings: typed, frozen, refused when they make no sense.
 
-Precedence: defaults < YAML file < environment (``STREAMDEDUP_KAFKA__GROUP_ID``) < flags.
-Every option is documented where it is declared; ``streamdedup config schema`` prints them all.
+Precedence: defaults < YAML file < environment (``STREAMDEDUP_KAFKA__GROUP_ID``) < flags, key by
+key: a layer that gives one key of a section leaves the section's other keys as they were.
+Every option is documented where it is declared; docs/settings.md is made from it.
+
+Rule 1: an unknown or senseless setting is an error, wherever it comes from; none is passed over.
+Rule 2: no error message shows the value of a secret, nor the line of a file that may hold one.
+Rule 3: limits that depend on each other are checked here, where they are declared.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import difflib
+import json
 import os
 import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import durationpy
 import yaml
@@ -21,88 +30,150 @@ from pydantic import (
     Field,
     PlainSerializer,
     SecretStr,
+    StringConstraints,
     ValidationError,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from streamdedup.errors import SettingsError
 from streamdedup.sketch.bands import Banding, choose_bands
 from streamdedup.sketch.normalize import PROFILES
 from streamdedup.sketch.sketcher import SketchParameters
 
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgtp]?)(i?)b?\s*$", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+ENVIRONMENT_PREFIX = "STREAMDEDUP_"
+MASK = "**********"
+"""What stands for a secret wherever settings are printed."""
+
+_SIZE = re.compile(
+    r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?)\s*(?:([kmgtpe])(i?))?b?\s*", re.IGNORECASE
+)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_SECONDS = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?", re.IGNORECASE)
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
+"""Variables that Kubernetes makes of the services in a namespace."""
 
 
-def parse_size(value: Any) -> Any:
+def parse_size(value: Any) -> int:
     """Read a size in bytes as people and Helm write it: ``9Gi``, ``512MiB``, ``1.5 GB``, ``1e+06``.
 
     Raises:
-        ValueError: the text is no size.
+        ValueError: the value is no size.
     """
-    if isinstance(value, bool) or not isinstance(value, str | float | int):
-        raise ValueError("a size is a number of bytes, or a text such as 512MiB")
-    found = _SIZE.match(str(value))
+    found = _SIZE.fullmatch(str(value))
     if found is None:
         raise ValueError(f"{value!r} is no size; write for example 512MiB, 9Gi or 1000000")
-    number, unit, binary = found.groups()
-    size = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
-    if size != int(size):
+    number, unit, binary = found.groups(default="")
+    size = Fraction(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
+    if size.denominator != 1:
         raise ValueError(f"{value!r} is not a whole number of bytes")
     return int(size)
 
 
-def parse_duration(value: Any) -> Any:
+def format_size(value: int) -> str:
+    """Write a size in the largest binary unit without a fraction, for :func:`parse_size`."""
+    power = next((power for power in range(6, 0, -1) if value % 1024**power == 0), 0)
+    if not value or not power:
+        return str(value)
+    return f"{value // 1024**power}{' KMGTPE'[power]}iB"
+
+
+def parse_duration(value: Any) -> dt.timedelta:
     """Read a duration as people write it: ``30s``, ``1h30m``, ``7d``; a bare number is seconds.
 
     Raises:
-        ValueError: the text is no duration.
+        ValueError: the value is no duration.
     """
     if isinstance(value, dt.timedelta):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return dt.timedelta(seconds=value)
+    text = str(value).replace(" ", "")
     try:
-        return durationpy.from_str(str(value).replace(" ", ""))
-    except (durationpy.DurationError, ValueError):
+        if _SECONDS.fullmatch(text):
+            return dt.timedelta(seconds=float(text))
+        duration: dt.timedelta = durationpy.from_str(text)
+    except (durationpy.DurationError, ValueError, OverflowError):
         raise ValueError(
             f"{value!r} is no duration; write for example 500ms, 30s or 1h30m"
         ) from None
+    return duration
 
 
 def format_duration(value: dt.timedelta) -> str:
     """Write a duration as :func:`parse_duration` reads it."""
-    return str(durationpy.to_str(value, extended=True)) or "0s"
+    return str(durationpy.to_str(value, extended=True))
 
 
-Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"type": ["string", "number"]})]
+def _as_list(value: Any) -> Any:
+    """Let ``a,b`` and ``["a", "b"]`` stand for lists, as variables and flags write them."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith('["'):  # a bare bracket begins the address of an IPv6 server
+        return json.loads(value)
+    return [part.strip() for part in value.split(",")]
+
+
+_NUMBER_OR_TEXT = WithJsonSchema({"type": ["string", "number"]})
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(format_size, return_type=str),
+    _NUMBER_OR_TEXT,
+]
 Duration = Annotated[
     dt.timedelta,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": ["string", "number"]}),
+    _NUMBER_OR_TEXT,
 ]
+NameList = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1)], ...],
+    NoDecode,
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+    WithJsonSchema({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1}),
+]
+TopicName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
+]
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,@]+):\d{1,5}")
+
+_MILLISECOND = dt.timedelta(milliseconds=1)
+_SECOND = dt.timedelta(seconds=1)
+_HOUR = dt.timedelta(hours=1)
+_DAY = dt.timedelta(days=1)
 
 
-def _as_list(value: Any) -> Any:
-    """Let ``a,b`` stand for ``[a, b]``, as environment variables and flags write lists."""
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+def _read_blanks(cls: type[BaseModel], values: Any) -> Any:
+    """Read an empty text as "not set" where that is possible, and an empty section as its defaults.
 
-
-NameList = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+    A variable cannot say null, and a section of which every line is commented out is null in YAML.
+    """
+    if not isinstance(values, dict):
+        return values
+    read = dict(values)
+    for name, value in values.items():
+        field = cls.model_fields.get(str(name))
+        if field is None:
+            continue
+        if value is None and isinstance(field.default, Section):
+            del read[name]
+        elif value == "" and type(None) in get_args(field.annotation):
+            read[name] = None
+    return read
 
 
 class Section(BaseModel):
     """A group of settings; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+    _blanks = model_validator(mode="before")(_read_blanks)
 
 
 class SecuritySettings(Section):
@@ -127,15 +198,38 @@ class SecuritySettings(Section):
     sasl_password_file: Path | None = None
     """File that holds the password; a trailing line end is not part of it."""
 
+    @field_validator("sasl_password")
+    @classmethod
+    def _refuse_mask(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and value.get_secret_value() == MASK:
+            raise ValueError("this is the mask of a printed secret; put the password in its place")
+        return value
+
     @model_validator(mode="after")
-    def _check(self) -> SecuritySettings:
-        if self.sasl_password is not None and self.sasl_password_file is not None:
+    def _check_login(self) -> SecuritySettings:
+        password = bool(self.sasl_password) or self.sasl_password_file is not None
+        if self.sasl_password and self.sasl_password_file:
             raise ValueError("give sasl_password or sasl_password_file, not both")
-        sasl = self.protocol.startswith("SASL")
-        if sasl and not (self.sasl_username and (self.sasl_password or self.sasl_password_file)):
-            raise ValueError(f"{self.protocol} needs sasl_username and sasl_password_file")
+        if self.protocol.startswith("SASL"):
+            if not (self.sasl_username and password):
+                raise ValueError(f"{self.protocol} needs sasl_username and sasl_password_file")
+        elif self.sasl_username or password:
+            raise ValueError(
+                f"a login is given, but protocol {self.protocol} has none: use SASL_SSL"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_certificates(self) -> SecuritySettings:
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file belong together")
+        if self.key_password_file is not None and self.key_file is None:
+            raise ValueError("key_password_file needs key_file")
+        if not self.protocol.endswith("SSL") and (self.ca_file or self.certificate_file):
+            raise ValueError(
+                f"certificates are given, but protocol {self.protocol} does not encrypt: use SSL "
+                "or SASL_SSL"
+            )
         return self
 
     def password(self) -> str | None:
@@ -150,9 +244,9 @@ class KafkaSettings(Section):
 
     bootstrap_servers: NameList = ("127.0.0.1:9092",)
     """host:port of some brokers."""
-    group_id: str = Field("streamdedup", min_length=1)
+    group_id: str = Field(default="streamdedup", min_length=1, max_length=200)
     """Consumer group under which the offsets are committed, for every lag tool to see."""
-    ordinal: int = Field(0, ge=0)
+    ordinal: int = Field(default=0, ge=0)
     """Number of this worker. Its transactional id is GROUP_ID-ORDINAL: a second worker with the
     same one takes over, and the first is fenced off by the broker."""
     start: Literal["earliest", "latest"] = "earliest"
@@ -160,14 +254,23 @@ class KafkaSettings(Section):
     Partitions added later are read from their beginning."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     """Compression of what we produce."""
-    request_timeout: Duration = dt.timedelta(seconds=30)
+    request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=_SECOND, le=_HOUR)
     """How long one request to a broker may take."""
-    transaction_timeout: Duration = dt.timedelta(seconds=60)
-    """After this long the broker aborts a transaction that a dead worker left open."""
-    metadata_refresh: Duration = dt.timedelta(seconds=30)
+    transaction_timeout: Duration = Field(default=dt.timedelta(seconds=60), ge=_SECOND, le=_DAY)
+    """After this long the broker aborts a transaction that a dead worker left open. Brokers refuse
+    more than their transaction.max.timeout.ms, 15 minutes unless changed."""
+    metadata_refresh: Duration = Field(default=dt.timedelta(seconds=30), ge=_SECOND, le=_DAY)
     """How often new partitions of the source topic are looked for."""
     security: SecuritySettings = SecuritySettings()
     """TLS and login."""
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _check_servers(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            if not _SERVER.fullmatch(server):
+                raise ValueError(f"{server!r} is not of the form host:port")
+        return servers
 
     @property
     def transactional_id(self) -> str:
@@ -178,15 +281,15 @@ class KafkaSettings(Section):
 class TopicSettings(Section):
     """The topics."""
 
-    source: str = Field("documents", min_length=1)
+    source: TopicName = "documents"
     """Where the documents come from."""
-    clean: str = Field("documents-clean", min_length=1)
+    clean: TopicName = "documents-clean"
     """Where kept documents go, bytes untouched."""
-    duplicates: str = Field("documents-duplicates", min_length=1)
+    duplicates: TopicName = "documents-duplicates"
     """Where duplicate records go."""
-    dead_letter: str = Field("documents-dead-letter", min_length=1)
+    dead_letter: TopicName = "documents-dead-letter"
     """Where records go that cannot be judged."""
-    changelog: str = Field("documents-changelog", min_length=1)
+    changelog: TopicName = "documents-changelog"
     """The index's own log, one partition: the truth of which LMDB is the local copy."""
 
     @model_validator(mode="after")
@@ -213,31 +316,29 @@ class RecordSettings(Section):
     namespace_field: str | None = None
     """Dotted path of the namespace; documents of different namespaces never match."""
 
-    @model_validator(mode="after")
-    def _check(self) -> RecordSettings:
-        if not self.text_fields or not all(self.text_fields):
-            raise ValueError("text_fields needs at least one field name")
-        return self
-
 
 class DedupSettings(Section):
-    """What makes a duplicate. All but ``threshold`` are bound to the index for its life."""
+    """What makes a duplicate.
 
-    threshold: float = Field(0.8, gt=0.0, le=1.0)
+    The index is bound to these for its life; only ``empty_text`` may change, and ``threshold``
+    where ``bands`` and ``rows`` are given.
+    """
+
+    threshold: float = Field(default=0.8, gt=0.0, le=1.0)
     """A document is a duplicate if a kept one has at least this estimated Jaccard similarity."""
-    recall: float = Field(0.99, gt=0.0, lt=1.0)
+    recall: float = Field(default=0.99, gt=0.0, lt=1.0)
     """Share of the pairs exactly at the threshold that must meet in a bucket; sets the bands."""
-    bands: int | None = Field(None, ge=1, le=1000)
+    bands: int | None = Field(default=None, ge=1, le=1000)
     """Number of bands; default: from threshold, recall and num_perm."""
-    rows: int | None = Field(None, ge=1, le=1000)
+    rows: int | None = Field(default=None, ge=1, le=1000)
     """Rows per band; goes with bands."""
-    num_perm: int = Field(256, ge=1, le=9000)
+    num_perm: int = Field(default=256, ge=1, le=9000)
     """MinHash values per signature; the estimate's standard error is sqrt(J (1 - J) / num_perm)."""
-    shingle_size: int = Field(5, ge=1, le=64)
+    shingle_size: int = Field(default=5, ge=1, le=64)
     """Characters (code points) per shingle."""
-    profile: str = "plain"
+    profile: str = Field(default="plain", json_schema_extra={"enum": [*sorted(PROFILES)]})
     """How text is normalised before it is compared: see docs/format.md."""
-    seed: int = Field(1, ge=0, lt=2**63)
+    seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of all hashing."""
     empty_text: Literal["keep", "reject"] = "keep"
     """What happens to a document without text after normalisation: kept without being indexed, or
@@ -264,7 +365,6 @@ class DedupSettings(Section):
             )
         return Banding(self.bands, self.rows)
 
-
     def sketch_parameters(self) -> SketchParameters:
         """Return everything that the bits of a sketch depend on."""
         banding = self.banding()
@@ -284,13 +384,13 @@ class IndexSettings(Section):
 
     directory: Path = Path("streamdedup-index")
     """Where it lives; a local file system, never a network one."""
-    shards: int = Field(2, ge=1, le=64)
+    shards: int = Field(default=2, ge=1, le=64)
     """LMDB environments that share the bands. Changing it needs a rebuild."""
-    bucket_size: int = Field(64, ge=1, le=4096)
+    bucket_size: int = Field(default=64, ge=1, le=4096)
     """Documents per bucket; the newest stay."""
-    window_documents: int = Field(10_000_000, ge=1)
+    window_documents: int = Field(default=10_000_000, ge=1)
     """How many of the newest kept documents can make others duplicates. Bounds the disk."""
-    map_size: Size = 64 * 1024**3
+    map_size: Size = Field(default=64 * 1024**3, ge=1024**2, le=2**47)
     """Most bytes that each environment may take; reserved as addresses, not as disk."""
     sync: bool = True
     """Force each commit to disk. Off, a crash of the machine (not of the worker) may cost a
@@ -303,7 +403,7 @@ class OutputSettings(Section):
     route: Literal["split", "annotate"] = "split"
     """split: kept documents to the clean topic, duplicates to the dupes topic; annotate: both to
     the clean topic, with the verdict in headers."""
-    max_matches: int = Field(5, ge=1, le=100)
+    max_matches: int = Field(default=5, ge=1, le=100)
     """Matches listed in a duplicate record."""
     include_value: bool = False
     """Whether a duplicate record carries the original value."""
@@ -312,29 +412,29 @@ class OutputSettings(Section):
 class LimitSettings(Section):
     """What is too large. Records over a limit go to the dead-letter topic."""
 
-    value_bytes: Size = 4 * 1024**2
+    value_bytes: Size = Field(default=4 * 1024**2, ge=1, le=1024**3)
     """Largest record value that is decoded."""
-    text_bytes: Size = 1024**2
+    text_bytes: Size = Field(default=1024**2, ge=1, le=1024**3)
     """Largest text, in UTF-8."""
-    id_bytes: Size = 512
+    id_bytes: Size = Field(default=512, ge=1, le=65_536)
     """Longest document id, in UTF-8."""
 
 
 class BatchSettings(Section):
     """How many records are handled at once; verdicts do not depend on it."""
 
-    documents: int = Field(1000, ge=1, le=100_000)
+    documents: int = Field(default=1000, ge=1, le=100_000)
     """Most records per batch, and so per transaction."""
-    linger: Duration = dt.timedelta(milliseconds=200)
+    linger: Duration = Field(default=dt.timedelta(milliseconds=200), ge=_MILLISECOND, le=_HOUR)
     """How long a poll waits for the first record."""
-    changelog_entry_bytes: Size = 900_000
+    changelog_entry_bytes: Size = Field(default=900_000, ge=1, le=1024**3)
     """Largest changelog record; must stay below the topic's max.message.bytes."""
 
 
 class PoolSettings(Section):
     """The processes that decode and sketch."""
 
-    workers: int = Field(0, ge=0, le=256)
+    workers: int = Field(default=0, ge=0, le=256)
     """Processes; 0 means one less than the processors, at least one."""
 
     def size(self) -> int:
@@ -345,9 +445,9 @@ class PoolSettings(Section):
 class StatusSettings(Section):
     """The HTTP port with /metrics, /livez and /readyz."""
 
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on; 0.0.0.0 inside a container."""
-    port: int = Field(9464, ge=0, le=65535)
+    port: int = Field(default=9464, ge=0, le=65535)
     """Port; 0 lets the system choose one, which is logged."""
 
 
@@ -363,6 +463,9 @@ class LogSettings(Section):
 class Settings(BaseSettings):
     """All settings of streamdedup.
 
+    Made directly, as ``Settings(dedup={"threshold": 0.9})``, it too reads the environment for
+    what is not given; only :func:`load_settings` refuses misspelt variables.
+
     Raises:
         pydantic.ValidationError: a value is wrong; :func:`load_settings` turns it into one line.
     """
@@ -370,10 +473,13 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
-        env_prefix="STREAMDEDUP_",
+        env_prefix=ENVIRONMENT_PREFIX,
         env_nested_delimiter="__",
         use_attribute_docstrings=True,
+        hide_input_in_errors=True,
     )
+
+    _blanks = model_validator(mode="before")(_read_blanks)
 
     kafka: KafkaSettings = KafkaSettings()
     """The brokers."""
@@ -397,20 +503,48 @@ class Settings(BaseSettings):
     """The HTTP port."""
     log: LogSettings = LogSettings()
     """Logging."""
-    drain_budget: Duration = dt.timedelta(seconds=30)
+    drain_budget: Duration = Field(default=dt.timedelta(seconds=30), ge=_MILLISECOND, le=_DAY)
     """How long a worker that is told to stop may finish what it has begun."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        # One signature, its band keys and its id; the names around them take less than 1 KiB.
+        keys = 8 * (self.dedup.banding().bands + 1)
+        least = self.dedup.num_perm + keys + self.limits.id_bytes + 1024
+        if self.batch.changelog_entry_bytes < least:
+            raise ValueError(
+                f"batch.changelog_entry_bytes is {self.batch.changelog_entry_bytes}, but one "
+                f"document of these settings may take {least}"
+            )
+        return self
+
+
+def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every section and setting with its dotted name, in the order of declaration.
+
+    The default of a section is an instance of :class:`Section`.
+    """
+    for name, field in model.model_fields.items():
+        yield prefix + name, field
+        if isinstance(field.default, Section):
+            yield from walk(type(field.default), f"{prefix}{name}.")
 
 
 def read_secret(path: Path) -> str:
-    """Read a secret from its file.
+    """Read a secret from its file; line ends after it are not part of it.
 
     Raises:
-        SettingsError: the file cannot be read.
+        SettingsError: the file cannot be read, or holds nothing.
     """
     try:
-        return path.read_text(encoding="utf-8").rstrip("\r\n")
+        secret = path.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
         raise SettingsError(f"cannot read the secret in {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"the secret in {path} is no UTF-8") from None
+    if not secret:
+        raise SettingsError(f"the secret in {path} is empty")
+    return secret
 
 
 def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
@@ -423,58 +557,97 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
     Raises:
         SettingsError: a file cannot be read, or a setting is unknown or wrong.
     """
-    file_values = _read_yaml(path) if path is not None else {}
-    _refuse_unknown_environment()
-
-    class _FileSettings(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            **_: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, file_values)
-
+    layers = [_read_yaml(path) if path is not None else {}, _read_environment(), overrides]
     try:
-        merged = _FileSettings(**overrides)
-        return Settings.model_construct(**dict(merged))
+        return Settings(**_merge(*layers))
     except ValidationError as error:
-        raise SettingsError(_first_problem(error)) from error
+        raise SettingsError(_first_problem(error)) from None
+
+
+def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay mappings over each other, key by key at every level; the last one wins."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            below = merged.get(name)
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                merged[name] = _merge(below, value)
+            else:
+                merged[name] = value
+    return merged
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which YAML would drop the first in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping, each key once."""
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
+            raise yaml.MarkedYAMLError(problem="a key is given twice", problem_mark=node.start_mark)
+        return mapping
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = " ".join(str(error).split())
-        raise SettingsError(f"{path} is no YAML: {problem}") from error
+        raise SettingsError(f"{path} is no YAML: {_yaml_problem(error)}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise SettingsError(f"{path} must hold a mapping of settings")
+    for name in values:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{path}: {_unknown(str(name))}")
     return values
 
 
-def _refuse_unknown_environment() -> None:
-    """Refuse a misspelt variable, which pydantic-settings would pass over in silence."""
-    for name in os.environ:
-        if not name.startswith("STREAMDEDUP_") or name.startswith("STREAMDEDUP_TEST_"):
+def _yaml_problem(error: Exception) -> str:
+    """Say what is wrong and where, without the quotations, which may hold a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "it is no UTF-8 text"
+    mark = error.problem_mark
+    problem = str(error.problem).split("'")[0].strip()
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})"
+
+
+def _read_environment() -> dict[str, Any]:
+    known = {name for name, _ in walk()}
+    for variable, value in os.environ.items():
+        name = variable.upper()
+        if not name.startswith(ENVIRONMENT_PREFIX) or _is_not_ours(name, value):
             continue
-        section = name.removeprefix("STREAMDEDUP_").split("__")[0].lower()
-        if section not in Settings.model_fields:
-            raise SettingsError(f"environment variable {name}: there is no setting {section!r}")
+        setting = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+        if setting not in known:
+            raise SettingsError(f"environment variable {variable}: {_unknown(setting)}")
+    try:
+        return EnvSettingsSource(Settings)()
+    except UnreadableEnvironment as error:
+        raise SettingsError(f"environment: {error}") from None
+
+
+def _is_not_ours(name: str, value: str) -> bool:
+    """Whether a variable with our prefix belongs to the tests or is a link to a service."""
+    if name.startswith(f"{ENVIRONMENT_PREFIX}TEST_") or _SERVICE_LINK.search(name):
+        return True
+    return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
 
 
 def _first_problem(error: ValidationError) -> str:
-    problems = error.errors(include_url=False)
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
     first = problems[0]
-    where = ".".join(str(part) for part in first["loc"]) or "settings"
+    where = ".".join(str(part) for part in first["loc"])
     what = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        what = "unknown setting"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{where}: {what}{more}"
+    if first["type"] == "extra_forbidden":
+        return _unknown(where) + more
+    return f"{where}: {what}{more}" if where else what + more
+
+
+def _unknown(name: str) -> str:
+    """Say that there is no such setting, and which one may have been meant."""
+    close = difflib.get_close_matches(name, [known for known, _ in walk()], n=1)
+    return f"unknown setting {name}" + (f"; did you mean {close[0]}?" if close else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
@@ -102,7 +103,7 @@ class StatusServer:
             await self._runner.cleanup()
             raise SettingsError(
                 f"cannot listen on {self._settings.host}:{self._settings.port} "
-                f"({_first_line(error)}); change status.host or status.port"
+                f"({_cause(error)}); change status.host or status.port"
             ) from error
         self.port = self._runner.addresses[0][1]
         self._heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
@@ -174,6 +175,7 @@ class StatusServer:
         )
 
 
-def _first_line(error: OSError) -> str:
-    """Return the system's own words; asyncio wraps them in a longer message."""
-    return (error.strerror or str(error)).splitlines()[0]
+def _cause(error: OSError) -> str:
+    """Return the system's own words, which asyncio wraps in a longer message."""
+    known = error.errno is not None and error.errno > 0  # a resolver's numbers are negative
+    return os.strerror(error.errno) if known and error.errno else str(error.strerror or error)

@@ -28,7 +28,7 @@ from streamdedup import changelog
 from streamdedup.compose import Composer
 from streamdedup.deduplicator import judge
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
-from streamdedup.index.store import Index
+from streamdedup.index.store import Index, IndexStats
 from streamdedup.kafka import (
     ChangelogReader,
     Source,
@@ -47,7 +47,7 @@ from streamdedup.model import (
 )
 from streamdedup.pool import PendingBatch, SketchPool
 from streamdedup.settings import Settings
-from streamdedup.status import WorkerState
+from streamdedup.status import Phase, WorkerState
 
 log = structlog.get_logger(__name__)
 
@@ -225,8 +225,9 @@ class Worker:
             applied = await writer.commit(transaction)
         self._metrics.count_transaction("committed")
         with self._metrics.stage("index"):
-            await self._in_index_thread(self._apply, judgement.update, applied)
+            stats = await self._in_index_thread(self._apply, judgement.update, applied)
         self._metrics.count_judgement(judgement, records, _now_ms())
+        self._metrics.observe_index(stats)
 
     async def _prepared(self, pending: PendingBatch) -> SketchedBatch:
         try:
@@ -242,10 +243,9 @@ class Worker:
         transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
         return judgement, transaction
 
-    def _apply(self, update: IndexUpdate, applied: int | None) -> None:
-        if applied is None:
-            raise BrokerUnavailable("a transaction without a changelog entry")
+    def _apply(self, update: IndexUpdate, applied: int) -> IndexStats:
         self._opened.apply(update, applied)
+        return self._opened.stats()
 
     @property
     def _opened(self) -> Index:
@@ -270,8 +270,9 @@ class Worker:
         self._enter("waiting_for_broker", str(error))
         log.warning("waiting for the broker", reason=str(error))
 
-    def _enter(self, phase: str, reason: str = "") -> None:
+    def _enter(self, phase: Phase, reason: str = "") -> None:
         self._state.enter(phase, reason)
+        self._metrics.observe_ready(self._state.ready)
 
 
 def _first(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:

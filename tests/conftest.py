@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker import Broker, running_broker
+from tests.broker.broker import Broker
+from tests.broker.obtain import own_broker as start_own_broker
+from tests.broker.obtain import running_broker
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +28,5 @@ def secured_broker() -> Iterator[Broker]:
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
     """A broker for one test alone, which may stop, kill and restart it."""
-    from tests.broker.obtain import own_broker as start  # noqa: PLC0415
-
-    with start() as running:
+    with start_own_broker() as running:
         yield running

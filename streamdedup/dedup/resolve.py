@@ -4,7 +4,8 @@ Rule 1: everything that decides whether a document is a duplicate stands here.
 Rule 2: a verdict depends on the documents before it and on the rule, never on where a batch begins.
 
 So a document meets each of its buckets as if it had come alone: what the index holds, then what
-this batch has kept before it, cut to the newest ``bucket_size``, cut to the window.
+this batch has kept before it, cut to the newest ``bucket_size``, cut to the window. And a position
+that comes again is a replay wherever it came first: before this batch, or in it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.model import (
     NO_TIMESTAMP,
@@ -24,6 +26,7 @@ from streamdedup.model import (
     JudgementCounts,
     Match,
     Outcome,
+    Position,
     SketchedBatch,
     Verdict,
 )
@@ -40,7 +43,9 @@ class Rule:
     max_matches: int
 
 
-def resolve(batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int) -> Judgement:
+def resolve(
+    batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int
+) -> Judgement:
     """Judge a batch.
 
     Args:
@@ -77,21 +82,29 @@ class _Bench:
         self._rule = rule
         self._first_number = next_number
         self._hits = _hits_by_row(candidates)
+        self._judged = candidates.already_judged | _judged_within(batch)
+        self._kept_positions: set[Position] = set()
         self._shared = _shared_buckets(batch.documents.sketches.band_keys)
         self._kept_in_bucket: dict[tuple[int, int], list[int]] = defaultdict(list)
 
     def judge(self, row: int) -> Verdict:
         """Judge one document; must be called in order."""
-        if row in self._blank or row in self._candidates.already_kept:
+        if row in self._blank or self._already_kept(row):
             return self._verdict(row, ())
         matches = self._matches(row)
-        if not matches and not self._candidates.already_judged[row]:
+        if not matches and not self._judged[row]:
             self._keep(row)
         return self._verdict(row, matches)
+
+    def _already_kept(self, row: int) -> bool:
+        if row in self._candidates.already_kept:
+            return True
+        return bool(self._judged[row]) and self._documents.positions[row] in self._kept_positions
 
     def _keep(self, row: int) -> None:
         number = self._first_number + len(self.kept_rows)
         self.kept_rows.append(row)
+        self._kept_positions.add(self._documents.positions[row])
         for bucket in self._shared.get(row, ()):
             self._kept_in_bucket[bucket].append(number)
 
@@ -133,7 +146,9 @@ class _Bench:
         oldest = self._first_number + len(self.kept_rows) - self._rule.window_documents
         size = self._rule.bucket_size
         stored = self._hits.get(row, {})
-        fresh = {bucket[0]: self._kept_in_bucket.get(bucket, []) for bucket in self._shared.get(row, [])}
+        fresh = {
+            bucket[0]: self._kept_in_bucket.get(bucket, []) for bucket in self._shared.get(row, ())
+        }
         numbers: set[int] = set()
         for column in stored.keys() | fresh.keys():
             bucket = stored.get(column, []) + fresh.get(column, [])
@@ -158,7 +173,7 @@ class _Bench:
         documents = self._documents
         if others.namespaces[other] != documents.namespaces[row]:
             return False
-        if not self._candidates.already_judged[row]:
+        if not self._judged[row]:
             return True
         mine, theirs = documents.positions[row], others.positions[other]
         return mine[:2] != theirs[:2] or theirs.offset < mine.offset
@@ -182,6 +197,17 @@ class _Bench:
         self.counts.similarities.extend(estimates)
 
 
+def _judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
+    """Tell which documents have a position that an earlier record of the batch has passed."""
+    judged = []
+    next_offsets: dict[tuple[str, int], int] = {}
+    for topic, partition, offset in batch.positions:
+        known = next_offsets.get((topic, partition), 0)
+        judged.append(offset < known)
+        next_offsets[topic, partition] = max(known, offset + 1)
+    return np.array(judged, dtype=np.bool_)[batch.rows]
+
+
 def _hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
     """Group the hits: document -> column -> numbers, ascending."""
     hits: dict[int, dict[int, list[int]]] = {}
@@ -200,7 +226,8 @@ def _shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
     """Find the buckets that several documents of the batch fall into: document -> buckets."""
     shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for column in range(band_keys.shape[1]):
-        _, inverse, counts = np.unique(band_keys[:, column], return_inverse=True, return_counts=True)
+        keys = band_keys[:, column]
+        _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         for row in np.flatnonzero(counts[inverse] > 1).tolist():
             shared[row].append((column, int(inverse[row])))
     return shared

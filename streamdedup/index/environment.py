@@ -1,8 +1,8 @@
-"""*Blocking.* One LMDB environment of the index: opening, its header, and errors put in our words."""
+"""*Blocking.* One LMDB environment of the index: its header, and errors put in our words."""
 
 from __future__ import annotations
 
-import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,20 @@ import msgspec
 from streamdedup.errors import IndexDamaged, IndexFull, IndexMismatch, IndexUnusable
 
 FORMAT = 1
+REMEDY = "remove the index directory and the next start rebuilds it from the changelog"
+_DATA = "data.mdb"
+_DAMAGE = (
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.ProblemError,
+    lmdb.VersionMismatchError,
+)
 _HEADER = b"header"
 _APPLIED = b"applied"
 
@@ -50,8 +64,10 @@ class Environment:
                 readahead=False,
                 max_readers=16,
             )
-            self._lmdb.reader_check()
         try:
+            self._check_size()
+            with translated(directory):
+                self._lmdb.reader_check()
             self._meta = self.database("meta")
             self._check_header(header)
         except BaseException:
@@ -75,6 +91,7 @@ class Environment:
         with translated(self.directory), self._lmdb.begin(write=True) as txn:
             yield txn
             txn.put(_APPLIED, str(applied).encode(), db=self._meta)
+        self._fill()
 
     @property
     def applied(self) -> int:
@@ -105,6 +122,20 @@ class Environment:
         """Close the environment."""
         self._lmdb.close()
 
+    def _check_size(self) -> None:
+        """Refuse a file that was cut: to read behind its end would kill the process."""
+        size = (self.directory / _DATA).stat().st_size
+        if size < self.bytes_used:
+            raise IndexDamaged(
+                f"{self.directory} is damaged (it has {size} bytes of {self.bytes_used}); {REMEDY}"
+            )
+
+    def _fill(self) -> None:
+        """Let the file reach its last page; LMDB leaves an unused one at the end unwritten."""
+        path = self.directory / _DATA
+        if path.stat().st_size < self.bytes_used:
+            os.truncate(path, self.bytes_used)
+
     def _check_header(self, expected: Header) -> None:
         raw = self.note(_HEADER)
         if raw is None:
@@ -130,11 +161,16 @@ def _decode_header(raw: bytes, directory: Path) -> Header:
 
 
 def _difference(found: Header, expected: Header) -> str:
-    remedy = "restore the setting, or use another index directory and changelog"
-    for name in expected.parameters.keys() | found.parameters.keys():
-        ours, theirs = expected.parameters.get(name), found.parameters.get(name)
-        if ours != theirs:
-            return f"the index was built with {name} {theirs}, the settings say {ours}; {remedy}"
+    differences = [
+        f"{name} {found.parameters.get(name)} (the settings say {ours})"
+        for name, ours in expected.parameters.items()
+        if found.parameters.get(name) != ours
+    ]
+    if differences:
+        return (
+            f"the index was built with {', '.join(differences)}; restore the settings, or use "
+            "another index directory and changelog"
+        )
     if found.shards != expected.shards:
         return (
             f"the index has {found.shards} shards, index.shards is {expected.shards}; restore it, "
@@ -160,12 +196,11 @@ def translated(directory: Path) -> Iterator[None]:
         raise IndexFull(
             f"{directory} has reached index.map_size; raise it, or lower index.window_documents"
         ) from error
-    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError) as error:
-        raise IndexDamaged(
-            f"{directory} is damaged ({error}); remove the index directory and the next start "
-            "rebuilds it from the changelog"
-        ) from error
+    except _DAMAGE as error:
+        raise IndexDamaged(f"{directory} is damaged ({error}); {REMEDY}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IndexDamaged(f"{directory} holds what was not written ({error}); {REMEDY}") from error
+    except lmdb.DiskError as error:
+        raise IndexFull(f"the disk of {directory} is full; make room and start again") from error
     except lmdb.Error as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-            raise IndexFull(f"the disk of {directory} is full; make room and start again") from error
         raise IndexUnusable(f"{directory}: {error}") from error

@@ -23,9 +23,7 @@ _OLDEST = b"oldest"
 class Shard:
     """The buckets of the columns ``first_column`` up to ``last_column``, exclusive."""
 
-    def __init__(
-        self, environment: Environment, columns: range, *, bucket_size: int
-    ) -> None:
+    def __init__(self, environment: Environment, columns: range, *, bucket_size: int) -> None:
         self.environment = environment
         self._columns = columns
         self._bucket_size = bucket_size
@@ -124,7 +122,10 @@ class Shard:
 
 def _in_order(rows: NDArray[Any]) -> NDArray[Any]:
     """Sort as LMDB does. On native columns this is many times faster than on records."""
-    fields = [rows[name].astype(np.int64 if name == "number" else np.uint64) for name in rows.dtype.names]
+    fields = [
+        rows[name].astype(np.int64 if name == "number" else np.uint64)
+        for name in rows.dtype.names or ()
+    ]
     return rows[np.lexsort(fields[::-1])]
 
 

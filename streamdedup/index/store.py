@@ -1,7 +1,7 @@
 """*Blocking.* The index: documents in one LMDB environment, their buckets in shards beside it.
 
 Rule 1: the documents' environment is written first, and holds the last update whole. A shard that
-a crash left one update behind is brought up from there when the index opens.
+a crash or an error left one update behind is brought up from there before the index is used again.
 Rule 2: an environment's data and the changelog offset that it stands for move in one transaction.
 Rule 3: one process owns an index, and one thread of it uses it.
 
@@ -23,10 +23,11 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from streamdedup import changelog
 from streamdedup.errors import IndexDamaged, IndexLocked, IndexUnusable
-from streamdedup.index.environment import FORMAT, Environment, Header
+from streamdedup.index.environment import FORMAT, REMEDY, Environment, Header
 from streamdedup.index.shard import Shard
 from streamdedup.model import (
     I64,
@@ -47,7 +48,11 @@ LOCAL_LOG = "the embedded mode"
 _NEXT_NUMBER = b"next_number"
 _OLDEST = b"oldest"
 _LAST_UPDATE = b"last_update"
+_PREVIOUS = b"previous"
 _NO_LIMIT = 2**62
+_MOST_OVERDUE = 10_000
+"""Overdue documents that one update lets go of, beside as many as it brings: where the window was
+made smaller there may be millions."""
 
 
 class StoredDocument(msgspec.Struct, array_like=True):
@@ -92,8 +97,10 @@ class Index:
         self.directory = settings.directory
         self._fingerprint = parameters.fingerprint()
         self._window = settings.window_documents
+        self._widths = (parameters.num_perm, parameters.bands + 1)
         self._lock = _lock(settings.directory)
         self._environments: list[Environment] = []
+        self._applied = self._previous = self._next_number = self._oldest = 0
         try:
             self._open(settings, parameters, log)
         except BaseException:
@@ -127,7 +134,8 @@ class Index:
             for number in range(shards)
         ]
         self._load()
-        self._catch_up()
+        self._settled = False
+        self._settle()
 
     def __enter__(self) -> Self:
         return self
@@ -145,8 +153,9 @@ class Index:
         for environment in self._environments:
             environment.close()
         self._environments.clear()
-        os.close(self._lock)
-        self._lock = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     @property
     def applied(self) -> int:
@@ -185,6 +194,7 @@ class Index:
 
     def probe(self, documents: DocumentColumns) -> Candidates:
         """Find the kept documents that share a bucket with each of the given ones."""
+        self._settle()
         keys = documents.sketches.band_keys
         parts = [shard.probe(keys) for shard in self._shards]
         rows, columns, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -199,7 +209,7 @@ class Index:
             hit_columns=columns[order],
             hit_numbers=numbers[order],
             numbers=distinct,
-            documents=self._fetch(distinct, keys.shape[1]),
+            documents=self._fetch(distinct),
             already_kept=self._already_kept(documents.positions, judged),
             already_judged=judged,
         )
@@ -215,28 +225,46 @@ class Index:
             notes: what the transport must remember in the same transaction.
 
         Raises:
-            IndexFull: no room is left; the update is not in.
+            IndexFull: no room is left. Where the documents are in already, the shards take their
+                part before the index is used again.
+            IndexDamaged: the update does not go on where the index ends.
         """
+        self._settle()
         if applied <= self._applied:
             return
         # A new index may begin where the changelog does: its retention may have cut the oldest.
         if update.first_number != self._next_number and not self.is_new:
             raise IndexDamaged(
                 f"{self.directory}: the next document has number {self._next_number}, the "
-                f"changelog goes on with {update.first_number}; remove the index directory and "
-                "the next start rebuilds it from the changelog"
+                f"changelog goes on with {update.first_number}; {REMEDY}"
             )
+        self._check_shape(update.documents)
         next_number = update.first_number + len(update.documents)
-        oldest = max(self._oldest, next_number - self._window)
+        oldest = self._oldest_after(update)
         self._write_documents(update, applied, next_number, oldest, notes or {})
-        self._applied, self._next_number = applied, next_number
+        self._previous, self._applied = self._applied, applied
+        self._next_number, self._oldest = next_number, oldest
         self._remember_sources(update.ranges)
-        for shard in self._shards:
-            self._write_postings(shard, update, applied, oldest)
-        self._oldest = oldest
+        self._settled = False
+        self._settle(update)
+
+    def _check_shape(self, documents: DocumentColumns) -> None:
+        """Refuse sketches of another width: they would be read back as something else."""
+        if not len(documents):
+            return
+        sketches = documents.sketches
+        if (sketches.signatures.shape[1], sketches.band_keys.shape[1]) != self._widths:
+            raise IndexDamaged(f"{self.directory}: an update has sketches of another width")
+
+    def _oldest_after(self, update: IndexUpdate) -> int:
+        """Return the number that the index begins with after an update: all before it go."""
+        oldest = update.first_number if self.is_new else self._oldest
+        wanted = update.first_number + len(update.documents) - self._window
+        return max(oldest, min(wanted, oldest + len(update.documents) + _MOST_OVERDUE))
 
     def _load(self) -> None:
         self._applied = self._main.applied
+        self._previous = int(self._main.note(_PREVIOUS) or 0)
         self._next_number = int(self._main.note(_NEXT_NUMBER) or 0)
         self._oldest = int(self._main.note(_OLDEST) or 0)
         self._next_offsets: dict[tuple[str, int], int] = {}
@@ -245,20 +273,32 @@ class Index:
                 topic, partition, offset = msgspec.msgpack.decode(value)
                 self._next_offsets[topic, partition] = offset
 
-    def _catch_up(self) -> None:
-        """Bring up a shard that a crash left behind the documents."""
+    def _settle(self, update: IndexUpdate | None = None) -> None:
+        """Give the last update to each shard that does not have it yet.
+
+        Args:
+            update: the last update, where it is at hand; else it is read back.
+        """
+        if self._settled:
+            return
         for shard in self._shards:
-            behind = shard.environment.applied
-            if behind == self._applied:
+            applied = shard.environment.applied
+            if applied == self._applied:
                 continue
-            last = self._main.note(_LAST_UPDATE)
-            if behind > self._applied or last is None:
+            if applied != self._previous:
                 raise IndexDamaged(
                     f"{shard.environment.directory} does not belong to the documents beside it; "
-                    "remove the index directory and the next start rebuilds it"
+                    f"{REMEDY}"
                 )
-            update = changelog.decode(last, self._fingerprint)
-            self._write_postings(shard, update, self._applied, self._oldest)
+            update = update or self._last_update()
+            self._write_postings(shard, update)
+        self._settled = True
+
+    def _last_update(self) -> IndexUpdate:
+        last = self._main.note(_LAST_UPDATE)
+        if last is None:
+            raise IndexDamaged(f"{self.directory}: the last update is missing; {REMEDY}")
+        return changelog.decode(last, self._fingerprint)
 
     def _write_documents(
         self,
@@ -272,6 +312,7 @@ class Index:
         with self._main.write(applied) as txn:
             # The shards let go of these at the last update, and no longer need their band keys.
             self._drop_documents(txn, self._oldest)
+            self._main.put_note(txn, _PREVIOUS, str(self._applied).encode())
             for row in range(len(documents)):
                 number = _number_key(update.first_number + row)
                 txn.put(number, _encode(documents, row), db=self._documents, append=True)
@@ -280,8 +321,8 @@ class Index:
                 if offset > self.next_offset(topic, partition):
                     value = msgspec.msgpack.encode((topic, partition, offset))
                     txn.put(_source_key(topic, partition), value, db=self._sources)
-            for key, note in notes.items():
-                txn.put(_note_key(key), note, db=self._notes)
+            for name, note in notes.items():
+                txn.put(_note_key(name), note, db=self._notes)
             [whole] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
             for key, content in (
                 (_LAST_UPDATE, whole),
@@ -298,13 +339,14 @@ class Index:
                 txn.delete(_position_key(position), db=self._positions)
                 cursor.delete()
 
-    def _write_postings(
-        self, shard: Shard, update: IndexUpdate, applied: int, oldest: int
-    ) -> None:
+    def _write_postings(self, shard: Shard, update: IndexUpdate) -> None:
         first = update.first_number
-        numbers = np.arange(first, first + len(update.documents), dtype=np.int64)
-        expired = self._band_keys_between(shard.oldest, oldest)
-        shard.apply(applied, numbers, update.documents.sketches.band_keys, expired, oldest)
+        expired = self._band_keys_between(shard.oldest, min(self._oldest, first))
+        # An update longer than the window brings documents that have left it already.
+        outdated = max(0, self._oldest - first)
+        numbers = np.arange(first, first + len(update.documents), dtype=np.int64)[outdated:]
+        keys = update.documents.sketches.band_keys[outdated:]
+        shard.apply(self._applied, numbers, keys, expired, self._oldest)
 
     def _band_keys_between(self, first: int, last: int) -> tuple[I64, U64]:
         numbers, keys = [], []
@@ -324,16 +366,13 @@ class Index:
             known = self.next_offset(topic, partition)
             self._next_offsets[topic, partition] = max(known, offset)
 
-    def _fetch(self, numbers: I64, columns: int) -> DocumentColumns:
+    def _fetch(self, numbers: I64) -> DocumentColumns:
         stored = []
         with self._main.read(self._documents) as txn:
             for number in numbers.tolist():
                 value = txn.get(_number_key(number))
                 if value is None:
-                    raise IndexDamaged(
-                        f"{self.directory}: document {number} is missing; remove the index "
-                        "directory and the next start rebuilds it from the changelog"
-                    )
+                    raise IndexDamaged(f"{self.directory}: document {number} is missing; {REMEDY}")
                 stored.append(_DECODER.decode(value))
         signatures = np.frombuffer(b"".join(each.signature for each in stored), dtype=np.uint8)
         return DocumentColumns(
@@ -347,7 +386,7 @@ class Index:
             ),
         )
 
-    def _already_kept(self, positions: list[Position], judged: np.ndarray) -> frozenset[int]:  # type: ignore[type-arg]
+    def _already_kept(self, positions: list[Position], judged: NDArray[np.bool_]) -> frozenset[int]:
         if not judged.any():
             return frozenset()
         with self._main.read(self._positions) as txn:

@@ -15,6 +15,8 @@ DEFAULT_CORPUS = 10_000_000
 DEFAULT_BACKGROUND = 0.05
 """Jaccard similarity of two unrelated documents that the choice of rows plans for."""
 
+_MOST_BANDS = 2.0**62
+
 
 class Banding(NamedTuple):
     """How a signature is cut: ``bands`` x ``rows`` of its values."""
@@ -55,7 +57,8 @@ def choose_bands(
     for rows in range(1, num_perm + 1):
         bands = _bands_for(threshold, recall, rows)
         if bands * rows > num_perm:
-            continue
+            # Each further row asks for more bands too, so no larger number of rows fits.
+            break
         best = Banding(bands, rows)
         if corpus * bands * background**rows < 1.0:
             break
@@ -71,5 +74,7 @@ def _bands_for(threshold: float, recall: float, rows: int) -> int:
     agreement = threshold**rows
     if agreement >= 1.0:
         return 1
-    # A tiny slack keeps a quotient that is whole but for rounding from costing one more band.
-    return max(1, math.ceil(math.log1p(-recall) / math.log1p(-agreement) - 1e-9))
+    bands = math.log1p(-recall) / math.log1p(-agreement)
+    # A tiny slack keeps a quotient that is whole but for rounding from costing one more band;
+    # a threshold near zero asks for more bands than any number of them.
+    return max(1, math.ceil(min(bands, _MOST_BANDS) - 1e-9))

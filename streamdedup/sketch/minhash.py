@@ -27,7 +27,7 @@ _TOP = np.uint32(0xFFFFFFFF)
 _FIBONACCI = np.uint32(0x9E3779B1)
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def _mix(value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - numba infers the types
     value ^= value >> np.uint64(30)
     value *= _MIX_1
@@ -36,7 +36,7 @@ def _mix(value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - numba 
     return value ^ (value >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def random_words(seed: int, count: int) -> U64:
     """Return ``(count,)`` uint64 pseudo-random words, the SplitMix64 sequence of a seed.
 
@@ -50,7 +50,7 @@ def random_words(seed: int, count: int) -> U64:
     return words
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def minhash(
     codes: U32, offsets: I64, size: int, seed: int, multipliers: U32, increments: U32
 ) -> U32:
@@ -93,7 +93,7 @@ def minhash(
     return values
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def band_keys(values: U32, namespaces: U64, bands: int, rows: int, seed: int) -> U64:
     """Hash each band's rows, with the document's namespace, to one key.
 

@@ -1,1 +1,0 @@
-"""*Blocking.* One real Apache Kafka broker for the tests; `obtain` is the door."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from streamdedup.kafka import create_topics
 from streamdedup.settings import Settings, load_settings
@@ -273,18 +274,34 @@ async def _produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> N
     )
     await producer.start()
     try:
-        for message in messages:
-            await producer.send(
-                topic,
-                value=message.value,
-                key=message.key,
-                partition=message.partition,
-                timestamp_ms=message.timestamp_ms,
-                headers=list(message.headers),
-            )
-        await producer.flush()
+        for partition, group in _by_partition(messages).items():
+            # Batches, since send() refuses a record that has neither key nor value.
+            batch = producer.create_batch()
+            for message in group:
+                if not _append(batch, message):
+                    await (await producer.send_batch(batch, topic, partition=partition))
+                    batch = producer.create_batch()
+                    _append(batch, message)
+            await (await producer.send_batch(batch, topic, partition=partition))
     finally:
         await producer.stop()
+
+
+def _by_partition(messages: Iterable[Message]) -> dict[int, list[Message]]:
+    groups: dict[int, list[Message]] = {}
+    for message in messages:
+        groups.setdefault(message.partition, []).append(message)
+    return groups
+
+
+def _append(batch: Any, message: Message) -> bool:
+    appended = batch.append(
+        timestamp=message.timestamp_ms,
+        key=message.key,
+        value=message.value,
+        headers=list(message.headers),
+    )
+    return appended is not None
 
 
 async def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
@@ -297,10 +314,7 @@ async def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
     )
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()]
-        if not partitions:
-            await consumer._client.force_metadata_update()  # noqa: SLF001 - a topic just made
-            partitions = [TopicPartition(topic, 0)]
+        partitions = (await _partitions(bootstrap, [topic]))[topic]
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
         records: list[ConsumerRecord] = []
@@ -315,17 +329,25 @@ async def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         await consumer.stop()
 
 
+async def _partitions(bootstrap: str, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        return {
+            topic["topic"]: [TopicPartition(topic["topic"], p["partition"]) for p in topic["partitions"]]
+            for topic in await admin.describe_topics(list(topics))
+        }
+    finally:
+        await admin.close()
+
+
 async def _ends(bootstrap: str, topics: dict[str, str]) -> dict[str, int]:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:
-        ends = {}
-        for role, topic in topics.items():
-            partitions = [
-                TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or (0,)
-            ]
-            ends[role] = sum((await consumer.end_offsets(partitions)).values())
-        return ends
+        partitions = await _partitions(bootstrap, topics.values())
+        every = await consumer.end_offsets([at for group in partitions.values() for at in group])
+        return {role: sum(every[at] for at in partitions[topics[role]]) for role in topics}
     finally:
         await consumer.stop()
 

@@ -1,1 +1,0 @@
-"""*Blocking.* A stand-in for the official Kafka image, for machines that cannot pull it."""

@@ -69,7 +69,9 @@ def obtain_base() -> Path:
 
 
 def _lay_out(context: Path, jars: Path) -> None:
-    shutil.copytree(_HERE, context, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(
+        _HERE, context, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__")
+    )
     shutil.copytree(jars, context / "jars", ignore=shutil.ignore_patterns(POM.name))
 
 

@@ -1,0 +1,105 @@
+"""*Blocking.* A corpus that every installation has: the standard library's documentation strings.
+
+They are real text with real near-duplicates (a method documented again in a subclass, sibling
+functions, copied modules), and reading them imports and runs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+import tokenize
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+_LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"}
+)
+"""What is not the library itself; its tests have most of the code and little of the text."""
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+_DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstrings(root: Path | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the name and the cleaned text of every documentation string, in a stable order.
+
+    Args:
+        root: the folder of modules; by default the installed standard library.
+
+    Yields:
+        ``module:qualname`` and the text; ``module`` alone for a module's own. A name that is
+        defined more than once carries the number of its definition.
+    """
+    root = root or Path(sysconfig.get_path("stdlib"))
+    for path in _modules(root):
+        tree = _parse(path)
+        if tree is not None:
+            yield from _of_module(_module_name(path.relative_to(root)), tree)
+
+
+def write_docstrings(path: Path) -> int:
+    """Write the documentation strings as JSON Lines, and return how many there are."""
+    count = 0
+    with path.open("wb") as file:
+        for name, text in docstrings():
+            file.write(msgspec.json.encode({"id": name, "text": text}) + b"\n")
+            count += 1
+    return count
+
+
+def _modules(root: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in root.rglob("*.py")
+        if not _LEFT_OUT.intersection(path.relative_to(root).parts)
+    )
+
+
+def _parse(path: Path) -> ast.Module | None:
+    """Parse a module, unless it is broken or of another Python."""
+    try:
+        with tokenize.open(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(file.read())
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+        return None
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _of_module(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    own = ast.get_docstring(tree)
+    if own and _is_text(own):
+        yield module, own
+    seen: dict[str, int] = {}
+    for qualname, text in _of_body(tree, ""):
+        seen[qualname] = seen.get(qualname, 0) + 1
+        again = f"#{seen[qualname]}" if seen[qualname] > 1 else ""
+        yield f"{module}:{qualname}{again}", text
+
+
+def _of_body(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
+    for child in _statements(node):
+        if not isinstance(child, _DOCUMENTED):
+            yield from _of_body(child, prefix)
+            continue
+        text = ast.get_docstring(child)
+        if text and _is_text(text):
+            yield prefix + child.name, text
+        yield from _of_body(child, f"{prefix}{child.name}.")
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements directly below, with no regard for the expressions in them."""
+    for field in _BLOCKS:
+        yield from getattr(node, field, ())
+
+
+def _is_text(text: str) -> bool:
+    """Whether JSON can carry it: an escape may stand for a lone surrogate."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,350 @@
+"""*Blocking.* Files of documents: lines in, packed or not, and lines out.
+
+Rule 1: a mark names the beginning of an input exactly: its lines, its bytes, and their hash. Lines
+are passed over only where the hash agrees.
+Rule 2: an output is cut to a recorded length once, when it is opened, and only grows from there.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+import xxhash
+import zstandard
+
+from streamdedup.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+STANDARD = "-"
+"""The name that stands for standard input and standard output."""
+
+_CHUNK_BYTES = 256 * 1024
+_FEED_BYTES = 2048
+"""Packed bytes that are unpacked in one go. Three bytes of Zstandard can stand for 128 KiB, so
+this also bounds what a hostile file can take in memory, to some 90 MiB."""
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The beginning of an input, as far as it was judged.
+
+    Attributes:
+        lines: how many lines, blank ones too.
+        length: how many bytes, unpacked.
+        digest: XXH3-128 of these bytes.
+        ended: whether the last of these lines had its line end.
+    """
+
+    lines: int = 0
+    length: int = 0
+    digest: bytes = xxhash.xxh3_128_digest(b"")
+    ended: bool = True
+
+
+class Line(NamedTuple):
+    """One line of an input.
+
+    Attributes:
+        number: counted from 0.
+        content: the line without its line feed; of a longer line than is allowed, the beginning.
+        size: bytes of the whole line, without its line feed.
+    """
+
+    number: int
+    content: bytes
+    size: int
+
+
+class _Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a file: what its first bytes show to be gzip or Zstandard is unpacked.
+
+    Several gzip members or Zstandard frames in a row are one content, as for zcat and zstdcat.
+    """
+
+    def __init__(self, file: io.BufferedReader[io.FileIO], name: str) -> None:
+        super().__init__()
+        self._file = file
+        self._name = name
+        self._rest = _read_magic(file)
+        self._new_unpacker = _unpacker_for(self._rest)
+        self._unpacker: _Unpacker | None = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        target = memoryview(buffer)
+        while not self._ready:
+            if not self._refill():
+                return 0
+        count = min(len(target), len(self._ready))
+        target[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _refill(self) -> bool:
+        packed = self._rest or self._file.read1(_FEED_BYTES if self._new_unpacker else _CHUNK_BYTES)
+        self._rest = b""
+        if self._new_unpacker is None:
+            self._ready = memoryview(packed)
+        elif packed:
+            self._unpack(packed, self._new_unpacker)
+        elif self._unpacker is not None:
+            raise InputError(f"{self._name} ends too early: the packed data is cut off")
+        return bool(packed)
+
+    def _unpack(self, packed: bytes, new_unpacker: Callable[[], _Unpacker]) -> None:
+        if self._unpacker is None:
+            # Archivers may fill up the last block with zeros; gzip itself ignores them.
+            packed = packed.lstrip(b"\0")
+            if not packed:
+                return
+            self._unpacker = new_unpacker()
+        try:
+            self._ready = memoryview(self._unpacker.decompress(packed))
+        except (zlib.error, zstandard.ZstdError) as error:
+            raise InputError(f"{self._name} is damaged and cannot be unpacked: {error}") from error
+        if self._unpacker.eof:
+            self._rest = self._unpacker.unused_data
+            self._unpacker = None
+
+
+def _read_magic(file: io.BufferedReader[io.FileIO]) -> bytes:
+    magic = b""
+    while len(magic) < len(_ZSTD_MAGICS[0]) and (more := file.read1(_FEED_BYTES)):
+        magic += more
+    return magic
+
+
+def _unpacker_for(magic: bytes) -> Callable[[], _Unpacker] | None:
+    if magic.startswith(_GZIP_MAGIC):
+        return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    if magic.startswith(_ZSTD_MAGICS):
+        return lambda: zstandard.ZstdDecompressor().decompressobj()
+    return None
+
+
+class LineReader:
+    """The lines of an input, one after the other, with a mark of how far they were read.
+
+    Args:
+        path: a file, or ``-`` for standard input.
+        most_bytes: of a longer line only the beginning is held in memory.
+
+    Raises:
+        InputError: the file cannot be read, or is damaged.
+    """
+
+    def __init__(self, path: str, most_bytes: int) -> None:
+        self.name = "standard input" if path == STANDARD else path
+        # Beside the line itself: a byte order mark, the line feed, and one byte more, which shows
+        # that a line is too long.
+        self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
+        with _translated(f"cannot read {self.name}"):
+            self._raw = io.FileIO(0, closefd=False) if path == STANDARD else io.FileIO(path)
+            self._file = io.BufferedReader(self._raw, _CHUNK_BYTES)
+            self._content = io.BufferedReader(_Unpacked(self._file, self.name), _CHUNK_BYTES)
+        self._lines = 0
+        self._length = 0
+        self._hash = xxhash.xxh3_128()
+        self._ended = True
+
+    def mark(self) -> Mark:
+        """Return the mark of what was read so far."""
+        return Mark(self._lines, self._length, self._hash.digest(), self._ended)
+
+    def read(self) -> Line | None:
+        """Return the next line, or None at the end."""
+        part = raw = self._next(self._room)
+        if not raw:
+            return None
+        # What comes of a line that turns out to be damaged further on does not count.
+        hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
+        hashed.update(raw)
+        length = len(raw)
+        while not part.endswith(b"\n") and (part := self._next(_CHUNK_BYTES)):
+            hashed.update(part)
+            length += len(part)
+        self._hash = hashed
+        self._length += length
+        self._ended = part.endswith(b"\n")
+        self._lines += 1
+        return self._line(raw, length)
+
+    def skip(self, mark: Mark) -> None:
+        """Pass over what was judged before; to be called before the first line is read.
+
+        Raises:
+            InputError: the input does not begin as the mark says.
+        """
+        while self._length < mark.length:
+            part = self._next(min(_CHUNK_BYTES, mark.length - self._length), whole_lines=False)
+            if not part:
+                break
+            self._count(part)
+        if self._length != mark.length or self._hash.digest() != mark.digest:
+            raise InputError(
+                f"{self.name} has changed: it no longer begins with the {mark.lines} lines that "
+                "were judged before; give new content a new name, or use another index"
+            )
+        self._lines, self._ended = mark.lines, mark.ended
+        if not mark.ended:
+            self._end_line()
+
+    @property
+    def packed_bytes_read(self) -> int:
+        """Bytes read from the file, packed as they are there; 0 where that is not known."""
+        return self._raw.tell() if self._raw.seekable() else 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _end_line(self) -> None:
+        """Read the line end that the last judged line lacked, if it has come since."""
+        rest = self._next(_CHUNK_BYTES)
+        if rest.strip(b"\r\n"):
+            raise InputError(
+                f"{self.name} has changed: its last line was judged when it had no line end, and "
+                "has gone on since; give new content a new name, or use another index"
+            )
+        self._count(rest)
+        self._ended = rest.endswith(b"\n")
+
+    def _line(self, raw: bytes, length: int) -> Line:
+        # A byte order mark belongs to the file, not to its first line.
+        content = raw.removeprefix(_BYTE_ORDER_MARK) if self._lines == 1 else raw
+        size = length - (len(raw) - len(content)) - self._ended
+        return Line(self._lines - 1, content.removesuffix(b"\n"), size)
+
+    def _count(self, part: bytes) -> None:
+        self._hash.update(part)
+        self._length += len(part)
+
+    def _next(self, most: int, *, whole_lines: bool = True) -> bytes:
+        try:
+            return self._content.readline(most) if whole_lines else self._content.read(most)
+        except OSError as error:
+            raise InputError(f"cannot read {self.name}: {error.strerror or error}") from error
+
+
+class OutputFile:
+    """A file that lines are added to.
+
+    Args:
+        path: a file, or ``-`` for standard output.
+        length: bytes of it that count; the rest, left by a crash, is cut off. What cannot be cut,
+            as standard output and pipes, is only added to.
+        durable: whether :meth:`sync` forces the bytes to disk.
+
+    Raises:
+        InputError: the file cannot be written, or is shorter than ``length``.
+    """
+
+    def __init__(self, path: str, length: int, *, durable: bool) -> None:
+        self.name = "standard output" if path == STANDARD else path
+        self._path = path
+        with _translated(f"cannot write {self.name}"):
+            self._file = _open_output(path)
+        regular = path != STANDARD and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._durable = durable and regular
+        self.length = length
+        if regular:
+            try:
+                self._cut(length)
+            except BaseException:
+                self.close()
+                raise
+
+    def append(self, data: bytes) -> None:
+        """Add bytes at the end."""
+        left = memoryview(data)
+        with _translated(f"cannot write {self.name}"):
+            while left:
+                left = left[self._file.write(left) :]
+        self.length += len(data)
+
+    def sync(self) -> None:
+        """Force the bytes to disk."""
+        if self._durable:
+            with _translated(f"cannot write {self.name}"):
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _cut(self, length: int) -> None:
+        found = os.fstat(self._file.fileno()).st_size
+        if found < length:
+            raise InputError(
+                f"{self.name} has {found} bytes, earlier runs wrote {length}: put it back, or name "
+                "other output files, which are then written from the start"
+            )
+        with _translated(f"cannot write {self.name}"):
+            self._file.truncate(length)
+            self._file.seek(length)
+            if self._durable:
+                _sync_directory(self._path)
+
+
+def _open_output(path: str) -> io.FileIO:
+    if path == STANDARD:
+        sys.stdout.flush()
+        return io.FileIO(1, "wb", closefd=False)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    return io.FileIO(descriptor, "wb")
+
+
+def _sync_directory(path: str) -> None:
+    """Force the name of a new file to disk, too."""
+    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)  # noqa: PTH100, PTH120
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def input_size(path: str) -> int | None:
+    """Return how many bytes an input has on disk, or None where that cannot be known.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    with _translated(f"cannot read {path}"):
+        found = os.fstat(0) if path == STANDARD else os.stat(path)  # noqa: PTH116 - bytes in names
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{what}: {error.strerror or error}") from error

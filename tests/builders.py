@@ -1,0 +1,131 @@
+"""*Blocking.* What several tests build: small settings, indexes, and streams through the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+
+from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.index.store import LOCAL_LOG, Index
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    Document,
+    DocumentColumns,
+    IndexUpdate,
+    Position,
+    SketchedBatch,
+    Sketches,
+    SourceRange,
+    Verdict,
+)
+from streamdedup.prepare import Preparer
+from streamdedup.settings import DedupSettings, IndexSettings, Settings
+from streamdedup.sketch.sketcher import SketchParameters
+
+TOPIC = "documents"
+MIB = 1024**2
+
+
+def examples(count: int) -> settings:
+    """Return hypothesis settings for so many examples, the same ones in every run."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+def small_settings(
+    directory: Path,
+    *,
+    threshold: float = 0.5,
+    shards: int = 2,
+    bucket_size: int = 64,
+    window_documents: int = 10_000,
+    map_size: int = 4 * MIB,
+    seed: int = 1,
+) -> Settings:
+    """Return settings whose sketches are small and quick, and whose index is not forced to disk."""
+    return Settings(
+        dedup=DedupSettings(
+            threshold=threshold, num_perm=32, bands=8, rows=2, shingle_size=3, seed=seed
+        ),
+        index=IndexSettings(
+            directory=directory,
+            shards=shards,
+            bucket_size=bucket_size,
+            window_documents=window_documents,
+            map_size=map_size,
+            sync=False,
+        ),
+    )
+
+
+def open_index(settings: Settings, log: str = LOCAL_LOG) -> Index:
+    """Open the index of the settings."""
+    return Index(settings.index, settings.dedup.sketch_parameters(), log)
+
+
+def sketched(
+    texts: Sequence[str | Document], settings: Settings, first: int = 0, partition: int = 0
+) -> SketchedBatch:
+    """Prepare documents at following offsets of one partition."""
+    documents = [text if isinstance(text, Document) else Document(text) for text in texts]
+    positions = [Position(TOPIC, partition, first + place) for place in range(len(documents))]
+    return Preparer(settings).prepare_documents(documents, positions)
+
+
+def pass_through(
+    index: Index, batches: Iterable[SketchedBatch], settings: Settings
+) -> list[Verdict]:
+    """Judge batches one after the other, and apply what each keeps."""
+    rule = Rule(
+        settings.dedup.threshold,
+        settings.index.bucket_size,
+        settings.index.window_documents,
+        settings.output.max_matches,
+    )
+    verdicts: list[Verdict] = []
+    for batch in batches:
+        judgement = resolve(batch, index.probe(batch.documents), rule, index.next_number)
+        index.apply(judgement.update, index.applied + 1)
+        verdicts += judgement.verdicts
+    return verdicts
+
+
+def columns(
+    band_keys: Sequence[Sequence[int]],
+    first_offset: int = 0,
+    *,
+    ids: Sequence[str] | None = None,
+    topic: str = TOPIC,
+    num_perm: int = 32,
+) -> DocumentColumns:
+    """Return documents with chosen band keys; every signature repeats the document's place."""
+    count = len(band_keys)
+    signatures = np.repeat(np.arange(count, dtype=np.uint8)[:, None], num_perm, axis=1)
+    width = len(band_keys[0]) if count else 0
+    return DocumentColumns(
+        ids=list(ids) if ids is not None else [f"id-{first_offset + row}" for row in range(count)],
+        positions=[Position(topic, 0, first_offset + row) for row in range(count)],
+        event_times_ms=np.full(count, NO_TIMESTAMP, dtype=np.int64),
+        namespaces=np.zeros(count, dtype=np.uint64),
+        sketches=Sketches(signatures, np.array(band_keys, dtype=np.uint64).reshape(count, width)),
+    )
+
+
+def update_of(documents: DocumentColumns, first_number: int) -> IndexUpdate:
+    """Return the update that keeps all of the documents."""
+    ranges = tuple(SourceRange(*at, at.offset + 1) for at in documents.positions)
+    return IndexUpdate(first_number, documents, ranges)
+
+
+def parameters(**changes: int | str) -> SketchParameters:
+    """Return the parameters of the small settings, with changes."""
+    found = small_settings(Path()).dedup.sketch_parameters()
+    return SketchParameters(**{**vars(found), **changes})
