@@ -4,8 +4,6 @@ Rule 1: the index's transaction is the commit of a batch. It also holds how far 
 judged and how long each output is; what a crash left beyond that is cut off and judged again.
 Rule 2: a batch's lines are in the outputs, and on disk, before that transaction.
 
-A job is a set of outputs. Runs with the same outputs and the same index go on with one job:
-whatever it has judged of an input is passed over, and its outputs grow.
 """
 
 from __future__ import annotations
@@ -13,18 +11,19 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from itertools import chain, islice
+from typing import Protocol
 
-import msgspec
 import numpy as np
 
 from streamdedup.deduplicator import Deduplicator
-from streamdedup.errors import IndexDamaged, InputError
+from streamdedup.errors import InputError
 from streamdedup.files import STANDARD, Line, LineReader, Mark, OutputFile, input_size
+from streamdedup.job import Job, Ledger, check_paths
 from streamdedup.model import (
     DocumentColumns,
     IndexUpdate,
@@ -38,42 +37,11 @@ from streamdedup.model import (
 )
 from streamdedup.outputs import OutputRule, duplicate_record, rejected_record
 from streamdedup.pool import PendingBatch, SketchPool
+from streamdedup.prepare import Preparer
 from streamdedup.settings import Settings
-
-T = TypeVar("T")
 
 _BATCH_BYTES = 16 * 1024**2
 """A batch of long lines ends early, so that those on their way stay within memory."""
-_JOB_SECTIONS = ("records", "dedup", "output", "limits")
-"""The settings that one job's outputs must have been written with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What to read and what to write; ``-`` is standard input or output.
-
-    Attributes:
-        inputs: files of documents, one a line, judged in this order.
-        kept: gets the kept lines, as they are.
-        duplicates: gets a JSON line for each duplicate.
-        rejected: gets a JSON line for each line that is no document.
-        index: the index's directory; without one it is temporary, and so is the job.
-    """
-
-    inputs: tuple[str, ...]
-    kept: str | None = None
-    duplicates: str | None = None
-    rejected: str | None = None
-    index: Path | None = None
-
-    def outputs(self) -> dict[Outcome, str]:
-        """Return the outputs that are wanted."""
-        paths = {
-            Outcome.KEPT: self.kept,
-            Outcome.DUPLICATE: self.duplicates,
-            Outcome.REJECTED: self.rejected,
-        }
-        return {outcome: path for outcome, path in paths.items() if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +102,23 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         StreamdedupError: the index cannot be used.
     """
     sizes = [input_size(path) for path in job.inputs]
-    _check_paths(job)
+    check_paths(job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:
         deduplicator = resources.enter_context(Deduplicator(settings, job.index))
-        ledger = _Ledger(deduplicator, job, settings)
+        ledger = Ledger(deduplicator.index, job, settings)
         outputs = {
             outcome: resources.enter_context(
                 closing(OutputFile(path, ledger.length(outcome), durable=job.index is not None))
             )
             for outcome, path in job.outputs().items()
         }
-        pool = resources.enter_context(closing(SketchPool(settings)))
         reader = _BatchReader(job, settings, ledger)
         judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks())
-        return judging.run(reader, pool, Tally(bytes_total=total))
+        judging.run(reader, Tally(bytes_total=total))
+        if reader.failure is not None:
+            raise reader.failure
+        return judging.finish()
 
 
 @dataclass(slots=True)
@@ -167,6 +137,38 @@ class _Batch:
         return not (self.records or self.blank_lines or self.judged_before)
 
 
+class _Sketching(Protocol):
+    """Where batches are prepared."""
+
+    size: int
+
+    def submit(
+        self, records: Sequence[Record], refused: Mapping[int, Rejection]
+    ) -> PendingBatch: ...
+    def result(self, pending: PendingBatch) -> SketchedBatch: ...
+    def close(self) -> None: ...
+
+
+class _InProcess:
+    """Prepares batches here and now: a single one does not repay the start of processes."""
+
+    size = 0
+
+    def __init__(self, settings: Settings) -> None:
+        self._preparer = Preparer(settings)
+
+    def submit(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> PendingBatch:
+        future: Future[SketchedBatch] = Future()
+        future.set_result(self._preparer.prepare_records(records, refused))
+        return PendingBatch(records, dict(refused), future)
+
+    def result(self, pending: PendingBatch) -> SketchedBatch:
+        return pending.future.result()
+
+    def close(self) -> None:
+        pass
+
+
 class _Run:
     """The loop: read ahead, judge in order, commit."""
 
@@ -174,7 +176,7 @@ class _Run:
         self,
         settings: Settings,
         deduplicator: Deduplicator,
-        ledger: _Ledger,
+        ledger: Ledger,
         outputs: Mapping[Outcome, OutputFile],
         hooks: Hooks,
     ) -> None:
@@ -182,6 +184,7 @@ class _Run:
         self._ledger = ledger
         self._outputs = outputs
         self._hooks = hooks
+        self._settings = settings
         self._rule = OutputRule(
             settings.dedup.threshold,
             settings.dedup.sketch_parameters().fingerprint(),
@@ -190,26 +193,34 @@ class _Run:
         self._tally = Tally()
         self._began = time.monotonic()
 
-    def run(self, reader: _BatchReader, pool: SketchPool, tally: Tally) -> Tally:
+    def run(self, reader: _BatchReader, tally: Tally) -> None:
+        """Judge and commit all batches."""
         self._tally = tally
-        pending: deque[tuple[_Batch, PendingBatch]] = deque()
-        failure: InputError | None = None
-        try:
-            for batch in reader.batches():
-                pending.append((batch, pool.submit(batch.records, batch.refused)))
-                if len(pending) > pool.size:
-                    self._settle(pool, *pending.popleft())
-        except InputError as error:
-            failure = error
-        while pending:
-            self._settle(pool, *pending.popleft())
-        if failure is not None:
-            raise failure
-        self._finish()
+        batches = reader.batches()
+        first = list(islice(batches, 2))
+        sketching: _Sketching = (
+            SketchPool(self._settings) if len(first) > 1 else _InProcess(self._settings)
+        )
+        with closing(sketching):
+            pending: deque[tuple[_Batch, PendingBatch]] = deque()
+            for batch in chain(first, batches):
+                pending.append((batch, sketching.submit(batch.records, batch.refused)))
+                if len(pending) > sketching.size:
+                    self._settle(sketching, *pending.popleft())
+            while pending:
+                self._settle(sketching, *pending.popleft())
+
+    def finish(self) -> Tally:
+        """Remember that all is done."""
+        notes = self._ledger.last_entries()
+        if notes:
+            with self._hooks.shield():
+                index = self._deduplicator.index
+                index.apply(_nothing(index.next_number), index.applied + 1, notes)
         return self._tally
 
-    def _settle(self, pool: SketchPool, batch: _Batch, pending: PendingBatch) -> None:
-        verdicts = self._judge(batch, pool.result(pending)) if batch.records else []
+    def _settle(self, sketching: _Sketching, batch: _Batch, pending: PendingBatch) -> None:
+        verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
         self._count(batch, verdicts)
         for record, verdict in zip(batch.records, verdicts, strict=True):
             self._hooks.on_verdict(record, verdict)
@@ -228,13 +239,6 @@ class _Run:
             lengths = {outcome: output.length for outcome, output in self._outputs.items()}
             self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths))
         return judgement.verdicts
-
-    def _finish(self) -> None:
-        notes = self._ledger.last_entries()
-        if notes:
-            with self._hooks.shield():
-                index = self._deduplicator.index
-                index.apply(_nothing(index.next_number), index.applied + 1, notes)
 
     def _lines(self, outcome: Outcome, records: list[Record], verdicts: list[Verdict]) -> bytes:
         return b"".join(
@@ -265,44 +269,45 @@ class _Run:
 
 
 class _BatchReader:
-    """The lines of all inputs, in batches of records."""
+    """The lines of all inputs, in batches of records.
 
-    def __init__(self, job: Job, settings: Settings, ledger: _Ledger) -> None:
+    Attributes:
+        failure: why an input could not be read on; what stood before it is in the batches.
+    """
+
+    def __init__(self, job: Job, settings: Settings, ledger: Ledger) -> None:
+        self.failure: InputError | None = None
         self._inputs = job.inputs
         self._most_documents = settings.batch.documents
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
+        self._batch = _Batch()
+        self._bytes_read = 0
 
     def batches(self) -> Iterator[_Batch]:
-        """Yield the batches.
-
-        Raises:
-            InputError: an input cannot be read on; all lines before have been yielded.
-        """
-        batch, before = _Batch(), 0
+        """Yield the batches, up to the end of the inputs or a failure."""
         try:
             for path in self._inputs:
                 with closing(LineReader(path, self._most_bytes)) as lines:
-                    topic = self._ledger.topic(path)
-                    batch.judged_before += self._pass_over(path, lines)
-                    try:
-                        for line in iter(lines.read, None):
-                            self._add(batch, path, topic, line)
-                            if self._is_full(batch):
-                                batch.marks[topic] = lines.mark()
-                                batch.bytes_read = before + lines.packed_bytes_read
-                                yield batch
-                                batch = _Batch()
-                    finally:
-                        batch.marks[topic] = lines.mark()
-                        batch.bytes_read = before + lines.packed_bytes_read
-                    before = batch.bytes_read
-        except InputError:
-            if not batch.is_empty():
-                yield batch
-            raise
-        if not batch.is_empty():
-            yield batch
+                    yield from self._of_input(path, lines)
+        except InputError as error:
+            self.failure = error
+        if not self._batch.is_empty():
+            yield self._batch
+
+    def _of_input(self, path: str, lines: LineReader) -> Iterator[_Batch]:
+        """Yield the batches that an input fills; its last lines stay for the next one."""
+        self._batch.judged_before += self._pass_over(path, lines)
+        topic, before = self._ledger.topic(path), self._bytes_read
+        try:
+            for line in iter(lines.read, None):
+                self._add(path, Position(topic, 0, line.number), line)
+                if self._is_full():
+                    self._note_progress(topic, lines, before)
+                    yield self._batch
+                    self._batch = _Batch()
+        finally:
+            self._note_progress(topic, lines, before)
 
     def _pass_over(self, path: str, lines: LineReader) -> int:
         known, judged = self._ledger.known(path), self._ledger.judged(path)
@@ -313,183 +318,34 @@ class _BatchReader:
         lines.skip(judged)
         return judged.lines
 
-    def _is_full(self, batch: _Batch) -> bool:
+    def _note_progress(self, topic: str, lines: LineReader, before: int) -> None:
+        self._bytes_read = before + lines.packed_bytes_read
+        self._batch.bytes_read = self._bytes_read
+        self._batch.marks[topic] = lines.mark()
+
+    def _is_full(self) -> bool:
+        batch = self._batch
         return len(batch.records) >= self._most_documents or batch.size_bytes >= _BATCH_BYTES
 
-    def _add(self, batch: _Batch, path: str, topic: str, line: Line) -> None:
-        if not line.content.strip():
+    def _add(self, path: str, position: Position, line: Line) -> None:
+        batch, value = self._batch, line.content
+        if not value.strip():
             batch.blank_lines += 1
             return
-        value: bytes | None = line.content
-        if line.size > self._most_bytes:
-            value = None
-            batch.refused[len(batch.records)] = Rejection(
-                "decode",
-                "ValueTooLarge",
-                f"the line has {line.size} bytes, limits.value_bytes is {self._most_bytes}; it is "
-                "left out here",
-            )
         key = f"{_label(path)}:{line.number + 1}".encode()
-        batch.records.append(Record(Position(topic, 0, line.number), value, key))
-        batch.size_bytes += len(value or b"")
+        if line.size <= self._most_bytes:
+            batch.records.append(Record(position, value, key))
+            batch.size_bytes += len(value)
+            return
+        batch.refused[len(batch.records)] = self._too_large(line)
+        batch.records.append(Record(position, None, key))
 
-
-class _JobNote(msgspec.Struct):
-    """What the index remembers of a job."""
-
-    lengths: dict[str, int]
-    settings: dict[str, str]
-
-
-class _StandardInputNote(msgspec.Struct):
-    """How far a job has read standard input, and on which of its runs."""
-
-    run: int
-    mark: Mark
-    finished: bool
-
-
-class _Ledger:
-    """What a job has done so far, as the index remembers it."""
-
-    def __init__(self, deduplicator: Deduplicator, job: Job, settings: Settings) -> None:
-        self._index = deduplicator.index
-        self._outputs = {
-            outcome: path if path == STANDARD else _identity(path)
-            for outcome, path in job.outputs().items()
-        }
-        self._job = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
-        self._settings = _flat_settings(settings)
-        self._check_owner()
-        self._note = self._read(f"job {self._job}", _JobNote) or _JobNote({}, self._settings)
-        self._check_settings()
-        self._standard_input: _StandardInputNote | None = None
-        if STANDARD in job.inputs:
-            self._standard_input = self._standard_input_note()
-
-    def topic(self, path: str) -> str:
-        """Return the topic in the positions of an input's lines."""
-        if path == STANDARD and self._standard_input is not None:
-            return f"stdin#{self._standard_input.run}"
-        return _identity(path)
-
-    def length(self, outcome: Outcome) -> int:
-        """Return how many bytes of an output count."""
-        return self._note.lengths.get(outcome, 0)
-
-    def judged(self, path: str) -> Mark:
-        """Return how far this job has judged an input."""
-        if path == STANDARD and self._standard_input is not None:
-            return self._standard_input.mark
-        return self._read(self._mark_key(_identity(path)), Mark) or Mark()
-
-    def known(self, path: str) -> Mark:
-        """Return how far any job has judged an input."""
-        if path == STANDARD:
-            return Mark()
-        return self._read(f"input {_identity(path)}", Mark) or Mark()
-
-    def entries(
-        self, marks: Mapping[str, Mark], lengths: Mapping[Outcome, int]
-    ) -> dict[str, bytes]:
-        """Return what the index must remember together with a batch."""
-        self._note.lengths = {str(outcome): length for outcome, length in lengths.items()}
-        notes: dict[str, Any] = {f"job {self._job}": self._note}
-        notes |= {f"output {path}": self._job for path in self._outputs.values()}
-        for topic, mark in marks.items():
-            if self._standard_input is not None and topic == self.topic(STANDARD):
-                self._standard_input.mark = mark
-                notes |= self._standard_input_entries(self._standard_input)
-                continue
-            notes[self._mark_key(topic)] = mark
-            known = self._read(f"input {topic}", Mark)
-            if known is None or mark.lines > known.lines:
-                notes[f"input {topic}"] = mark
-        return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
-
-    def last_entries(self) -> dict[str, bytes]:
-        """Return what the index must remember at the end of a run: that standard input ended."""
-        if self._standard_input is None:
-            return {}
-        self._standard_input.finished = True
-        notes = self._standard_input_entries(self._standard_input)
-        return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
-
-    def _mark_key(self, topic: str) -> str:
-        return f"job {self._job} input {topic}"
-
-    def _standard_input_note(self) -> _StandardInputNote:
-        found = self._read(f"job {self._job} stdin", _StandardInputNote)
-        if found is not None and not found.finished:
-            return found
-        runs = self._read("stdin runs", int) or 0
-        return _StandardInputNote(runs + 1, Mark(), finished=False)
-
-    def _standard_input_entries(self, note: _StandardInputNote) -> dict[str, Any]:
-        runs = max(note.run, self._read("stdin runs", int) or 0)
-        return {f"job {self._job} stdin": note, "stdin runs": runs}
-
-    def _check_owner(self) -> None:
-        for path in self._outputs.values():
-            owner = self._read(f"output {path}", str)
-            if path == STANDARD or owner in (None, self._job) or not _has_content(path):
-                continue
-            raise InputError(
-                f"{path} was written by a job with other outputs, in this index; name the same "
-                "outputs again, or other files"
-            )
-
-    def _check_settings(self) -> None:
-        for name, value in self._settings.items():
-            before = self._note.settings.get(name, value)
-            if before != value:
-                raise InputError(
-                    f"earlier runs wrote these outputs with {name} {before}, now it is {value}; "
-                    "restore it, or name other output files"
-                )
-
-    def _read(self, key: str, kind: type[T]) -> T | None:
-        note = self._index.note(key)
-        if note is None:
-            return None
-        try:
-            return msgspec.msgpack.decode(note, type=kind)
-        except msgspec.MsgspecError as error:
-            raise IndexDamaged(
-                f"{self._index.directory}: the note on {key!r} cannot be read: {error}"
-            ) from error
-
-
-def _check_paths(job: Job) -> None:
-    """Refuse files that stand in each other's way."""
-    inputs: dict[str, str] = {}
-    for path in job.inputs:
-        known = inputs.setdefault(_file(path), path)
-        if known is not path:
-            raise InputError(f"the input {path} is given twice")
-    taken: dict[str, str] = {}
-    for path in job.outputs().values():
-        same = taken.setdefault(_file(path), path)
-        if same is not path:
-            raise InputError(f"two outputs go to the same file, {path}")
-        if path != STANDARD and _file(path) in inputs:
-            raise InputError(f"the output {path} is one of the inputs")
-
-
-def _file(path: str) -> str:
-    """Return a name that all paths of a file share, hard links too."""
-    if path == STANDARD:
-        return path
-    try:
-        found = os.stat(path)  # noqa: PTH116 - keeps names that are no UTF-8
-    except OSError:
-        return _identity(path)
-    return f"{found.st_dev}:{found.st_ino}"
-
-
-def _identity(path: str) -> str:
-    """Return the absolute path, with links resolved, in valid Unicode."""
-    return os.fsencode(os.path.realpath(path)).decode("utf-8", "backslashreplace")
+    def _too_large(self, line: Line) -> Rejection:
+        message = (
+            f"the line has {line.size} bytes, limits.value_bytes is {self._most_bytes}; it is left "
+            "out here"
+        )
+        return Rejection("decode", "ValueTooLarge", message)
 
 
 def _label(path: str) -> str:
@@ -497,22 +353,6 @@ def _label(path: str) -> str:
     if path == STANDARD:
         return "stdin"
     return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")  # noqa: PTH119
-
-
-def _has_content(path: str) -> bool:
-    try:
-        return os.stat(path).st_size > 0  # noqa: PTH116 - keeps names that are no UTF-8
-    except OSError:
-        return False
-
-
-def _flat_settings(settings: Settings) -> dict[str, str]:
-    dumped = settings.model_dump(mode="json", include=set(_JOB_SECTIONS))
-    return {
-        f"{section}.{name}": str(value)
-        for section in _JOB_SECTIONS
-        for name, value in dumped[section].items()
-    }
 
 
 def _nothing(next_number: int) -> IndexUpdate:

@@ -36,6 +36,8 @@ this also bounds what a hostile file can take in memory, to some 90 MiB."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_RENAME = "give new content a new name, or use another index"
+_GIVE_AGAIN = "give what the interrupted run was given, or name other output files"
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -159,6 +161,7 @@ class LineReader:
 
     def __init__(self, path: str, most_bytes: int) -> None:
         self.name = "standard input" if path == STANDARD else path
+        self._remedy = _GIVE_AGAIN if path == STANDARD else _RENAME
         # Beside the line itself: a byte order mark, the line feed, and one byte more, which shows
         # that a line is too long.
         self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
@@ -207,7 +210,7 @@ class LineReader:
         if self._length != mark.length or self._hash.digest() != mark.digest:
             raise InputError(
                 f"{self.name} has changed: it no longer begins with the {mark.lines} lines that "
-                "were judged before; give new content a new name, or use another index"
+                f"were judged before; {self._remedy}"
             )
         self._lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
@@ -228,7 +231,7 @@ class LineReader:
         if rest.strip(b"\r\n"):
             raise InputError(
                 f"{self.name} has changed: its last line was judged when it had no line end, and "
-                "has gone on since; give new content a new name, or use another index"
+                f"has gone on since; {self._remedy}"
             )
         self._count(rest)
         self._ended = rest.endswith(b"\n")

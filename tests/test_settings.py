@@ -310,7 +310,7 @@ def test_sizes_are_read_as_people_and_helm_write_them(text: str | float, size: i
 )  # fmt: skip
 def test_what_is_no_size_is_refused(text: Any) -> None:
     """Negative, fractional and other strange sizes say what would do."""
-    with pytest.raises(ValueError, match="is no size|whole number"):
+    with pytest.raises(ValueError, match=r"is no size|whole number"):
         parse_size(text)
 
 

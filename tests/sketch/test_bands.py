@@ -52,11 +52,12 @@ def test_one_band_and_all_bands() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "bands"),
-    [(4, 9), (5, 12), (6, 16), (7, 20), (8, 25)],
+    # The published table rounds the last one to 25, which only reaches .98986.
+    [(4, 9), (5, 12), (6, 16), (7, 20), (8, 26)],
     ids=[f"{rows}-rows" for rows in range(4, 9)],
 )
 def test_bands_for_rows(rows: int, bands: int) -> None:
-    """Recall .99 at .8 takes the published number of bands, and one fewer is too few."""
+    """Recall .99 at .8 takes so many bands, and one fewer is too few."""
     # A corpus is planned for that makes exactly these rows the fewest that will do.
     background = 0.05
     corpus = int(0.9 / (bands * background**rows))
@@ -78,13 +79,11 @@ RECALLS = (0.5, 0.9, 0.99, 0.9999)
 @pytest.mark.parametrize("num_perm", [64, 256, 9000])
 def test_choice_reaches_recall(threshold: float, recall: float, num_perm: int) -> None:
     """Whatever is chosen reaches the recall and fits, and nothing else is ever chosen."""
-    try:
-        chosen = choose_bands(threshold, recall, num_perm)
-    except ValueError as error:
-        one_row = Banding(num_perm, 1).candidate_probability(threshold)
-        assert one_row < recall, "one row per band would have done"  # noqa: PT017
-        assert "cannot reach recall" in str(error)  # noqa: PT017
+    if Banding(num_perm, 1).candidate_probability(threshold) < recall:
+        with pytest.raises(ValueError, match="cannot reach recall"):
+            choose_bands(threshold, recall, num_perm)
         return
+    chosen = choose_bands(threshold, recall, num_perm)
     assert chosen.bands * chosen.rows <= num_perm
     assert chosen.candidate_probability(threshold) >= recall - 1e-9
 

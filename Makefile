@@ -1,0 +1,73 @@
+# streamdedup: everything a fresh machine needs is one of these. Python 3.11+ must be there; tests
+# and the Kafka demo also want a Docker engine, or Java 17+ and Maven (they say so if not).
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKS := deploy/requirements
+PORT ?= 9092
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-kafka test test-kafka broker lint types format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/run.stamp ## See it work, in a minute, on this machine's own Python documentation
+	@$(BIN)/streamdedup demo
+
+demo-kafka: $(VENV)/dev.stamp ## The same through real Kafka topics
+	@$(BIN)/python -m deploy.demo_kafka
+
+test: $(VENV)/dev.stamp ## Run all tests against a real Kafka broker
+	@$(BIN)/python -m pytest
+
+test-kafka: $(VENV)/dev.stamp ## Run only the tests that talk to Kafka
+	@$(BIN)/python -m pytest -m kafka
+
+broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
+	@$(BIN)/python -m tests.broker --port $(PORT)
+
+lint: $(VENV)/dev.stamp ## Check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp ## Check types
+	@$(BIN)/mypy
+
+format: $(VENV)/dev.stamp ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock files
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate pyproject.toml --output-file $(LOCKS)/run.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --extra dev pyproject.toml --output-file $(LOCKS)/dev.lock
+
+clean: ## Remove the environment and what the demos wrote
+	rm -rf $(VENV) demo-out
+
+$(VENV)/bin/python:
+	@for python in python3 python3.13 python3.12 python3.11; do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "Creating $(VENV) with $$($$python --version)"; \
+			$$python -m venv $(VENV) && exit 0; \
+			rm -rf $(VENV); \
+			echo "streamdedup: $$python cannot make an environment; install its venv module" \
+				"(Debian: apt-get install python3-venv)" >&2; \
+			exit 1; \
+		fi; \
+	done; \
+	echo "streamdedup: Python 3.11 or newer is needed, and none was found" >&2; exit 1
+
+$(VENV)/run.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
+	@echo "Installing streamdedup and what it needs"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp $(LOCKS)/dev.lock
+	@echo "Installing what the tests need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/dev.lock
+	@touch $@

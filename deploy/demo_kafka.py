@@ -1,0 +1,231 @@
+"""*Blocking.* ``make demo-kafka``: the main job through real topics, shown from end to end.
+
+Starts the broker of ``make broker``, creates the topics, feeds the standard library's documentation
+strings, runs ``streamdedup run`` on them, shows what came out, and cleans up behind itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from streamdedup.corpus import docstrings
+from streamdedup.settings import Settings, load_settings
+from tests.broker.errors import BrokerError
+from tests.broker.obtain import own_broker
+
+PARTITIONS = 3
+SHOWN = 3
+PATIENCE_S = 120.0
+BROKEN = (b"not JSON at all", b'{"id": "no-text"}', b"\xff\xfe")
+"""Records that no one can judge, so that the dead-letter topic has something to show."""
+SHOWN_METRICS = (
+    "streamdedup_documents_total",
+    "streamdedup_verified_pairs_total",
+    "streamdedup_candidates_total",
+    "streamdedup_transactions_total",
+    "streamdedup_consumer_lag",
+    "streamdedup_index_documents",
+    "streamdedup_index_bytes",
+)
+
+console = Console(highlight=False)
+
+
+class DemoFailed(Exception):  # noqa: N818 - what it says
+    """Something that the demo needs is not there; the message is for the person at the screen."""
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    console.print("[bold]streamdedup through Kafka[/bold]: starting a broker on loopback ...")
+    try:
+        with own_broker() as broker, tempfile.TemporaryDirectory(prefix="streamdedup-") as folder:
+            console.print(f"Kafka answers at {broker.bootstrap} ({broker.origin}).")
+            _demonstrate(_write_config(Path(folder), broker.bootstrap))
+    except (BrokerError, DemoFailed) as error:
+        console.print(f"demo-kafka: {error}", style="red")
+        return 1
+    console.print("\nThe broker, its topics and the index are gone again. [bold]make broker[/bold]")
+    console.print("starts one that stays, and config/streamdedup.yaml is where to go on.")
+    return 0
+
+
+def _write_config(folder: Path, bootstrap: str) -> Path:
+    path = folder / "streamdedup.yaml"
+    content = {
+        "kafka": {"bootstrap_servers": bootstrap},
+        "index": {"directory": str(folder / "index")},
+        "status": {"port": 0},
+        "log": {"format": "json"},
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def _demonstrate(config: Path) -> None:
+    settings = load_settings(config)
+    subprocess.run(
+        [sys.executable, "-m", "streamdedup", "topics", "create", "--config", str(config)],
+        check=True,
+    )
+    fed = asyncio.run(_feed(settings))
+    console.print(f"Fed {fed} records to [bold]{settings.topics.source}[/bold].")
+    with _worker(config) as address:
+        _watch(address, fed)
+        page = _fetch(f"{address}/metrics")
+    _show(settings, page)
+
+
+async def _feed(settings: Settings) -> int:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=list(settings.kafka.bootstrap_servers), linger_ms=20
+    )
+    values = [json.dumps({"id": name, "text": text}).encode() for name, text in docstrings()]
+    await producer.start()
+    try:
+        for place, value in enumerate([*values, *BROKEN]):
+            await producer.send(settings.topics.source, value, partition=place % PARTITIONS)
+    finally:
+        await producer.stop()
+    return len(values) + len(BROKEN)
+
+
+@contextmanager
+def _worker(config: Path) -> Iterator[str]:
+    """Run the worker; yield the address of its status server, and let it drain at the end."""
+    log = config.with_suffix(".log")
+    command = [sys.executable, "-m", "streamdedup", "run", "--config", str(config)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield _address(process, log)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(PATIENCE_S)
+        console.print(f"SIGTERM: the worker drained and ended with {code}.")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    for _ in _patiently("the worker did not start"):
+        if process.poll() is not None:
+            raise DemoFailed(f"the worker ended: {log.read_text(errors='replace')}")
+        found = re.search(r'"event":\s*"listening".*?"port":\s*(\d+)|"port":\s*(\d+).*?"event":\s*"listening"', log.read_text(errors="replace"))
+        if found:
+            return f"http://127.0.0.1:{found.group(1) or found.group(2)}"
+    raise AssertionError("unreachable: patience ends with an error")
+
+
+def _patiently(complaint: str) -> Iterator[None]:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.1)
+    raise DemoFailed(complaint)
+
+
+def _watch(address: str, total: int) -> None:
+    """Show a progress bar until every record has its verdict."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("judging"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    begun: float | None = None
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("judging", total=total, rate="")
+        for _ in _patiently("the records were not judged in time"):
+            judged = _judged(address)
+            if judged and begun is None:
+                begun = time.monotonic() - 0.1
+            rate = f"{judged / (time.monotonic() - begun):,.0f} documents/s" if begun else ""
+            progress.update(task, completed=judged, rate=rate)
+            if judged >= total:
+                return
+
+
+def _judged(address: str) -> int:
+    found = re.findall(r"^streamdedup_documents_total\{.*\} (\S+)$", _fetch(f"{address}/metrics"), re.M)
+    return int(sum(float(value) for value in found))
+
+
+def _fetch(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - our own server
+            return str(response.read().decode())
+    except urllib.error.URLError as error:
+        raise DemoFailed(f"the worker's status server does not answer: {error}") from error
+
+
+def _show(settings: Settings, page: str) -> None:
+    topics = settings.topics
+    names = (topics.clean, topics.duplicates, topics.dead_letter)
+    records = asyncio.run(_read(settings, names))
+    table = Table(title="What came out", title_justify="left")
+    table.add_column("topic")
+    table.add_column("records", justify="right")
+    for name in names:
+        table.add_row(name, f"{len(records[name]):,}")
+    table.add_row("read", f"{sum(map(len, records.values())):,}", style="bold")
+    console.print(table)
+    for name in names:
+        console.print(f"\n[bold]{name}[/bold], the first {min(SHOWN, len(records[name]))}:")
+        for record in records[name][:SHOWN]:
+            console.print(f"  {_line(record)}", markup=False, soft_wrap=True)
+    console.print("\n[bold]/metrics[/bold], some of it:")
+    for line in page.splitlines():
+        if line.startswith(SHOWN_METRICS):
+            console.print(f"  {line}", markup=False)
+
+
+def _line(record: ConsumerRecord) -> str:
+    value = (record.value or b"").decode("utf-8", "backslashreplace")
+    headers = {name: (content or b"").decode() for name, content in record.headers}
+    short = value if len(value) <= 240 else value[:240] + " ..."  # noqa: PLR2004 - a screen's worth
+    return f"{short}\n    headers: {headers}" if headers else short
+
+
+async def _read(settings: Settings, topics: Iterable[str]) -> dict[str, list[Any]]:
+    consumer = AIOKafkaConsumer(
+        *topics,
+        bootstrap_servers=list(settings.kafka.bootstrap_servers),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    await consumer.start()
+    records: dict[str, list[Any]] = {topic: [] for topic in topics}
+    try:
+        partitions = [TopicPartition(topic, p) for topic in records for p in range(PARTITIONS)]
+        ends = await consumer.end_offsets(partitions)
+        while any([await consumer.position(at) < ends[at] for at in partitions]):
+            for at, batch in (await consumer.getmany(timeout_ms=100)).items():
+                records[at.topic].extend(batch)
+    finally:
+        await consumer.stop()
+    return records
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""*Blocking.* A job of the embedded mode, and what the index remembers of it.
+
+A job is a set of outputs. Runs with the same outputs and the same index go on with one job:
+whatever it has judged of an input is passed over, and its outputs grow.
+
+The index's notes, MessagePack, under these keys:
+
+- ``job JOB``: the lengths of the outputs, and the settings they were written with;
+- ``job JOB input TOPIC``: the mark up to which the job has judged an input;
+- ``job JOB stdin``: the same for standard input, with the number of its run;
+- ``input TOPIC``: the mark up to which any job has judged an input;
+- ``output PATH``: the job that an output belongs to;
+- ``stdin runs``: how often standard input was begun.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from streamdedup.errors import IndexDamaged, InputError
+from streamdedup.files import STANDARD, Mark
+from streamdedup.index.store import Index
+from streamdedup.model import Outcome
+from streamdedup.settings import Settings
+
+T = TypeVar("T")
+
+_JOB_SECTIONS = ("records", "dedup", "output", "limits")
+"""The settings that one job's outputs must have been written with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read and what to write; ``-`` is standard input or output.
+
+    Attributes:
+        inputs: files of documents, one a line, judged in this order.
+        kept: gets the kept lines, as they are.
+        duplicates: gets a JSON line for each duplicate.
+        rejected: gets a JSON line for each line that is no document.
+        index: the index's directory; without one it is temporary, and so is the job.
+    """
+
+    inputs: tuple[str, ...]
+    kept: str | None = None
+    duplicates: str | None = None
+    rejected: str | None = None
+    index: Path | None = None
+
+    def outputs(self) -> dict[Outcome, str]:
+        """Return the outputs that are wanted."""
+        paths = {
+            Outcome.KEPT: self.kept,
+            Outcome.DUPLICATE: self.duplicates,
+            Outcome.REJECTED: self.rejected,
+        }
+        return {outcome: path for outcome, path in paths.items() if path is not None}
+
+
+class _JobNote(msgspec.Struct):
+    """What the index remembers of a job."""
+
+    lengths: dict[str, int]
+    settings: dict[str, str]
+
+
+class _StandardInputNote(msgspec.Struct):
+    """How far a job has read standard input, and on which of its runs."""
+
+    run: int
+    mark: Mark
+    finished: bool
+
+
+class Ledger:
+    """What a job has done so far, as the index remembers it."""
+
+    def __init__(self, index: Index, job: Job, settings: Settings) -> None:
+        self._index = index
+        self._outputs = {
+            outcome: path if path == STANDARD else _identity(path)
+            for outcome, path in job.outputs().items()
+        }
+        self._job = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
+        self._settings = _flat_settings(settings)
+        self._check_owner()
+        self._note = self._read(f"job {self._job}", _JobNote) or _JobNote({}, self._settings)
+        self._check_settings()
+        self._standard_input: _StandardInputNote | None = None
+        if STANDARD in job.inputs:
+            self._standard_input = self._standard_input_note()
+
+    def topic(self, path: str) -> str:
+        """Return the topic in the positions of an input's lines."""
+        if path == STANDARD and self._standard_input is not None:
+            return f"stdin#{self._standard_input.run}"
+        return _identity(path)
+
+    def length(self, outcome: Outcome) -> int:
+        """Return how many bytes of an output count."""
+        return self._note.lengths.get(outcome, 0)
+
+    def judged(self, path: str) -> Mark:
+        """Return how far this job has judged an input."""
+        if path == STANDARD and self._standard_input is not None:
+            return self._standard_input.mark
+        return self._read(self._mark_key(_identity(path)), Mark) or Mark()
+
+    def known(self, path: str) -> Mark:
+        """Return how far any job has judged an input."""
+        if path == STANDARD:
+            return Mark()
+        return self._read(f"input {_identity(path)}", Mark) or Mark()
+
+    def entries(
+        self, marks: Mapping[str, Mark], lengths: Mapping[Outcome, int]
+    ) -> dict[str, bytes]:
+        """Return what the index must remember together with a batch."""
+        self._note.lengths = {str(outcome): length for outcome, length in lengths.items()}
+        notes: dict[str, Any] = {f"job {self._job}": self._note}
+        notes |= {f"output {path}": self._job for path in self._outputs.values()}
+        for topic, mark in marks.items():
+            if self._standard_input is not None and topic == self.topic(STANDARD):
+                self._standard_input.mark = mark
+                notes |= self._standard_input_entries(self._standard_input)
+                continue
+            notes[self._mark_key(topic)] = mark
+            known = self._read(f"input {topic}", Mark)
+            if known is None or mark.lines > known.lines:
+                notes[f"input {topic}"] = mark
+        return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
+
+    def last_entries(self) -> dict[str, bytes]:
+        """Return what the index must remember at the end of a run: that standard input ended."""
+        if self._standard_input is None:
+            return {}
+        self._standard_input.finished = True
+        notes = self._standard_input_entries(self._standard_input)
+        return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
+
+    def _mark_key(self, topic: str) -> str:
+        return f"job {self._job} input {topic}"
+
+    def _standard_input_note(self) -> _StandardInputNote:
+        found = self._read(f"job {self._job} stdin", _StandardInputNote)
+        if found is not None and not found.finished:
+            return found
+        runs = self._read("stdin runs", int) or 0
+        return _StandardInputNote(runs + 1, Mark(), finished=False)
+
+    def _standard_input_entries(self, note: _StandardInputNote) -> dict[str, Any]:
+        runs = max(note.run, self._read("stdin runs", int) or 0)
+        return {f"job {self._job} stdin": note, "stdin runs": runs}
+
+    def _check_owner(self) -> None:
+        for path in self._outputs.values():
+            owner = self._read(f"output {path}", str)
+            if path == STANDARD or owner in (None, self._job) or not _has_content(path):
+                continue
+            raise InputError(
+                f"{path} was written by a job with other outputs, in this index; name the same "
+                "outputs again, or other files"
+            )
+
+    def _check_settings(self) -> None:
+        for name, value in self._settings.items():
+            before = self._note.settings.get(name, value)
+            if before != value:
+                raise InputError(
+                    f"earlier runs wrote these outputs with {name} {before}, now it is {value}; "
+                    "restore it, or name other output files"
+                )
+
+    def _read(self, key: str, kind: type[T]) -> T | None:
+        note = self._index.note(key)
+        if note is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(note, type=kind)
+        except msgspec.MsgspecError as error:
+            raise IndexDamaged(
+                f"{self._index.directory}: the note on {key!r} cannot be read: {error}"
+            ) from error
+
+
+def check_paths(job: Job) -> None:
+    """Refuse files that stand in each other's way."""
+    inputs: set[str] = set()
+    for path in job.inputs:
+        if _file(path) in inputs:
+            raise InputError(f"the input {path} is given twice")
+        inputs.add(_file(path))
+    outputs: set[str] = set()
+    for path in job.outputs().values():
+        if _file(path) in outputs:
+            raise InputError(f"two outputs go to the same file, {path}")
+        if path != STANDARD and _file(path) in inputs:
+            raise InputError(f"the output {path} is one of the inputs")
+        outputs.add(_file(path))
+
+
+def _file(path: str) -> str:
+    """Return a name that all paths of a file share, hard links too."""
+    if path == STANDARD:
+        return path
+    try:
+        found = os.stat(path)  # noqa: PTH116 - keeps names that are no UTF-8
+    except OSError:
+        return _identity(path)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def _identity(path: str) -> str:
+    """Return the absolute path, with links resolved, in valid Unicode."""
+    return os.fsencode(os.path.realpath(path)).decode("utf-8", "backslashreplace")
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0  # noqa: PTH116 - keeps names that are no UTF-8
+    except OSError:
+        return False
+
+
+def _flat_settings(settings: Settings) -> dict[str, str]:
+    dumped = settings.model_dump(mode="json", include=set(_JOB_SECTIONS))
+    return {
+        f"{section}.{name}": str(value)
+        for section in _JOB_SECTIONS
+        for name, value in dumped[section].items()
+    }

@@ -1,0 +1,273 @@
+"""Verdicts: against a brute-force model, in any batches, over any number of shards (L1, L3, L4)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.model import Document, Judgement, Outcome, Position, SketchedBatch, Verdict
+from streamdedup.prepare import Preparer
+from streamdedup.settings import Settings
+from streamdedup.sketch.minhash import estimate_jaccard
+from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
+
+Told = tuple[Outcome, tuple[tuple[Position, float], ...]]
+
+DOCUMENTS = st.lists(
+    st.builds(
+        Document,
+        text=st.text(alphabet="ab", max_size=9),
+        namespace=st.sampled_from(["", "", "other"]),
+    ),
+    max_size=24,
+)
+SHAPES = st.fixed_dictionaries(
+    {
+        "bucket_size": st.sampled_from([1, 2, 3, 64]),
+        "window_documents": st.sampled_from([1, 2, 5, 10_000]),
+        "threshold": st.sampled_from([0.3, 0.6, 0.9, 1.0]),
+        "shards": st.sampled_from([1, 2, 3, 9]),
+    }
+)
+
+
+def told(verdicts: Sequence[Verdict]) -> list[Told]:
+    """Return what verdicts say: the outcome, and each match with its estimate."""
+    return [
+        (each.outcome, tuple((match.position, match.jaccard_estimate) for match in each.matches))
+        for each in verdicts
+    ]
+
+
+def model(documents: Sequence[Document], settings: Settings) -> list[Told]:
+    """Judge documents one by one with nothing but lists: the laws, written down once more."""
+    batch = sketched(documents, settings)
+    sketches = batch.documents.sketches
+    kept: list[int] = []
+    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    verdicts: list[Told] = []
+    for row in range(len(documents)):
+        keys = list(enumerate(sketches.band_keys[row].tolist()))
+        newest = {n for key in keys for n in buckets[key][-settings.index.bucket_size :]}
+        in_window = {n for n in newest if n >= len(kept) - settings.index.window_documents}
+        similar = []
+        for number in sorted(in_window):
+            other = kept[number]
+            assert documents[other].namespace == documents[row].namespace
+            [estimate] = estimate_jaccard(
+                sketches.signatures[row], sketches.signatures[other : other + 1]
+            ).tolist()
+            if estimate >= settings.dedup.threshold:
+                similar.append((-estimate, number))
+        similar.sort()
+        blank = row in batch.blank
+        if similar and not blank:
+            best = similar[: settings.output.max_matches]
+            matches = tuple((batch.positions[kept[number]], -minus) for minus, number in best)
+            verdicts.append((Outcome.DUPLICATE, matches))
+            continue
+        verdicts.append((Outcome.KEPT, ()))
+        if not blank:
+            for key in keys:
+                buckets[key].append(len(kept))
+            kept.append(row)
+    return verdicts
+
+
+def cut(documents: Sequence[Document], cuts: set[int], settings: Settings) -> list[SketchedBatch]:
+    """Cut a stream into batches at the given places."""
+    edges = [0, *sorted(at for at in cuts if at < len(documents)), len(documents)]
+    return [
+        sketched(documents[start:stop], settings, first=start)
+        for start, stop in zip(edges, edges[1:], strict=False)
+    ]
+
+
+@given(documents=DOCUMENTS, cuts=st.sets(st.integers(1, 23)), shape=SHAPES)
+@examples(250)
+def test_any_batches_any_shards(
+    documents: list[Document], cuts: set[int], shape: dict[str, float]
+) -> None:
+    """However a stream is cut into batches, the verdicts are those of the model (L1, L4)."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = small_settings(Path(directory), **shape)  # type: ignore[arg-type]
+        with open_index(settings) as index:
+            verdicts = pass_through(index, cut(documents, cuts, settings), settings)
+    assert told(verdicts) == model(documents, settings)
+
+
+@given(
+    texts=st.lists(st.text(alphabet="ab", max_size=9), min_size=1, max_size=12),
+    steps=st.lists(st.integers(0, 11), max_size=40),
+    cuts=st.sets(st.integers(1, 40)),
+)
+@examples(150)
+def test_replays(texts: list[str], steps: list[int], cuts: set[int]) -> None:
+    """A position that comes again gets the verdict it had, in the same batch or a later one (L3)."""
+    first_pass = list(range(len(texts)))
+    offsets = first_pass + [step % len(texts) for step in steps]
+    with tempfile.TemporaryDirectory() as directory:
+        settings = small_settings(Path(directory))
+        preparer = Preparer(settings)
+        edges = [0, *sorted(at for at in cuts if at < len(offsets)), len(offsets)]
+        batches = [
+            preparer.prepare_documents(
+                [Document(texts[offset]) for offset in offsets[start:stop]],
+                [Position(TOPIC, 0, offset) for offset in offsets[start:stop]],
+            )
+            for start, stop in zip(edges, edges[1:], strict=False)
+        ]
+        with open_index(settings) as index:
+            verdicts = told(pass_through(index, batches, settings))
+            stored = index.stats().documents
+    assert verdicts == [verdicts[offset] for offset in offsets]
+    blank = sum(not text for text in texts)
+    kept = sum(outcome is Outcome.KEPT for outcome, _ in verdicts[: len(texts)])
+    assert stored == kept - blank
+
+
+def judged(texts: Sequence[str | Document], settings: Settings) -> list[Verdict]:
+    """Judge a stream in one batch, with a new index."""
+    with open_index(settings) as index:
+        return pass_through(index, [sketched(texts, settings)], settings)
+
+
+def test_chain(tmp_path: Path) -> None:
+    """Only kept documents match: a drifting chain does not swallow its far end (L1)."""
+    settings = small_settings(tmp_path, threshold=0.7)
+    words = [f"word{number:02}" for number in range(40)]
+    versions = [" ".join(words[start : start + 20]) for start in range(0, 20, 2)]
+    verdicts = judged(versions, settings)
+    outcomes = [verdict.outcome for verdict in verdicts]
+    assert outcomes[:2] == [Outcome.KEPT, Outcome.DUPLICATE]
+    assert outcomes.count(Outcome.KEPT) >= 2
+    kept = {verdict.id for verdict in verdicts if verdict.kept}
+    assert {match.id for verdict in verdicts for match in verdict.matches} <= kept
+
+
+def test_original_is_best_then_earliest(tmp_path: Path) -> None:
+    """The best match comes first; of equally good ones the earliest."""
+    settings = small_settings(tmp_path, threshold=0.3)
+    base = "the quick brown fox jumps over the lazy dog and runs"
+    documents = [
+        Document("completely different words here", "far"),
+        Document(base, "exact"),
+        Document(base, "copy"),
+    ]
+    verdicts = judged(documents, settings)
+    assert verdicts[2].original is not None
+    assert (verdicts[2].original.id, verdicts[2].original.jaccard_estimate) == ("exact", 1.0)
+
+
+def test_namespaces_do_not_match(tmp_path: Path) -> None:
+    """The same text is kept once in each namespace."""
+    names = ["", "a", "b", "a", ""]
+    documents = [Document("one and the same text", namespace=name) for name in names]
+    outcomes = [verdict.kept for verdict in judged(documents, small_settings(tmp_path))]
+    assert outcomes == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("times", "age"),
+    [((5_000, 7_500), 2.5), ((7_500, 5_000), -2.5), ((-1, 5_000), None), ((5_000, -1), None)],
+    ids=["later", "earlier", "original-without-time", "duplicate-without-time"],
+)
+def test_age(times: tuple[int, int], age: float | None, tmp_path: Path) -> None:
+    """A match says how much older the original is, where both have an event time."""
+    documents = [Document("the very same text", event_time_ms=time) for time in times]
+    [match] = judged(documents, small_settings(tmp_path))[1].matches
+    assert match.age_s == age
+
+
+def test_matches_are_limited(tmp_path: Path) -> None:
+    """A duplicate lists no more matches than the settings allow, the best ones."""
+    settings = small_settings(tmp_path, threshold=1.0)
+    settings = settings.model_copy(
+        update={"output": settings.output.model_copy(update={"max_matches": 2})}
+    )
+    near = [f"common beginning of all these texts {end}" for end in ("one", "two", "three", "four")]
+    with open_index(settings) as index:
+        assert all(verdict.kept for verdict in pass_through(index, [sketched(near, settings)], settings))
+        loose = Rule(0.3, 64, 100, 2)
+        batch = sketched([near[3] + "!"], settings, first=4)
+        [verdict] = resolve(batch, index.probe(batch.documents), loose, 4).verdicts
+    estimates = [match.jaccard_estimate for match in verdict.matches]
+    assert len(estimates) == 2
+    assert estimates == sorted(estimates, reverse=True)
+    assert verdict.matches[0].position.offset == 3
+
+
+class TestReplay:
+    """A position judged before (L3)."""
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> Settings:
+        """Settings of one index for the whole story."""
+        return small_settings(tmp_path, threshold=0.6)
+
+    def again(self, settings: Settings, texts: list[str], offset: int, text: str) -> Judgement:
+        """Judge a stream, then one position again."""
+        with open_index(settings) as index:
+            pass_through(index, [sketched(texts, settings)], settings)
+            batch = sketched([text], settings, first=offset)
+            rule = Rule(0.6, 64, 100, 5)
+            return resolve(batch, index.probe(batch.documents), rule, index.next_number)
+
+    def test_kept(self, settings: Settings) -> None:
+        """A replayed kept document is kept again, and not filed a second time."""
+        judgement = self.again(settings, ["alpha beta gamma", "other words"], 0, "alpha beta gamma")
+        assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.KEPT]
+        assert len(judgement.update.documents) == 0
+
+    def test_duplicate(self, settings: Settings) -> None:
+        """A replayed duplicate repeats the same original."""
+        texts = ["alpha beta gamma", "alpha beta gamma", "other words"]
+        [verdict] = self.again(settings, texts, 1, "alpha beta gamma").verdicts
+        assert verdict.original is not None
+        assert verdict.original.position.offset == 0
+
+    def test_later_offsets_do_not_count(self, settings: Settings) -> None:
+        """A document that came later in the same partition makes no replayed one a duplicate."""
+        judgement = self.again(settings, ["", "alpha beta gamma"], 0, "alpha beta gamma")
+        assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.KEPT]
+        assert len(judgement.update.documents) == 0
+
+    def test_twice_in_one_batch(self, settings: Settings) -> None:
+        """A position delivered twice in one batch is not its own duplicate."""
+        positions = [Position(TOPIC, 0, offset) for offset in (0, 1, 0)]
+        documents = [Document("alpha beta gamma"), Document("others"), Document("alpha beta gamma")]
+        batch = Preparer(settings).prepare_documents(documents, positions)
+        with open_index(settings) as index:
+            verdicts = pass_through(index, [batch], settings)
+            assert index.stats().documents == 2
+        assert [verdict.outcome for verdict in verdicts] == [Outcome.KEPT] * 3
+
+
+def test_blank_documents(tmp_path: Path) -> None:
+    """Documents without text are kept, every one, and none is filed."""
+    settings = small_settings(tmp_path)
+    with open_index(settings) as index:
+        verdicts = pass_through(index, [sketched(["", " \u200b", "\n"], settings)], settings)
+        assert index.stats().documents == 0
+    assert all(verdict.kept for verdict in verdicts)
+
+
+def test_counts(tmp_path: Path) -> None:
+    """Every candidate is counted, verified or refuted, with its estimate."""
+    settings = small_settings(tmp_path, threshold=1.0, bucket_size=1)
+    texts = ["abcabcabcd", "abcabcabce", "abcabcabcd"]
+    with open_index(settings) as index:
+        batch = sketched(texts, settings)
+        rule = Rule(1.0, 1, 100, 5)
+        counts = resolve(batch, index.probe(batch.documents), rule, 0).counts
+    assert counts.candidates == counts.verified + counts.refuted == len(counts.similarities)
+    assert counts.verified == 1
+    assert counts.refuted >= 1
+    assert counts.buckets_truncated >= 1

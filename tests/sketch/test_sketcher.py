@@ -1,0 +1,70 @@
+"""The sketcher: namespaces, exact copies, and the name of the parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamdedup.sketch.sketcher import Sketcher, namespace_hash
+from tests.builders import parameters
+
+
+def test_exact_copies_share_the_last_key() -> None:
+    """The last key is the whole text's: equal for copies, another for a near-copy."""
+    texts = ["the same text", "the same text", "the same texts"]
+    keys = Sketcher(parameters()).sketch(texts, np.zeros(3, dtype=np.uint64)).band_keys[:, -1]
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
+
+
+def test_namespaces_share_no_key() -> None:
+    """The same text has other keys in another namespace, and the same signature."""
+    namespaces = np.array([0, namespace_hash("en"), namespace_hash("de")], dtype=np.uint64)
+    made = Sketcher(parameters()).sketch(["one and the same"] * 3, namespaces)
+    for column in made.band_keys.T:
+        assert len(set(column.tolist())) == 3
+    assert len({row.tobytes() for row in made.signatures}) == 1
+
+
+def test_namespace_hash() -> None:
+    """Only the unnamed namespace has zero; surrogates are names like any other."""
+    names = ["", "a", "b", "\ud800", "\udfff"]
+    assert namespace_hash("") == 0
+    assert len({namespace_hash(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_shapes(count: int) -> None:
+    """Sketches have one row per text, also where there is none."""
+    p = parameters()
+    made = Sketcher(p).sketch(["text"] * count, np.zeros(count, dtype=np.uint64))
+    assert made.signatures.shape == (count, p.num_perm)
+    assert made.band_keys.shape == (count, p.bands + 1)
+    assert (made.signatures.dtype, made.band_keys.dtype) == (np.uint8, np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("profile", "news"),
+        ("profile_version", 2),
+        ("shingle_size", 4),
+        ("num_perm", 33),
+        ("bands", 7),
+        ("rows", 3),
+        ("seed", 2),
+    ],
+    ids=lambda value: str(value),
+)
+def test_fingerprint(name: str, value: int | str) -> None:
+    """Each parameter has a say in the fingerprint, which is 16 hexadecimal digits."""
+    fingerprint = parameters().fingerprint()
+    assert len(bytes.fromhex(fingerprint)) == 8
+    assert parameters(**{name: value}).fingerprint() != fingerprint
+    assert parameters().fingerprint() == fingerprint
+
+
+def test_fingerprint_is_stable() -> None:
+    """The fingerprint of given parameters never changes: every changelog entry carries it."""
+    changes = {"num_perm": 8, "bands": 2, "rows": 3, "shingle_size": 5}
+    assert parameters(**changes).fingerprint() == "89a0da85318ff46e"
