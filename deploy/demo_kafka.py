@@ -26,6 +26,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
+
 from streamdedup.corpus import docstrings
 from streamdedup.settings import Settings, load_settings
 from tests.broker.errors import BrokerError
@@ -129,9 +130,9 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     for _ in _patiently("the worker did not start"):
         if process.poll() is not None:
             raise DemoFailed(f"the worker ended: {log.read_text(errors='replace')}")
-        found = re.search(r'"event":\s*"listening".*?"port":\s*(\d+)|"port":\s*(\d+).*?"event":\s*"listening"', log.read_text(errors="replace"))
-        if found:
-            return f"http://127.0.0.1:{found.group(1) or found.group(2)}"
+        for line in log.read_text(errors="replace").splitlines():
+            if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
+                return f"http://127.0.0.1:{event['port']}"
     raise AssertionError("unreachable: patience ends with an error")
 
 
@@ -166,7 +167,8 @@ def _watch(address: str, total: int) -> None:
 
 
 def _judged(address: str) -> int:
-    found = re.findall(r"^streamdedup_documents_total\{.*\} (\S+)$", _fetch(f"{address}/metrics"), re.M)
+    page = _fetch(f"{address}/metrics")
+    found = re.findall(r"^streamdedup_documents_total\{.*\} (\S+)$", page, re.MULTILINE)
     return int(sum(float(value) for value in found))
 
 

@@ -33,25 +33,27 @@ async def run_worker(settings: Settings) -> None:
             await asyncio.to_thread(pool.warm)
             worker = Worker(settings, pool, metrics, state, stop)
             try:
-                await _run_and_drain(worker, stop, settings.drain_budget.total_seconds())
+                await _run_and_drain(worker, state, stop, settings.drain_budget.total_seconds())
             finally:
                 await worker.close()
     finally:
         await asyncio.to_thread(pool.close)
 
 
-async def _run_and_drain(worker: Worker, stop: asyncio.Event, budget_s: float) -> None:
+async def _run_and_drain(
+    worker: Worker, state: WorkerState, stop: asyncio.Event, budget_s: float
+) -> None:
     """Run the worker; once told to stop it has a budget to finish what it has begun."""
     running = asyncio.create_task(worker.run())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if not running.done():
+    if not running.done() and state.ready:
         log.info("draining", budget_s=budget_s)
         await asyncio.wait({running}, timeout=budget_s)
     if not running.done():
         # Nothing is lost: what was not committed is read again by the next start.
-        log.warning("drain budget exceeded; the open transaction is left to be aborted")
+        log.warning("stopping without a drain", phase=state.phase)
         running.cancel()
     try:
         await running

@@ -129,4 +129,3 @@ class Composer:
 def _size(record: Record) -> int:
     headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
     return len(record.value or b"") + len(record.key or b"") + headers
-

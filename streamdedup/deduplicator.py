@@ -57,9 +57,7 @@ class Deduplicator:
         index_settings = self._settings.index.model_copy(update=update)
         parameters = self._settings.dedup.sketch_parameters()
         try:
-            self.index = self._resources.enter_context(
-                Index(index_settings, parameters, LOCAL_LOG)
-            )
+            self.index = self._resources.enter_context(Index(index_settings, parameters, LOCAL_LOG))
         except BaseException:
             self._resources.close()
             raise

@@ -3,7 +3,6 @@
 Rule 1: the index's transaction is the commit of a batch. It also holds how far each input was
 judged and how long each output is; what a crash left beyond that is cut off and judged again.
 Rule 2: a batch's lines are in the outputs, and on disk, before that transaction.
-
 """
 
 from __future__ import annotations
@@ -329,16 +328,15 @@ class _BatchReader:
 
     def _add(self, path: str, position: Position, line: Line) -> None:
         batch, value = self._batch, line.content
-        if not value.strip():
-            batch.blank_lines += 1
-            return
         key = f"{_label(path)}:{line.number + 1}".encode()
-        if line.size <= self._most_bytes:
+        if line.size > self._most_bytes:
+            batch.refused[len(batch.records)] = self._too_large(line)
+            batch.records.append(Record(position, None, key))
+        elif value.strip():
             batch.records.append(Record(position, value, key))
             batch.size_bytes += len(value)
-            return
-        batch.refused[len(batch.records)] = self._too_large(line)
-        batch.records.append(Record(position, None, key))
+        else:
+            batch.blank_lines += 1
 
     def _too_large(self, line: Line) -> Rejection:
         message = (

@@ -38,7 +38,13 @@ from streamdedup.model import (
     TopicFacts,
     Transaction,
 )
-from streamdedup.settings import KafkaSettings, SecuritySettings, Settings, TopicSettings, read_secret
+from streamdedup.settings import (
+    KafkaSettings,
+    SecuritySettings,
+    Settings,
+    TopicSettings,
+    read_secret,
+)
 
 _REFUSALS = (
     errors.AuthenticationFailedError,
@@ -73,6 +79,10 @@ def translated(what: str) -> Iterator[None]:
         ) from error
     except _REFUSALS as error:
         raise BrokerRefused(f"{what}: the broker refuses: {_say(error)}") from error
+    except errors.InvalidTransactionTimeout as error:
+        raise SettingsError(
+            "kafka.transaction_timeout is above the brokers' transaction.max.timeout.ms"
+        ) from error
     except ssl.SSLError as error:
         raise BrokerRefused(f"{what}: TLS failed: {_say(error)}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
@@ -312,7 +322,7 @@ class TransactionalWriter:
         last, count = written[-1]
         if last.offset < 0:
             raise BrokerUnavailable("the broker did not say where the changelog entry stands")
-        return int(last.offset) + count
+        return int(last.offset + count)
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[Any]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}

@@ -27,7 +27,7 @@ import structlog
 from streamdedup import changelog
 from streamdedup.compose import Composer
 from streamdedup.deduplicator import judge
-from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
 from streamdedup.index.store import Index, IndexStats
 from streamdedup.kafka import (
     ChangelogReader,
@@ -106,7 +106,6 @@ class Worker:
                 async with self._session() as (writer, source, composer):
                     await self._process(writer, source, composer)
             except BrokerUnavailable as error:
-                self._metrics.count_transaction("unknown")
                 self._wait_for_broker(error)
         self._enter("stopped")
 
@@ -222,12 +221,23 @@ class Worker:
                 self._judge, records, batch, composer
             )
         with self._metrics.stage("transaction"):
-            applied = await writer.commit(transaction)
-        self._metrics.count_transaction("committed")
+            applied = await self._commit(writer, transaction)
         with self._metrics.stage("index"):
             stats = await self._in_index_thread(self._apply, judgement.update, applied)
         self._metrics.count_judgement(judgement, records, _now_ms())
         self._metrics.observe_index(stats)
+
+    async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
+        try:
+            applied = await writer.commit(transaction)
+        except Fenced:
+            self._metrics.count_transaction("fenced")
+            raise
+        except BrokerUnavailable:
+            self._metrics.count_transaction("unknown")
+            raise
+        self._metrics.count_transaction("committed")
+        return applied
 
     async def _prepared(self, pending: PendingBatch) -> SketchedBatch:
         try:
@@ -279,7 +289,8 @@ def _first(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
     cause: BaseException = group
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
-    assert isinstance(cause, StreamdedupError)
+    if not isinstance(cause, StreamdedupError):
+        raise TypeError("only our own errors are grouped here") from group
     return cause
 
 

@@ -16,7 +16,8 @@ def test_the_python_example_prints_what_the_readme_says() -> None:
     found = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", README, re.DOTALL)
     assert found is not None
     example, expected = found.groups()
-    ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", example]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ran.stdout == expected
 
 
@@ -32,7 +33,9 @@ def test_every_make_target_of_the_readme_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"make ([a-z-]+) +#", README))
     assert {"demo", "demo-kafka", "test"} <= targets
-    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)] == []
+    assert [
+        target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)
+    ] == []
 
 
 def test_the_exit_codes_are_documented() -> None:
@@ -45,5 +48,5 @@ def test_the_exit_codes_are_documented() -> None:
         if isinstance(cls, type) and issubclass(cls, errors.StreamdedupError)
     }
     operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", operations, re.M)}
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", operations, re.MULTILINE)}
     assert codes <= documented

@@ -525,7 +525,7 @@ def test_the_environment_of_another_process_does_not_change_pickled_settings() -
         "import pickle, sys; settings = pickle.load(sys.stdin.buffer); "
         "print(settings.dedup.threshold)"
     )
-    done = subprocess.run(  # noqa: S603 - our own interpreter
+    done = subprocess.run(
         [sys.executable, "-c", code],
         input=pickle.dumps(load_settings(dedup={"threshold": 0.7})),
         env={**os.environ, "STREAMDEDUP_DEDUP__THRESHOLD": "0.9"},

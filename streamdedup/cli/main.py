@@ -34,7 +34,9 @@ def _print_version(wanted: bool) -> None:
 def _root(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Find near-duplicate documents in streams: each story once, and which one it repeats.

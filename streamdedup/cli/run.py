@@ -13,9 +13,7 @@ def run(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="YAML file with the settings.")
     ] = None,
-    index: Annotated[
-        Path | None, typer.Option(help="Index directory (index.directory).")
-    ] = None,
+    index: Annotated[Path | None, typer.Option(help="Index directory (index.directory).")] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Similarity that makes a duplicate (dedup.threshold).")
     ] = None,
@@ -50,6 +48,8 @@ def run(
         section: {name: value for name, value in values.items() if value is not None}
         for section, values in given.items()
     }
-    settings = load_settings(config, **{name: values for name, values in overrides.items() if values})
+    settings = load_settings(
+        config, **{name: values for name, values in overrides.items() if values}
+    )
     logs.configure(settings.log)
     asyncio.run(run_worker(settings))

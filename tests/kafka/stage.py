@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -10,15 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.records_to_delete import RecordsToDelete
 
 from streamdedup.kafka import create_topics
 from streamdedup.settings import Settings, load_settings
@@ -43,7 +47,7 @@ class Message:
     value: bytes | None
     key: bytes | None = b"k"
     partition: int = 0
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp_ms: int | None = None
 
 
@@ -105,9 +109,33 @@ class Stage:
         """Load the settings that the workers load."""
         return load_settings(self.config)
 
-    def create_topics(self, partitions: int = 1) -> None:
-        """Create the five topics."""
+    def create_topics(self, partitions: int = 1, **configs: dict[str, str]) -> None:
+        """Create the five topics; ``configs`` are by role."""
+        special = {self.topics[role]: config for role, config in configs.items()}
+        asyncio.run(_create(self.bootstrap, special, partitions))
         asyncio.run(create_topics(self.settings(), partitions, 1))
+
+    def delete_topic(self, role: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        asyncio.run(_delete(self.bootstrap, self.topics[role]))
+
+    def delete_records(self, role: str, before: int, partition: int = 0) -> None:
+        """Delete the oldest records of a topic, as its retention would."""
+        at = TopicPartition(self.topics[role], partition)
+        asyncio.run(_delete_records(self.bootstrap, at, before))
+
+    def add_partitions(self, role: str, total: int) -> None:
+        """Raise the number of partitions of a topic."""
+        asyncio.run(_add_partitions(self.bootstrap, self.topics[role], total))
+
+    def committed(self) -> dict[int, int]:
+        """Return the offset that the group has committed for each partition of the source."""
+        return asyncio.run(_committed(self.bootstrap, self.name))
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Set the group's offsets, as an operator would with Kafka's own tools."""
+        wanted = {TopicPartition(self.topics["source"], at): to for at, to in offsets.items()}
+        asyncio.run(_commit(self.bootstrap, self.name, wanted))
 
     def produce(self, messages: Iterable[Message]) -> None:
         """Append messages to the source topic."""
@@ -176,8 +204,7 @@ class Stage:
         """Run a worker until so many records have an outcome, then stop it gently."""
         with self.start_worker() as worker:
             self.wait_for(count, worker)
-            worker.terminate()
-            assert worker.wait() == 0, worker.log()
+            worker.drain()
         return worker
 
 
@@ -224,6 +251,33 @@ class WorkerProcess:
         """Wait for the status server, and return its address."""
         port = self.wait_for_event("listening")["port"]
         return f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the status server; return the HTTP status and the body."""
+        try:
+            with urllib.request.urlopen(self.status_url() + path, timeout=10) as answer:  # noqa: S310
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return a sample of the worker's metrics."""
+        return metric(self.get("/metrics")[1], f"streamdedup_{name}", **labels)
+
+    def wait_until_ready(self) -> None:
+        """Wait until documents are being judged."""
+
+        def ready() -> bool:
+            self.assert_running()
+            return self.get("/readyz")[0] == 200
+
+        wait_until(ready, "the worker to be ready")
+
+    def drain(self) -> None:
+        """Ask the worker to drain and end, and check that it says so."""
+        self.terminate()
+        assert self.wait() == 0, self.log()
 
     def assert_running(self) -> None:
         """Fail the test if the worker has ended."""
@@ -329,16 +383,64 @@ async def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         await consumer.stop()
 
 
-async def _partitions(bootstrap: str, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+async def _create(bootstrap: str, configs: dict[str, dict[str, str]], partitions: int) -> None:
+    async with _admin(bootstrap) as admin:
+        await admin.create_topics(
+            [NewTopic(name, partitions, 1, topic_configs=configs[name]) for name in configs]
+        )
+
+
+async def _delete(bootstrap: str, topic: str) -> None:
+    async with _admin(bootstrap) as admin:
+        await admin.delete_topics([topic])
+        while topic in await admin.list_topics():  # noqa: ASYNC110 - the broker tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def _delete_records(bootstrap: str, at: TopicPartition, before: int) -> None:
+    async with _admin(bootstrap) as admin:
+        await admin.delete_records({at: RecordsToDelete(before_offset=before)})
+
+
+async def _add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    async with _admin(bootstrap) as admin:
+        await admin.create_partitions({topic: NewPartitions(total)})
+
+
+async def _committed(bootstrap: str, group: str) -> dict[int, int]:
+    async with _admin(bootstrap) as admin:
+        offsets = await admin.list_consumer_group_offsets(group)
+    return {at.partition: committed.offset for at, committed in offsets.items()}
+
+
+async def _commit(bootstrap: str, group: str, offsets: dict[TopicPartition, int]) -> None:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        consumer.assign(list(offsets))
+        await consumer.commit(offsets)
+    finally:
+        await consumer.stop()
+
+
+@contextlib.asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def _partitions(bootstrap: str, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+    async with _admin(bootstrap) as admin:
         return {
             topic["topic"]: [TopicPartition(topic["topic"], p["partition"]) for p in topic["partitions"]]
             for topic in await admin.describe_topics(list(topics))
         }
-    finally:
-        await admin.close()
 
 
 async def _ends(bootstrap: str, topics: dict[str, str]) -> dict[str, int]:

@@ -94,7 +94,7 @@ def kill_again_and_again(stage: Stage, random_: random.Random) -> None:
 def test_a_worker_killed_again_and_again_gives_every_record_one_verdict(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """Each position ends once, no document names itself, and verdicts are as if nothing happened."""
+    """Each position ends once, none names itself, and verdicts are as if nothing happened."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 500})
     stage.create_topics(PARTITIONS)
@@ -106,9 +106,7 @@ def test_a_worker_killed_again_and_again_gives_every_record_one_verdict(
 
     outcomes = stage.outcomes()
     order = positions_in_order(stage)
-    assert set(outcomes) == {
-        (record.partition, record.offset) for record in stage.read("source")
-    }
+    assert set(outcomes) == {(record.partition, record.offset) for record in stage.read("source")}
     assert sorted(order) == sorted(outcomes)
     assert_matches_are_earlier_kept_documents(stage, outcomes, order)
 
