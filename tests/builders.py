@@ -27,6 +27,8 @@ from streamdedup.sketch.sketcher import SketchParameters
 
 TOPIC = "documents"
 MIB = 1024**2
+COLUMNS = 9
+"""Columns of band keys under the small settings: eight bands and the exact key."""
 
 
 def examples(count: int) -> settings:
@@ -109,7 +111,7 @@ def columns(
     """Return documents with chosen band keys; every signature repeats the document's place."""
     count = len(band_keys)
     signatures = np.repeat(np.arange(count, dtype=np.uint8)[:, None], num_perm, axis=1)
-    width = len(band_keys[0]) if count else 0
+    width = len(band_keys[0]) if count else COLUMNS
     return DocumentColumns(
         ids=list(ids) if ids is not None else [f"id-{first_offset + row}" for row in range(count)],
         positions=[Position(topic, 0, first_offset + row) for row in range(count)],

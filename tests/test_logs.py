@@ -271,8 +271,13 @@ def test_only_warnings_and_errors_are_held_back(level: int) -> None:
 def test_the_memory_of_warnings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endlessly many different warnings push the oldest out, and nothing grows."""
     monkeypatch.setattr(logs, "_MOST_REMEMBERED", 3)
-    repeats = RepeatFilter(10.0, Clock())
-    for letter in "abcd":
+    clock = Clock()
+    repeats = RepeatFilter(10.0, clock)
+    for letter in "abc":
         assert repeats.filter(record(letter))
-    assert not repeats.filter(record("b"))
-    assert repeats.filter(record("a"))
+    clock.time = 20.0
+    for letter in "ad":
+        assert repeats.filter(record(letter))
+    assert not repeats.filter(record("a"))  # written again of late, so b was the oldest
+    clock.time = 25.0
+    assert repeats.filter(record("b"))

@@ -23,6 +23,7 @@ from streamdedup.settings import (
     BatchSettings,
     DedupSettings,
     Section,
+    SecuritySettings,
     Settings,
     format_duration,
     format_size,
@@ -447,6 +448,9 @@ def test_a_contradictory_login_is_refused_without_showing_it(
     with pytest.raises(ValidationError) as direct:
         Settings(kafka={"security": security})  # type: ignore[arg-type]
     assert SECRET not in str(direct.value)
+    with pytest.raises(ValidationError) as alone:
+        SecuritySettings(**security)
+    assert SECRET not in str(alone.value)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,16 @@ import typer
 from streamdedup.cli.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
-    from streamdedup.embedded import Job, Tally
+    from streamdedup.embedded import Tally
+    from streamdedup.job import Job
+    from streamdedup.settings import Settings
 
 _JUDGED = "Judgement"
 _OUT = "Output"
 _IN = "Input"
 
 
-def dedup(  # noqa: PLR0913 - one parameter per flag
+def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -79,6 +81,7 @@ def dedup(  # noqa: PLR0913 - one parameter per flag
     profile: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="Normalisation: plain, post, news or forum (dedup.profile).",
             rich_help_panel=_JUDGED,
         ),
@@ -86,6 +89,7 @@ def dedup(  # noqa: PLR0913 - one parameter per flag
     text_field: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="PATH",
             help="Dotted path of the text (records.text_fields, text); again for more, which are "
             "joined with a line end.",
             rich_help_panel=_IN,
@@ -94,6 +98,7 @@ def dedup(  # noqa: PLR0913 - one parameter per flag
     id_field: Annotated[
         str | None,
         typer.Option(
+            metavar="PATH",
             help="Dotted path of the id (records.id_field, id). Without an id a document is "
             "FILE:LINE.",
             rich_help_panel=_IN,
@@ -114,19 +119,24 @@ def dedup(  # noqa: PLR0913 - one parameter per flag
     Exit codes: 0 done, 3 wrong settings, 4 an input or output file, 9-13 the index, 130 and 143
     interrupted.
     """
-    # Imported late, so that --help need not wait for numba.
-    from streamdedup.embedded import Job  # noqa: PLC0415
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    try:
+        with Interrupts() as interrupts:
+            # Imported late, so that --help need not wait for numba.
+            from streamdedup.job import Job  # noqa: PLC0415
+            from streamdedup.settings import load_settings  # noqa: PLC0415
 
-    overrides = _given(
-        dedup={"threshold": threshold, "profile": profile},
-        records={"text_fields": text_field, "id_field": id_field},
-        output={"include_value": include_value or None},
-        pool={"workers": workers},
-    )
-    settings = load_settings(config, **overrides)
-    job = Job(tuple(inputs), kept, duplicates, rejected, index)
-    tally = _run(job, settings)
+            overrides = _given(
+                dedup={"threshold": threshold, "profile": profile},
+                records={"text_fields": text_field, "id_field": id_field},
+                output={"include_value": include_value or None},
+                pool={"workers": workers},
+            )
+            settings = load_settings(config, **overrides)
+            job = Job(tuple(inputs), kept, duplicates, rejected, index)
+            tally = _run(job, settings, interrupts)
+    except Interrupted as interrupted:
+        sys.stderr.write(f"streamdedup: interrupted; {_remedy(index)}\n")
+        raise typer.Exit(interrupted.exit_code) from None
     if summary_json:
         typer.echo(_json_summary(tally), err="-" in job.outputs().values())
     else:
@@ -142,23 +152,21 @@ def _given(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {section: values for section, values in chosen.items() if values}
 
 
-def _run(job: Job, settings: Any) -> Tally:
+def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
     from rich.console import Console  # noqa: PLC0415
 
     from streamdedup import embedded  # noqa: PLC0415
     from streamdedup.cli.progress import ProgressBar  # noqa: PLC0415
 
-    try:
-        with Interrupts() as interrupts, ProgressBar(Console(stderr=True)) as bar:
-            hooks = embedded.Hooks(on_batch=bar.update, shield=interrupts.shield)
-            return embedded.run(job, settings, hooks)
-    except Interrupted as interrupted:
-        if job.index is None:
-            remedy = "nothing remains of this run's index; with --index it could go on"
-        else:
-            remedy = "run again with the same arguments to go on"
-        sys.stderr.write(f"streamdedup: interrupted; {remedy}\n")
-        raise typer.Exit(interrupted.exit_code) from None
+    with ProgressBar(Console(stderr=True)) as bar:
+        hooks = embedded.Hooks(on_batch=bar.update, shield=interrupts.shield)
+        return embedded.run(job, settings, hooks)
+
+
+def _remedy(index: Path | None) -> str:
+    if index is None:
+        return "without --index there is nothing to go on from"
+    return "run again with the same arguments to go on"
 
 
 def _json_summary(tally: Tally) -> str:
@@ -177,10 +185,8 @@ def _json_summary(tally: Tally) -> str:
 
 
 def _human_summary(tally: Tally, job: Job) -> str:
-    lines = [
-        f"{tally.documents:,} documents in {tally.seconds:.1f} s "
-        f"({tally.documents_per_second:,.0f} per second)"
-    ]
+    rate = f"{tally.documents_per_second:,.0f} per second"
+    lines = [f"{tally.documents:,} documents in {tally.seconds:.1f} s ({rate})"]
     for name, count, path in (
         ("kept", tally.kept, job.kept),
         ("duplicates", tally.duplicates, job.duplicates),

@@ -82,9 +82,11 @@ class Shard:
     def _get(self, band_keys: U64) -> NDArray[Any]:
         keys = _in_order(self._keys(band_keys)).tobytes()
         size = _KEY.itemsize
+        # Each key once: what is found twice would count twice against the bucket's size.
+        distinct = dict.fromkeys(keys[at : at + size] for at in range(0, len(keys), size))
         with self.environment.read(self._postings) as txn, txn.cursor() as cursor:
             found = cursor.getmulti(
-                [keys[at : at + size] for at in range(0, len(keys), size)],
+                list(distinct),
                 dupdata=True,
                 dupfixed_bytes=_NUMBER_BYTES,
                 keyfixed=True,

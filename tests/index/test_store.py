@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from streamdedup.index.store import Index
 from streamdedup.model import Candidates, IndexUpdate, Position, SourceRange
 from streamdedup.settings import Settings
 from tests.builders import (
+    COLUMNS,
     MIB,
     TOPIC,
     columns,
@@ -42,8 +44,7 @@ from tests.builders import (
     update_of,
 )
 
-WIDTH = 9
-"""Columns of the small settings: eight bands and the exact key."""
+WIDTH = COLUMNS
 KEYS = st.lists(st.integers(0, 3), min_size=WIDTH, max_size=WIDTH)
 BATCHES = st.lists(st.lists(KEYS, max_size=4), max_size=6)
 TEXTS = [f"text number {number} of {number * 7919} words" for number in range(30)]
@@ -411,7 +412,7 @@ def test_unwritable_directory(tmp_path: Path) -> None:
 def test_full(tmp_path: Path) -> None:
     """A full map is said, the update can be had again with a larger one, and nothing is lost."""
     small = small_settings(tmp_path, map_size=MIB)
-    texts = [f"{text} {text[::-1]} {number}" for number in range(100) for text in TEXTS]
+    texts = [random.Random(number).randbytes(60).hex() for number in range(3000)]
     batches = [sketched(texts[at : at + 50], small, first=at) for at in range(0, len(texts), 50)]
     with open_index(small) as index, pytest.raises(IndexFull, match=r"index\.map_size"):
         pass_through(index, batches, small)

@@ -1,0 +1,217 @@
+"""Records to documents: a table of what is taken and what is refused, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
+from streamdedup.records import Decoder, Refusal
+from streamdedup.settings import LimitSettings, RecordSettings
+
+POSITION = Position("posts", 3, 42)
+JSON: dict[str, Any] = {}
+TEXT: dict[str, Any] = {"format": "text"}
+TIMES: dict[str, Any] = {"event_time_field": "date"}
+NAMES: dict[str, Any] = {"namespace_field": "site"}
+
+
+def decode(
+    value: bytes | None, records: dict[str, Any], key: bytes | None = None, **limits: int
+) -> Document:
+    """Decode one record under the given settings."""
+    decoder = Decoder(RecordSettings(**records), LimitSettings(**limits))
+    return decoder.decode(Record(POSITION, value, key, timestamp_ms=1_600_000_000_000))
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+BAD = [
+    pytest.param(None, JSON, "NullValue", id="null-value"),
+    pytest.param(b"", JSON, "InvalidJson", id="empty-value"),
+    pytest.param(b'{"text":"\xff"}', JSON, "InvalidUtf8", id="invalid-utf-8"),
+    pytest.param(b"\xff\xfe{\x00}\x00", JSON, "InvalidUtf8", id="utf-16"),
+    pytest.param(b'{"text":"\xed\xa0\x80"}', JSON, "InvalidUtf8", id="encoded-surrogate"),
+    pytest.param(b'{"text":', JSON, "InvalidJson", id="cut-json"),
+    pytest.param(b'{"text":"a"} {}', JSON, "InvalidJson", id="two-values"),
+    pytest.param(b"{'text':'a'}", JSON, "InvalidJson", id="python-quotes"),
+    pytest.param(b'\xef\xbb\xbf{"text":"a"}', JSON, "InvalidJson", id="byte-order-mark"),
+    pytest.param(b'{"text":"a","n":NaN}', JSON, "InvalidJson", id="nan"),
+    pytest.param(b'{"text":"a","n":-Infinity}', JSON, "InvalidJson", id="infinity"),
+    pytest.param(b'{"text":"a\x00b"}', JSON, "InvalidJson", id="raw-nul"),
+    pytest.param(DEEP, JSON, "InvalidJson", id="deep-array"),
+    pytest.param(b'{"text":"a","d":' + DEEP + b"}", JSON, "InvalidJson", id="deep-field"),
+    pytest.param(b'{"text":"\\ud800","d":' + DEEP + b"}", JSON, "InvalidJson", id="deep-behind"),
+    pytest.param(b'{"text":"a","n":' + b"9" * 5000 + b"}", JSON, "InvalidJson", id="long-number"),
+    pytest.param(b'[{"text":"a"}]', JSON, "NotAnObject", id="array"),
+    pytest.param(b'"text"', JSON, "NotAnObject", id="string"),
+    pytest.param(b"null", JSON, "NotAnObject", id="null"),
+    pytest.param(b"{}", JSON, "MissingText", id="no-text"),
+    pytest.param(b'{"text":null}', JSON, "MissingText", id="null-text"),
+    pytest.param(b'{"Text":"a"}', JSON, "MissingText", id="other-case"),
+    pytest.param(b'{"a":{"b":1}}', {"text_fields": ("a.c",)}, "MissingText", id="no-such-path"),
+    pytest.param(b'{"a":"b"}', {"text_fields": ("a.b",)}, "MissingText", id="path-into-string"),
+    pytest.param(b'{"text":1}', JSON, "TextNotString", id="number-text"),
+    pytest.param(b'{"text":["a"]}', JSON, "TextNotString", id="array-text"),
+    pytest.param(b'{"a":"x","b":{}}', {"text_fields": ("a", "b")}, "TextNotString", id="one-of-two"),
+    pytest.param(b'{"text":"a","id":1.5}', JSON, "IdNotString", id="fraction-id"),
+    pytest.param(b'{"text":"a","id":true}', JSON, "IdNotString", id="boolean-id"),
+    pytest.param(b'{"text":"a","id":{}}', JSON, "IdNotString", id="object-id"),
+    pytest.param(b'{"text":"a","id":"\\ud800"}', JSON, "IdNotUnicode", id="surrogate-id"),
+    pytest.param(b'{"text":"a","id":"' + b"x" * 101 + b'"}', JSON, "IdTooLarge", id="long-id"),
+    pytest.param(b'{"text":"' + b"x" * 201 + b'"}', JSON, "TextTooLarge", id="long-text"),
+    pytest.param('{"text":"%s"}'.encode() % ("é" * 101).encode(), JSON, "TextTooLarge", id="bytes"),
+    pytest.param(b" " * 500_001, JSON, "ValueTooLarge", id="long-value"),
+    pytest.param(b'{"text":"a","site":[]}', NAMES, "NamespaceNotString", id="array-namespace"),
+    pytest.param(b'{"text":"a","date":"soon"}', TIMES, "InvalidEventTime", id="no-time"),
+    pytest.param(b'{"text":"a","date":"\\ud800"}', TIMES, "InvalidEventTime", id="surrogate-time"),
+    pytest.param(b'{"text":"a","date":{}}', TIMES, "InvalidEventTime", id="object-time"),
+    pytest.param(b'{"text":"a","date":true}', TIMES, "InvalidEventTime", id="boolean-time"),
+    pytest.param(b'{"text":"a","date":1e400}', TIMES, "InvalidEventTime", id="infinite-time"),
+    pytest.param(b'{"text":"a","date":-1}', TIMES, "InvalidEventTime", id="before-the-epoch"),
+    pytest.param(b'{"text":"a","date":1e30}', TIMES, "InvalidEventTime", id="far-future"),
+    pytest.param(None, TEXT, "NullValue", id="text-null"),
+    pytest.param(b"caf\xe9", TEXT, "InvalidUtf8", id="text-latin-1"),
+    pytest.param(b"x" * 201, TEXT, "TextTooLarge", id="text-too-large"),
+]
+
+
+@pytest.mark.parametrize(("value", "records", "reason"), BAD)
+def test_refused(value: bytes | None, records: dict[str, Any], reason: str) -> None:
+    """A record that means nothing is refused, under a stable name and with a short message."""
+    with pytest.raises(Refusal) as caught:
+        decode(value, records, value_bytes=500_000, text_bytes=200, id_bytes=100)
+    rejection = caught.value.rejection
+    assert (rejection.stage, rejection.reason) == ("decode", reason)
+    assert 0 < len(rejection.message) <= 500
+
+
+def test_message_does_not_grow_with_the_value() -> None:
+    """A message that quotes the value stays short, however large the value."""
+    with pytest.raises(Refusal) as caught:
+        decode(b'{"text":"a","date":"' + b"x" * 100_000 + b'"}', TIMES)
+    assert len(caught.value.rejection.message) <= 500
+
+
+def document(text: str = "a", **changes: Any) -> Document:
+    """Return the document of a plain record, with changes."""
+    return Document(**{"text": text, "id": "posts:3:42", "event_time_ms": 1_600_000_000_000} | changes)
+
+
+AT_MS = 1_709_210_096_789
+GOOD = [
+    pytest.param(b'{"text":"a"}', JSON, document(), id="position-as-id"),
+    pytest.param(b'{"text":""}', JSON, document(""), id="empty-text"),
+    pytest.param(b'{"text":"a","id":"x"}', JSON, document(id="x"), id="id"),
+    pytest.param(b'{"text":"a","id":7}', JSON, document(id="7"), id="number-id"),
+    pytest.param(b'{"text":"a","id":0}', JSON, document(id="0"), id="zero-id"),
+    pytest.param(
+        b'{"text":"a","id":123456789012345678901234567890}',
+        JSON,
+        document(id="123456789012345678901234567890"),
+        id="large-number-id",
+    ),
+    pytest.param(b'{"text":"a","id":""}', JSON, document(), id="empty-id"),
+    pytest.param(b'{"text":"a","id":null}', JSON, document(), id="null-id"),
+    pytest.param(b'{"text":"a","id":"x"}', {"id_field": None}, document(), id="no-id-field"),
+    pytest.param(b'{"text":"a\\u0000b"}', JSON, document("a\x00b"), id="escaped-nul"),
+    pytest.param(b'{"text":"\\ud800"}', JSON, document("\ud800"), id="surrogate-text"),
+    pytest.param(b'{"text":"\\ud83d\\ude00"}', JSON, document("\U0001f600"), id="pair"),
+    pytest.param(b'{"text":"a","text":"b"}', JSON, document("b"), id="last-of-two-fields"),
+    pytest.param(b' \n{"text":"a","n":1e400}\n', JSON, document(), id="huge-number-elsewhere"),
+    pytest.param(
+        b'{"a":{"b":{"c":"deep"}}}', {"text_fields": ("a.b.c",)}, document("deep"), id="path"
+    ),
+    pytest.param(
+        b'{"title":"A","body":"B"}',
+        {"text_fields": ("title", "body")},
+        document("A\nB"),
+        id="two-fields",
+    ),
+    pytest.param(
+        b'{"title":null,"body":"B"}',
+        {"text_fields": ("title", "body")},
+        document("B"),
+        id="one-of-two-fields",
+    ),
+    pytest.param(b'{"text":"a","site":"en"}', NAMES, document(namespace="en"), id="namespace"),
+    pytest.param(b'{"text":"a","site":5}', NAMES, document(namespace="5"), id="number-namespace"),
+    pytest.param(b'{"text":"a"}', NAMES, document(), id="no-namespace"),
+    pytest.param(b'{"text":"a"}', TIMES, document(), id="record-time"),
+    pytest.param(b'{"text":"a","date":null}', TIMES, document(), id="null-time"),
+    pytest.param(
+        b'{"text":"a","date":"2024-02-29T12:34:56.789Z"}',
+        TIMES,
+        document(event_time_ms=AT_MS),
+        id="iso-utc",
+    ),
+    pytest.param(
+        b'{"text":"a","date":"2024-02-29T14:34:56.789+02:00"}',
+        TIMES,
+        document(event_time_ms=AT_MS),
+        id="iso-offset",
+    ),
+    pytest.param(
+        b'{"text":"a","date":"2024-02-29 12:34:56.789"}',
+        TIMES,
+        document(event_time_ms=AT_MS),
+        id="iso-without-zone",
+    ),
+    pytest.param(
+        b'{"text":"a","date":"1970-01-02"}', TIMES, document(event_time_ms=86_400_000), id="date"
+    ),
+    pytest.param(
+        b'{"text":"a","date":1709210096.789}', TIMES, document(event_time_ms=AT_MS), id="seconds"
+    ),
+    pytest.param(
+        b'{"text":"a","date":1709210096789}', TIMES, document(event_time_ms=AT_MS), id="ms"
+    ),
+    pytest.param(b'{"text":"a","date":0}', TIMES, document(event_time_ms=0), id="epoch"),
+    pytest.param(
+        b'{"text":"a","date":"1987-03-26T17:49:55.795Z"}',
+        TIMES,
+        document(event_time_ms=543_779_395_795),
+        id="no-millisecond-lost",
+    ),
+    pytest.param("äöü".encode(), TEXT, document("äöü"), id="text"),
+    pytest.param(b"", TEXT, document(""), id="text-empty"),
+    pytest.param(b'{"text":"a"}', TEXT, document('{"text":"a"}'), id="text-is-not-parsed"),
+]
+
+
+@pytest.mark.parametrize(("value", "records", "expected"), GOOD)
+def test_decoded(value: bytes, records: dict[str, Any], expected: Document) -> None:
+    """A record that means something gives its document."""
+    assert decode(value, records) == expected
+
+
+@pytest.mark.parametrize(
+    ("milliseconds"), [1_709_210_096_789, 1_000_000_000_001, 543_824_159_795, 1_999_999_999_999]
+)
+def test_times_are_exact(milliseconds: int) -> None:
+    """No form of a time loses a millisecond to binary fractions."""
+    second, fraction = divmod(milliseconds, 1000)
+    value = f'{{"text":"a","date":{second}.{fraction:03}}}'.encode()
+    assert decode(value, TIMES).event_time_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("key", "identity"),
+    [
+        pytest.param(b"k1", "k1", id="key"),
+        pytest.param(b"", "posts:3:42", id="empty-key"),
+        pytest.param(None, "posts:3:42", id="no-key"),
+        pytest.param(b"\xff\x00", "\\xff\x00", id="binary-key"),
+    ],
+)
+@pytest.mark.parametrize("records", [JSON, TEXT], ids=["json", "text"])
+def test_key_as_id(key: bytes | None, identity: str, records: dict[str, Any]) -> None:
+    """Without an id of its own a document is known by its key, and without one by its position."""
+    assert decode(b'{"text":"a"}', records, key).id == identity
+
+
+def test_no_timestamp() -> None:
+    """A record without a time makes a document without one."""
+    decoder = Decoder(RecordSettings(), LimitSettings())
+    found = decoder.decode(Record(POSITION, b'{"text":"a"}'))
+    assert found.event_time_ms == NO_TIMESTAMP
