@@ -148,7 +148,7 @@ class _Sketching(Protocol):
     def close(self) -> None: ...
 
 
-class _InProcess:
+class InProcess:
     """Prepares batches here and now: a single one does not repay the start of processes."""
 
     size = 0
@@ -157,15 +157,17 @@ class _InProcess:
         self._preparer = Preparer(settings)
 
     def submit(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> PendingBatch:
+        """Prepare a batch."""
         future: Future[SketchedBatch] = Future()
         future.set_result(self._preparer.prepare_records(records, refused))
         return PendingBatch(records, dict(refused), future)
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
+        """Return a batch, which is ready."""
         return pending.future.result()
 
     def close(self) -> None:
-        pass
+        """Nothing is open."""
 
 
 class _Run:
@@ -198,7 +200,7 @@ class _Run:
         batches = reader.batches()
         first = list(islice(batches, 2))
         sketching: _Sketching = (
-            SketchPool(self._settings) if len(first) > 1 else _InProcess(self._settings)
+            SketchPool(self._settings) if len(first) > 1 else InProcess(self._settings)
         )
         with closing(sketching):
             pending: deque[tuple[_Batch, PendingBatch]] = deque()

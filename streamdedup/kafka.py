@@ -500,6 +500,11 @@ class Source:
         """How many partitions are read."""
         return self._known
 
+    @property
+    def positions(self) -> dict[int, int]:
+        """The offset of each partition that is read next."""
+        return dict(self._next_offsets)
+
     def lag(self) -> dict[int, int]:
         """Return how many records of each partition are not read yet, as far as is known."""
         behind = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,8 @@ log = structlog.get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_PAUSE_S = 1.0
+"""Pause after a session that failed, so that a lasting failure does not turn into a storm."""
 _LONGEST_WAIT_S = 30.0
 """Longest pause between two attempts to reach the brokers."""
 
@@ -101,12 +104,17 @@ class Worker:
         Raises:
             StreamdedupError: something that waiting does not mend.
         """
+        reason = "start"
         while not self._stop.is_set():
+            self._metrics.count_session(reason)
             try:
                 async with self._session() as (writer, source, composer):
                     await self._process(writer, source, composer)
             except BrokerUnavailable as error:
                 self._wait_for_broker(error)
+                reason = "broker"
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), _PAUSE_S)
         self._enter("stopped")
 
     async def close(self) -> None:
@@ -123,7 +131,7 @@ class Worker:
             writer = TransactionalWriter(self._settings, facts)
             resources.push_async_callback(writer.close)
             await writer.start()
-            await self._replay(index)
+            stats = await self._replay(index)
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
             resources.push_async_callback(source.close)
@@ -131,7 +139,7 @@ class Worker:
             if begin_at:
                 await writer.commit(Transaction([], [], begin_at))
             self._enter("running")
-            log.info("running", partitions=partitions, documents=index.stats().documents)
+            log.info("running", partitions=partitions, documents=stats.documents)
             yield writer, source, Composer(self._settings, facts, self._fingerprint)
             self._enter("draining")
 
@@ -158,7 +166,7 @@ class Worker:
             )
         return self._index
 
-    async def _replay(self, index: Index) -> None:
+    async def _replay(self, index: Index) -> IndexStats:
         """Bring the index to the end of the changelog."""
         reader = ChangelogReader(self._settings)
         try:
@@ -174,7 +182,9 @@ class Worker:
                 self._state.replay_done = offset + 1
         finally:
             await reader.close()
-        self._metrics.observe_index(await self._in_index_thread(index.stats))
+        stats = await self._in_index_thread(index.stats)
+        self._observe_index(stats)
+        return stats
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
         index.apply(changelog.decode(data, self._fingerprint), applied)
@@ -192,8 +202,7 @@ class Worker:
                     await self._finish(polled, writer, composer)
                     self._observe(source, queue.qsize())
         except* StreamdedupError as errors:
-            # The first cause decides; the others follow from it.
-            raise _first(errors) from errors
+            raise _decisive(errors) from errors
 
     async def _read(
         self, source: Source, composer: Composer, queue: asyncio.Queue[_Polled | None]
@@ -225,7 +234,7 @@ class Worker:
         with self._metrics.stage("index"):
             stats = await self._in_index_thread(self._apply, judgement.update, applied)
         self._metrics.count_judgement(judgement, records, _now_ms())
-        self._metrics.observe_index(stats)
+        self._observe_index(stats)
 
     async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
         try:
@@ -275,6 +284,12 @@ class Worker:
         self._metrics.observe_lag(lag)
         self._metrics.observe_queue(waiting)
         self._state.lag = lag
+        self._state.positions = source.positions
+
+    def _observe_index(self, stats: IndexStats) -> None:
+        free = shutil.disk_usage(self._settings.index.directory).free
+        self._metrics.observe_index(stats, disk_free_bytes=free)
+        self._state.applied_offset = stats.applied
 
     def _wait_for_broker(self, error: BrokerUnavailable) -> None:
         self._enter("waiting_for_broker", str(error))
@@ -285,13 +300,10 @@ class Worker:
         self._metrics.observe_ready(self._state.ready)
 
 
-def _first(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
-    cause: BaseException = group
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    if not isinstance(cause, StreamdedupError):
-        raise TypeError("only our own errors are grouped here") from group
-    return cause
+def _decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
+    """Return the cause that decides: what waiting does not mend, before what it may."""
+    causes = [cause for cause in group.exceptions if isinstance(cause, StreamdedupError)]
+    return min(causes, key=lambda cause: isinstance(cause, BrokerUnavailable))
 
 
 def _now_ms() -> int:

@@ -46,6 +46,7 @@ def small_settings(
     directory: Path,
     *,
     threshold: float = 0.5,
+    bands: int = 8,
     shards: int = 2,
     bucket_size: int = 64,
     window_documents: int = 10_000,
@@ -55,7 +56,7 @@ def small_settings(
     """Return settings whose sketches are small and quick, and whose index is not forced to disk."""
     return Settings(
         dedup=DedupSettings(
-            threshold=threshold, num_perm=32, bands=8, rows=2, shingle_size=3, seed=seed
+            threshold=threshold, num_perm=32, bands=bands, rows=2, shingle_size=3, seed=seed
         ),
         index=IndexSettings(
             directory=directory,

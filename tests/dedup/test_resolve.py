@@ -28,12 +28,23 @@ def streams(texts: Sequence[str]) -> st.SearchStrategy[list[Document]]:
     return st.lists(document, max_size=30)
 
 
-DOCUMENTS = st.lists(st.text(alphabet="ab", max_size=9), min_size=2, max_size=9).flatmap(streams)
+@st.composite
+def families(draw: st.DrawFn) -> list[str]:
+    """Make texts of every degree of similarity: each repeats a part of one text, and goes on."""
+    base = draw(st.text(alphabet="abcd", min_size=14, max_size=14))
+    tails = st.text(alphabet="abcd", max_size=6)
+    return [
+        base[draw(st.integers(0, 6)) : draw(st.integers(7, 14))] + draw(tails) for _ in range(7)
+    ] + [""]
+
+
+DOCUMENTS = families().flatmap(streams)
 SHAPES = st.fixed_dictionaries(
     {
+        "bands": st.sampled_from([1, 1, 2, 8]),
         "bucket_size": st.sampled_from([1, 2, 2, 3, 64]),
         "window_documents": st.sampled_from([1, 3, 10_000, 10_000]),
-        "threshold": st.sampled_from([0.3, 0.7, 0.9, 1.0]),
+        "threshold": st.sampled_from([0.4, 0.6, 0.8, 1.0]),
         "shards": st.sampled_from([1, 2, 3, 9]),
     }
 )

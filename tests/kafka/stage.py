@@ -62,7 +62,14 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Write the configuration file."""
+        self.folder.mkdir(exist_ok=True)
         self.configure()
+
+    def variant(self, name: str, **changes: dict[str, Any]) -> Stage:
+        """Return a stage on the same topics with a folder, and so an index, of its own."""
+        other = Stage(self.bootstrap, self.folder / name, self.name, dict(self.overrides))
+        other.configure(**changes)
+        return other
 
     @property
     def config(self) -> Path:
@@ -296,10 +303,19 @@ class WorkerProcess:
         """Wait for the end, and return the exit code."""
         return self.process.wait(patience_s)
 
-    def last_line(self) -> str:
-        """Return the last line that is not a log event."""
+    def complaint(self) -> str:
+        """Return the one line that is not a log event: what the operator is told."""
         lines = [line for line in self.log().splitlines() if not line.startswith("{")]
-        return lines[-1] if lines else ""
+        assert len(lines) == 1, self.log()
+        return lines[0]
+
+    def assert_ends(self, code: int, *words: str) -> None:
+        """Wait for the end; check the exit code and that the one line holds the words."""
+        assert self.wait() == code, self.log()
+        complaint = self.complaint()
+        assert complaint.startswith("streamdedup: "), complaint
+        for word in words:
+            assert word in complaint, complaint
 
 
 def _clean_position(record: ConsumerRecord) -> tuple[int, int]:

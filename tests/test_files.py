@@ -1,0 +1,294 @@
+"""Lines in and lines out: formats, damage, marks, and outputs that are cut."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from streamdedup.errors import InputError
+from streamdedup.files import Line, LineReader, Mark, OutputFile, input_size
+
+TEXT = b"".join(b'{"text": "line %d"}\n' % number for number in range(500))
+LINES = TEXT.splitlines()
+HALF = TEXT.index(b"\n", len(TEXT) // 2) + 1
+SKIPPABLE = struct.pack("<II", 0x184D2A53, 5) + b"other"
+MOST = 1000
+
+
+def zstd(data: bytes) -> bytes:
+    """Pack into one Zstandard frame, as a stream of unknown length."""
+    packer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    return packer.compress(data) + packer.flush()
+
+
+FORMATS = {
+    "plain": TEXT,
+    "gzip": gzip.compress(TEXT),
+    "gzip of two members": gzip.compress(TEXT[:HALF]) + gzip.compress(TEXT[HALF:]),
+    "gzip cut inside a line": gzip.compress(TEXT[:1001]) + gzip.compress(TEXT[1001:]),
+    "gzip filled up with zeros": gzip.compress(TEXT) + bytes(5000),
+    "zstd": zstd(TEXT),
+    "zstd of two frames": zstd(TEXT[:HALF]) + zstd(TEXT[HALF:]),
+    "zstd after a skippable frame": SKIPPABLE + zstd(TEXT),
+    "zstd of an empty frame and another": zstd(b"") + zstd(TEXT),
+}
+
+
+def written(path: Path, content: bytes) -> str:
+    """Write a file, and return its path as the reader takes it."""
+    path.write_bytes(content)
+    return str(path)
+
+
+def read_all(reader: LineReader) -> list[Line]:
+    """Read all lines that are left."""
+    return list(iter(reader.read, None))
+
+
+def read_from(path: str, mark: Mark | None = None) -> tuple[list[bytes], Mark]:
+    """Read a file from a mark on; return the lines, and the mark of the end."""
+    with closing(LineReader(path, MOST)) as reader:
+        reader.skip(mark or Mark())
+        return [line.content for line in read_all(reader)], reader.mark()
+
+
+@pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())
+def test_a_format_is_known_by_its_content(tmp_path: Path, content: bytes) -> None:
+    """Whatever a file is called, its first bytes decide; lines and mark are the same."""
+    lines, mark = read_from(written(tmp_path / "documents.anything", content))
+    assert lines == LINES
+    assert mark == read_from(written(tmp_path / "plain", TEXT))[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [Line(0, b"", 0)]),
+        (b"a", [Line(0, b"a", 1)]),
+        (b"a\nb", [Line(0, b"a", 1), Line(1, b"b", 1)]),
+        (b"a\n\n \nb\n", [Line(0, b"a", 1), Line(1, b"", 0), Line(2, b" ", 1), Line(3, b"b", 1)]),
+        (b"a\r\nb\r\n", [Line(0, b"a\r", 2), Line(1, b"b\r", 2)]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", [Line(0, b"a", 1), Line(1, b"\xef\xbb\xbfb", 4)]),
+        (b"\x1f\x00", [Line(0, b"\x1f\x00", 2)]),
+        ("a\u2028b\x85\x0bc\n".encode(), [Line(0, "a\u2028b\x85\x0bc".encode(), 9)]),
+    ],
+    ids=[
+        "empty",
+        "one line end",
+        "no line end",
+        "no last line end",
+        "blank lines",
+        "windows",
+        "byte order mark",
+        "shorter than any magic",
+        "only line feeds end lines",
+    ],
+)
+def test_lines_are_what_stands_between_line_feeds(
+    tmp_path: Path, content: bytes, expected: list[Line]
+) -> None:
+    """The bytes of a line are untouched, but for a byte order mark at the file's beginning."""
+    with closing(LineReader(written(tmp_path / "file", content), MOST)) as reader:
+        assert read_all(reader) == expected
+
+
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"], ids=["bare", "byte order mark"])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\nnext\n"], ids=["end", "line end", "next line"])
+@pytest.mark.parametrize("extra", [0, 1, 2, 3, 4, 5, 1_000_000])
+def test_of_a_line_that_is_too_long_only_the_beginning_is_held(
+    tmp_path: Path, bom: bytes, end: bytes, extra: int
+) -> None:
+    """Up to the limit lines are whole; beyond it the size is told, and the next line found."""
+    path = written(tmp_path / "file", bom + b"x" * (MOST + extra) + end)
+    with closing(LineReader(path, MOST)) as reader:
+        first, *rest = read_all(reader)
+        assert first.size == MOST + extra
+        assert MOST <= len(first.content) <= MOST + 5
+        assert (len(first.content) == MOST) == (extra == 0)
+        assert [line.content for line in rest] == ([b"next"] if b"next" in end else [])
+        assert reader.mark().length == len(bom) + MOST + extra + len(end)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        FORMATS["gzip"][:-1],
+        FORMATS["gzip"][:-300],
+        FORMATS["gzip"][:-8] + b"checksum",
+        FORMATS["gzip"] + b"not a member",
+        gzip.compress(TEXT[:5000])[:-8],
+        FORMATS["zstd"][:-1],
+        FORMATS["zstd"][:-300],
+        FORMATS["zstd"][:-4] + b"hash",
+        FORMATS["zstd"] + b"not a frame",
+        FORMATS["zstd of two frames"][:-10],
+    ],
+    ids=[
+        "gzip without its last byte",
+        "gzip cut off",
+        "gzip with a wrong checksum",
+        "gzip with a tail",
+        "gzip cut inside a line",
+        "zstd without its last byte",
+        "zstd cut off",
+        "zstd with a wrong checksum",
+        "zstd with a tail",
+        "zstd of two frames, cut off",
+    ],
+)
+def test_damage_is_told_and_named_after_the_whole_lines_before(
+    tmp_path: Path, damaged: bytes
+) -> None:
+    """No cut line is delivered, and the mark stands after the last whole one."""
+    path = written(tmp_path / "broken.gz", damaged)
+    found = []
+    with closing(LineReader(path, MOST)) as reader:
+        with pytest.raises(InputError, match=r"broken\.gz .*(damaged|cut off)"):
+            found.extend(read_all(reader))
+        mark = reader.mark()
+    assert mark.lines <= len(LINES)
+    assert mark.length == sum(len(line) + 1 for line in LINES[: mark.lines])
+    assert mark.ended
+
+
+@pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())
+@pytest.mark.parametrize("count", [0, 1, 251, 500])
+def test_reading_goes_on_after_a_mark(tmp_path: Path, content: bytes, count: int) -> None:
+    """What was judged before is passed over, wherever packing has put its borders."""
+    path = written(tmp_path / "file", content)
+    with closing(LineReader(path, MOST)) as reader:
+        for _ in range(count):
+            reader.read()
+        mark = reader.mark()
+    lines, end = read_from(path, mark)
+    assert lines == LINES[count:]
+    assert end == read_from(path)[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (b"a\nb\n", b"a\nb\nc\n", [b"c"]),
+        (b"a\nb\n", b"a\nb\n\nc\n", [b"", b"c"]),
+        (b"a\nb", b"a\nb", []),
+        (b"a\nb", b"a\nb\n", []),
+        (b"a\nb", b"a\nb\nc", [b"c"]),
+        (b"a\nb", b"a\nb\r\nc", [b"c"]),
+        (b"", b"a\n", [b"a"]),
+    ],
+    ids=[
+        "a line came",
+        "a blank line came",
+        "nothing came",
+        "the line end came",
+        "line end and line came",
+        "windows line end and line came",
+        "empty before",
+    ],
+)
+def test_a_file_that_has_grown_is_read_on(
+    tmp_path: Path, before: bytes, after: bytes, expected: list[bytes]
+) -> None:
+    """A line end that was missing may come later; it makes no line of its own."""
+    _, mark = read_from(written(tmp_path / "file", before))
+    assert read_from(written(tmp_path / "file", after), mark)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "after",
+    [b"", b"a\n", b"a\nX\n", b"X\nb\nc\n", b"b\na\n"],
+    ids=["emptied", "shortened", "last line", "first line", "order"],
+)
+def test_a_file_that_has_changed_is_refused(tmp_path: Path, after: bytes) -> None:
+    """Lines are only passed over if they are the same."""
+    _, mark = read_from(written(tmp_path / "file", b"a\nb\n"))
+    with pytest.raises(InputError, match=r"file has changed: .*the 2 lines.*use another index"):
+        read_from(written(tmp_path / "file", after), mark)
+
+
+def test_a_judged_line_that_goes_on_is_refused(tmp_path: Path) -> None:
+    """The verdict on half a line cannot be taken back."""
+    _, mark = read_from(written(tmp_path / "file", b"a\nhalf"))
+    with pytest.raises(InputError, match="its last line was judged when it had no line end"):
+        read_from(written(tmp_path / "file", b"a\nhalf a line\n"), mark)
+
+
+def test_an_input_has_a_size_unless_it_is_a_pipe(tmp_path: Path) -> None:
+    """Progress is shown as a share only where the whole is known."""
+    os.mkfifo(tmp_path / "pipe")
+    assert input_size(written(tmp_path / "file", b"12345")) == 5
+    assert input_size(str(tmp_path / "pipe")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing", "No such file"), (".", "Is a directory")],
+    ids=["missing", "directory"],
+)
+def test_an_input_that_is_no_file_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    """The message names the path and the reason."""
+    with pytest.raises(InputError, match=reason):
+        input_size(str(tmp_path / name))
+    with pytest.raises(InputError, match=reason):
+        LineReader(str(tmp_path / name), MOST)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["quick", "durable"])
+def test_an_output_is_cut_once_and_then_grows(tmp_path: Path, durable: bool) -> None:
+    """What a crash left beyond the recorded length goes."""
+    path = tmp_path / "out"
+    path.write_bytes(b"one\ntwo\nhal")
+    with closing(OutputFile(str(path), 8, durable=durable)) as output:
+        output.append(b"three\n")
+        output.append(b"")
+        output.sync()
+        assert output.length == 14
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_an_output_that_lost_bytes_is_refused_untouched(tmp_path: Path) -> None:
+    """Lines that were committed are missing: only the operator knows where they are."""
+    path = tmp_path / "out"
+    path.write_bytes(b"one\n")
+    with pytest.raises(InputError, match="has 4 bytes, earlier runs wrote 8: put it back"):
+        OutputFile(str(path), 8, durable=True)
+    assert path.read_bytes() == b"one\n"
+
+
+def test_an_output_that_cannot_be_cut_is_only_added_to(tmp_path: Path) -> None:
+    """A pipe takes what comes, whatever length is recorded."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with closing(OutputFile(str(pipe), 8, durable=True)) as output:
+        output.append(b"line\n")
+        output.sync()
+        assert os.read(reader, 100) == b"line\n"
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing/out", "No such file"), (".", "Is a directory")],
+    ids=["folder is missing", "directory"],
+)
+def test_an_output_that_cannot_be_opened_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    """The message names the path and the reason."""
+    with pytest.raises(InputError, match=f"cannot write .*: {reason}"):
+        OutputFile(str(tmp_path / name), 0, durable=False)
+
+
+def test_a_full_disk_is_an_error_of_the_output() -> None:
+    """Writing says which output could not be written."""
+    with (
+        closing(OutputFile("/dev/full", 0, durable=True)) as output,
+        pytest.raises(InputError, match="cannot write /dev/full: No space left"),
+    ):
+        output.append(b"line\n")
