@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from streamdedup import changelog
+from streamdedup.errors import TopicError
 from streamdedup.model import (
     NO_TIMESTAMP,
     ClusterFacts,
@@ -14,6 +15,7 @@ from streamdedup.model import (
     Outgoing,
     Record,
     Rejection,
+    TopicFacts,
     Transaction,
     Verdict,
 )
@@ -26,9 +28,11 @@ from streamdedup.outputs import (
 from streamdedup.settings import Settings
 
 _RECORD_OVERHEAD = 4096
-"""Bytes that our headers and Kafka's own framing add to a record, matches aside."""
+"""Bytes that our headers and Kafka's own framing add to a record, ids and matches aside."""
 _MATCH_OVERHEAD = 1024
 """Bytes of a match beside its id."""
+_ESCAPED = 6
+"""Most bytes that JSON makes of one byte of an id: ``\\u0000``."""
 
 
 class Composer:
@@ -42,28 +46,57 @@ class Composer:
         self._rule = OutputRule(
             settings.dedup.threshold, fingerprint, settings.output.include_value
         )
-        self._overhead = _RECORD_OVERHEAD + settings.output.max_matches * (
-            _MATCH_OVERHEAD + 2 * settings.limits.id_bytes
-        )
+        id_bytes = _ESCAPED * settings.limits.id_bytes
+        matches = settings.output.max_matches * (_MATCH_OVERHEAD + id_bytes)
+        self._duplicate_bytes = _RECORD_OVERHEAD + 2 * id_bytes + matches
+        self._clean_bytes = _RECORD_OVERHEAD + id_bytes
+        if self._annotate:
+            self._clean_bytes = self._duplicate_bytes
+        self._check_room()
+
+    def _check_room(self) -> None:
+        """Refuse topics that have no room for what we write without any record."""
+        for name, least in (
+            (self._topics.clean, self._clean_bytes),
+            (self._topics.duplicates, self._duplicate_bytes),
+            (self._topics.dead_letter, _RECORD_OVERHEAD),
+        ):
+            most = self._facts[name].max_message_bytes
+            if most < least:
+                raise TopicError(
+                    f"topic {name} takes messages of {most} bytes, what is written beside a record "
+                    f"may take {least}; raise its max.message.bytes, or lower limits.id_bytes or "
+                    "output.max_matches"
+                )
 
     def refused(self, records: Sequence[Record], now_ms: int) -> dict[int, Rejection]:
         """Find the records that the clean topic would not take, before they are judged."""
-        clean = self._facts[self._topics.clean]
-        most = clean.max_message_bytes - self._overhead
-        latest = now_ms + clean.timestamp_after_max_ms
         found = {}
         for place, record in enumerate(records):
-            size = _size(record)
-            if size > most:
-                message = f"the record has {size} bytes, the clean topic has room for {most}"
-                found[place] = Rejection("produce", "RecordTooLarge", message)
-            elif record.timestamp_ms > latest:
-                message = (
-                    f"the timestamp {record.timestamp_ms} is further ahead of the clock than the "
-                    "clean topic's message.timestamp.after.max.ms allows"
-                )
-                found[place] = Rejection("produce", "TimestampInFuture", message)
+            rejection = self._refuse(record, now_ms)
+            if rejection is not None:
+                found[place] = rejection
         return found
+
+    def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
+        clean = self._facts[self._topics.clean]
+        size, room = _size(record), clean.max_message_bytes - self._clean_bytes
+        if size > room:
+            message = f"the record has {size} bytes, the clean topic has room for {room}"
+            return Rejection("produce", "RecordTooLarge", message)
+        if _takes_time(clean, record, now_ms):
+            return None
+        late = record.timestamp_ms > now_ms
+        reason, where, limit = (
+            ("TimestampInFuture", "ahead of", "after")
+            if late
+            else ("TimestampInPast", "behind", "before")
+        )
+        message = (
+            f"the timestamp {record.timestamp_ms} is further {where} the clock than the clean "
+            f"topic's message.timestamp.{limit}.max.ms allows"
+        )
+        return Rejection("produce", reason, message)
 
     def compose(
         self,
@@ -87,13 +120,25 @@ class Composer:
         if verdict.rejection is not None:
             return self._dead_letter(record, verdict.rejection, now_ms)
         if verdict.outcome is Outcome.KEPT or self._annotate:
-            return self._outgoing(
-                self._topics.clean, record, record.value, clean_headers(record, verdict, self._rule)
-            )
+            clean = self._facts[self._topics.clean]
+            headers = clean_headers(record, verdict, self._rule)
+            return self._outgoing(clean, record, record.value, headers, now_ms)
+        return self._duplicate(record, verdict, now_ms)
+
+    def _duplicate(self, record: Record, verdict: Verdict, now_ms: int) -> Outgoing:
+        """Return the duplicate record; what is too large for the topic is left out.
+
+        First the value goes, then the headers, then the key: the source still has them.
+        """
+        topic = self._facts[self._topics.duplicates]
         value = duplicate_record(record, verdict, self._rule)
-        if len(value) + self._overhead > self._facts[self._topics.duplicates].max_message_bytes:
+        if self._rule.include_value and not _fits(topic, replace(record, value=value)):
             value = duplicate_record(record, verdict, replace(self._rule, include_value=False))
-        return self._outgoing(self._topics.duplicates, record, value, record.headers)
+        if not _fits(topic, replace(record, value=value)):
+            record = replace(record, headers=())
+        if not _fits(topic, replace(record, value=value)):
+            record = replace(record, key=None)
+        return self._outgoing(topic, record, value, record.headers, now_ms)
 
     def _dead_letter(self, record: Record, rejection: Rejection, now_ms: int) -> Outgoing:
         """Return the original record with the reason; what is too large for the topic is left out.
@@ -101,31 +146,45 @@ class Composer:
         The record stays where it came from: the headers say where.
         """
         topic = self._facts[self._topics.dead_letter]
-        room = topic.max_message_bytes - self._overhead
-        value = record.value
-        omitted = _size(record) > room
-        if omitted:
-            value = None
-            if _size(replace(record, value=None)) > room:
-                record = replace(record, key=None, headers=())
-        headers = dead_letter_headers(record, rejection, omitted=omitted)
-        message = self._outgoing(topic.name, record, value, headers)
-        if record.timestamp_ms > now_ms + topic.timestamp_after_max_ms:
-            return replace(message, timestamp_ms=NO_TIMESTAMP)
-        return message
+        original = record
+        if not _fits(topic, record):
+            record = replace(record, value=None)
+        if not _fits(topic, record):
+            record = replace(record, key=None, headers=())
+        omitted = record is not original
+        # The headers tell the size of the value, so they are made of the original.
+        headers = dead_letter_headers(
+            replace(original, headers=record.headers), rejection, omitted=omitted
+        )
+        return self._outgoing(topic, record, record.value, headers, now_ms)
 
     def _outgoing(
         self,
-        topic: str,
+        topic: TopicFacts,
         record: Record,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
+        now_ms: int,
     ) -> Outgoing:
+        """Return a message with the record's key, and its timestamp where the topic takes it."""
+        timestamp_ms = record.timestamp_ms if _takes_time(topic, record, now_ms) else None
         return Outgoing(
-            topic, record.key, value, headers, record.timestamp_ms, record.position.partition
+            topic.name, record.key, value, headers, timestamp_ms, record.position.partition
         )
 
 
 def _size(record: Record) -> int:
     headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
     return len(record.value or b"") + len(record.key or b"") + headers
+
+
+def _fits(topic: TopicFacts, record: Record) -> bool:
+    return _size(record) + _RECORD_OVERHEAD <= topic.max_message_bytes
+
+
+def _takes_time(topic: TopicFacts, record: Record, now_ms: int) -> bool:
+    """Whether the broker takes a record with this timestamp; it takes one without."""
+    if record.timestamp_ms == NO_TIMESTAMP:
+        return True
+    ahead_ms = record.timestamp_ms - now_ms
+    return -topic.timestamp_before_max_ms <= ahead_ms <= topic.timestamp_after_max_ms

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -30,7 +31,6 @@ from streamdedup.errors import (
     TopicError,
 )
 from streamdedup.model import (
-    NO_TIMESTAMP,
     ClusterFacts,
     Outgoing,
     Position,
@@ -60,6 +60,7 @@ _MOST_BATCH_BYTES = 512 * 1024
 _STOP_SECONDS = 5.0
 _TIMESTAMP_MARGIN_MS = 60_000
 """Clocks differ: a timestamp this close to the broker's limit is not tried."""
+_NO_LIMIT = str(2**63 - 1)
 
 
 @contextlib.contextmanager
@@ -73,9 +74,10 @@ def translated(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except errors.ProducerFenced as error:
+    except (errors.ProducerFenced, errors.InvalidProducerEpoch) as error:
         raise Fenced(
-            f"{what}: another worker with the same kafka.group_id and kafka.ordinal has taken over"
+            f"{what}: another worker with the same kafka.group_id and kafka.ordinal has taken "
+            "over, or this one stood still for longer than kafka.transaction_timeout"
         ) from error
     except _REFUSALS as error:
         raise BrokerRefused(f"{what}: the broker refuses: {_say(error)}") from error
@@ -189,15 +191,7 @@ async def inspect(settings: Settings) -> ClusterFacts:
             f"the changelog topic {topics.changelog} has {partitions[topics.changelog]} "
             "partitions; it must have exactly one, since its order is the index's"
         )
-    facts = {
-        name: TopicFacts(
-            name,
-            partitions[name],
-            int(configs[name]["max.message.bytes"]),
-            int(configs[name].get("message.timestamp.after.max.ms", 2**63 - 1)),
-        )
-        for name in names
-    }
+    facts = {name: _facts(name, partitions[name], configs[name]) for name in names}
     if facts[topics.changelog].max_message_bytes < settings.batch.changelog_entry_bytes:
         raise TopicError(
             f"the changelog topic takes messages of {facts[topics.changelog].max_message_bytes} "
@@ -205,6 +199,27 @@ async def inspect(settings: Settings) -> ClusterFacts:
             "the setting or raise the topic's max.message.bytes"
         )
     return ClusterFacts(cluster["cluster_id"], facts)
+
+
+def _facts(name: str, partitions: int, config: dict[str, str]) -> TopicFacts:
+    # Brokers before 3.6 know one limit for both directions, those from 4.0 on only the other two.
+    both = config.get("message.timestamp.difference.max.ms", _NO_LIMIT)
+    before, after = (
+        int(config.get(f"message.timestamp.{direction}.max.ms", both))
+        for direction in ("before", "after")
+    )
+    stamped_by_broker = config.get("message.timestamp.type") == "LogAppendTime"
+    return TopicFacts(
+        name,
+        partitions,
+        int(config["max.message.bytes"]),
+        int(_NO_LIMIT) if stamped_by_broker else _narrowed(before),
+        int(_NO_LIMIT) if stamped_by_broker else _narrowed(after),
+    )
+
+
+def _narrowed(limit_ms: int) -> int:
+    return max(limit_ms - _TIMESTAMP_MARGIN_MS, limit_ms // 2)
 
 
 def _names(topics: TopicSettings) -> list[str]:
@@ -267,6 +282,13 @@ def _new_topic(name: str, topics: TopicSettings, partitions: int, replication: i
     return NewTopic(name, 1, replication, topic_configs=forever)
 
 
+class _SentBatch(NamedTuple):
+    """A batch on its way: what the broker will say of it, and how many messages it holds."""
+
+    delivered: asyncio.Future[Any]
+    messages: int
+
+
 class TransactionalWriter:
     """The transactional producer of one session."""
 
@@ -314,28 +336,29 @@ class TransactionalWriter:
                 offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
                 if offsets:
                     await self._producer.send_offsets_to_transaction(offsets, self._group_id)
-                await asyncio.gather(*sent)
-                written = await asyncio.gather(*logged)
+                await asyncio.gather(*(batch.delivered for batch in sent + logged))
                 await self._producer.commit_transaction()
-        if not written:
+        if not logged:
             return 0
-        last, count = written[-1]
+        last = logged[-1].delivered.result()
         if last.offset < 0:
             raise BrokerUnavailable("the broker did not say where the changelog entry stands")
-        return int(last.offset + count)
+        return int(last.offset + logged[-1].messages)
 
-    async def _send(self, messages: Sequence[Outgoing]) -> list[Any]:
+    async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}
         for message in messages:
             at = (message.topic, self._partition(message))
             by_partition.setdefault(at, []).append(message)
-        sent = []
+        sent: list[_SentBatch] = []
         for (topic, partition), group in by_partition.items():
             sent += await self._send_to(topic, partition, group)
         return sent
 
-    async def _send_to(self, topic: str, partition: int, group: Sequence[Outgoing]) -> list[Any]:
-        """Send a group in as many batches as it takes; each gives (metadata, records)."""
+    async def _send_to(
+        self, topic: str, partition: int, group: Sequence[Outgoing]
+    ) -> list[_SentBatch]:
+        """Send a group in as many batches as it takes."""
         sent = []
         batch = self._producer.create_batch()
         for message in group:
@@ -347,14 +370,10 @@ class TransactionalWriter:
             sent.append(await self._submit(batch, topic, partition))
         return sent
 
-    async def _submit(self, batch: Any, topic: str, partition: int) -> Any:
+    async def _submit(self, batch: Any, topic: str, partition: int) -> _SentBatch:
         count = batch.record_count()
         delivered = await self._producer.send_batch(batch, topic, partition=partition)
-
-        async def outcome() -> tuple[Any, int]:
-            return await delivered, count
-
-        return outcome()
+        return _SentBatch(delivered, count)
 
     def _partition(self, message: Outgoing) -> int:
         """Keep what has one key together, and what has none with its source partition."""
@@ -373,13 +392,15 @@ class TransactionalWriter:
 
 
 def _entry(data: bytes) -> Outgoing:
-    return Outgoing("", None, data, (), NO_TIMESTAMP)
+    return Outgoing("", None, data, (), None)
 
 
 def _append(batch: Any, message: Outgoing) -> bool:
-    timestamp = None if message.timestamp_ms == NO_TIMESTAMP else message.timestamp_ms
     appended = batch.append(
-        timestamp=timestamp, key=message.key, value=message.value, headers=list(message.headers)
+        timestamp=message.timestamp_ms,
+        key=message.key,
+        value=message.value,
+        headers=list(message.headers),
     )
     return appended is not None
 
@@ -409,7 +430,9 @@ class Source:
         self._start = settings.kafka.start
         self._most = settings.batch.documents
         self._linger_ms = _milliseconds(settings.batch.linger)
+        self._patience_s = settings.kafka.request_timeout.total_seconds()
         self._next_offsets: dict[int, int] = {}
+        self._heard_at = time.monotonic()
         self._known = partitions
         self._consumer = _consumer(
             settings.kafka,
@@ -417,8 +440,14 @@ class Source:
             metadata_max_age_ms=_milliseconds(settings.kafka.metadata_refresh),
         )
 
-    async def start(self) -> dict[tuple[str, int], int]:
+    async def start(self, judged: Callable[[str, int], int]) -> dict[tuple[str, int], int]:
         """Take every partition at its committed offset.
+
+        Brokers forget a group's offsets after some days without a commit. A partition without one
+        goes on where the index stands, since a second verdict on a record would be one too many.
+
+        Args:
+            judged: gives the offset up to which a partition was judged, 0 where it never was.
 
         Returns:
             First offsets of partitions that had none committed; they must be committed before
@@ -434,10 +463,14 @@ class Source:
             committed = {at: await self._consumer.committed(at) for at in partitions}
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
-        fresh = all(offset is None for offset in committed.values())
+        known = {
+            at: judged(*at) or None if offset is None else offset
+            for at, offset in committed.items()
+        }
+        fresh = all(offset is None for offset in known.values())
         begin = end if fresh and self._start == "latest" else first
         for at in partitions:
-            offset = committed[at]
+            offset = known[at]
             if offset is None:
                 offset = begin[at]
             self._check(at, offset, first[at], end[at])
@@ -460,7 +493,8 @@ class Source:
         if offset > end:
             raise TopicError(
                 f"{where}: the committed offset is {offset}, the topic ends at {end}: it was "
-                f"deleted and made anew; {remedy}, or choose another kafka.group_id"
+                "deleted and made anew; use another kafka.group_id, changelog topic and index "
+                "directory, since positions are what records are known by"
             )
 
     async def poll(self) -> list[Record]:
@@ -472,15 +506,31 @@ class Source:
                 )
             except errors.OffsetOutOfRangeError as error:
                 raise BrokerUnavailable("the position is no longer in the source topic") from error
-        for at, messages in fetched.items():
-            if messages:
-                self._next_offsets[at.partition] = messages[-1].offset + 1
+        await self._advance(any(fetched.values()))
         self._take_new_partitions()
         return [
             _record(message)
             for at in sorted(fetched, key=lambda each: each.partition)
             for message in fetched[at]
         ]
+
+    async def _advance(self, heard: bool) -> None:
+        """Note how far the consumer is; one that hears nothing for long asks whether all is well.
+
+        A position passes what no reader gets: the marks of transactions, what they aborted, and
+        what compaction took. It is asked for at once, since every partition has one.
+        """
+        now = time.monotonic()
+        with translated("the source topic cannot be reached"):
+            for at in self._consumer.assignment():
+                self._next_offsets[at.partition] = await self._consumer.position(at)
+            if not heard and now - self._heard_at > self._patience_s:
+                # The consumer itself would wait for a lost broker without a word.
+                async with asyncio.timeout(self._patience_s):
+                    await self._consumer.end_offsets(list(self._consumer.assignment()))
+                heard = True
+        if heard:
+            self._heard_at = time.monotonic()
 
     def _take_new_partitions(self) -> None:
         partitions = self._consumer.partitions_for_topic(self._topic) or ()

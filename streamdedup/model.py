@@ -255,11 +255,17 @@ class JudgementCounts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the broker says of a topic."""
+    """What the broker says of a topic.
+
+    Attributes:
+        timestamp_before_max_ms: how far behind the clock a record's timestamp may be.
+        timestamp_after_max_ms: how far ahead of it.
+    """
 
     name: str
     partitions: int
     max_message_bytes: int
+    timestamp_before_max_ms: int
     timestamp_after_max_ms: int
 
 
@@ -277,13 +283,18 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be produced; without a partition the key chooses one."""
+    """A message to be produced.
+
+    Attributes:
+        timestamp_ms: the record's own, ``NO_TIMESTAMP`` included; None is the time of sending.
+        source_partition: where its record came from; a message without a key keeps to it.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
-    timestamp_ms: int
+    timestamp_ms: int | None
     source_partition: int = 0
 
 

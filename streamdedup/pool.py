@@ -12,9 +12,10 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -63,15 +64,17 @@ class SketchPool:
         self._executor = _start(settings, self.size)
 
     def warm(self) -> None:
-        """Start the processes, and wait until one has its kernels ready."""
-        self._executor.submit(self._task, [], {}).result()
+        """Start a process, and wait until it has its kernels ready; the others start when needed."""
+        with _interrupts_blocked():
+            warmed = self._executor.submit(self._task, [], {})
+        warmed.result()
 
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> PendingBatch:
         """Send a batch to the pool; the ``refused`` records are rejected unseen."""
         refused = dict(refused)
-        with self._lock:
+        with self._lock, _interrupts_blocked():
             try:
                 future = self._executor.submit(self._task, records, refused)
             except BrokenProcessPool:
@@ -111,6 +114,19 @@ class SketchPool:
     def close(self) -> None:
         """Stop the processes; batches on their way are dropped."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let processes that are started here begin with SIGINT blocked.
+
+    Ctrl-C goes to the whole terminal; a process that is still loading would print a traceback.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Quarantine:

@@ -135,7 +135,7 @@ class Worker:
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
             resources.push_async_callback(source.close)
-            begin_at = await source.start()
+            begin_at = await source.start(index.next_offset)
             if begin_at:
                 await writer.commit(Transaction([], [], begin_at))
             self._enter("running")
@@ -200,7 +200,6 @@ class Worker:
                 group.create_task(self._read(source, composer, queue))
                 while (polled := await queue.get()) is not None:
                     await self._finish(polled, writer, composer)
-                    self._observe(source, queue.qsize())
         except* StreamdedupError as errors:
             raise _decisive(errors) from errors
 
@@ -210,7 +209,7 @@ class Worker:
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
                 records = await source.poll()
-            self._state.partitions = source.partitions
+            self._observe(source, queue.qsize())
             if records:
                 self._metrics.count_received(records)
                 refused = composer.refused(records, _now_ms())
@@ -280,6 +279,7 @@ class Worker:
         return await asyncio.get_running_loop().run_in_executor(self._index_thread, call)
 
     def _observe(self, source: Source, waiting: int) -> None:
+        self._state.partitions = source.partitions
         lag = source.lag()
         self._metrics.observe_lag(lag)
         self._metrics.observe_queue(waiting)

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,11 +24,12 @@ from streamdedup.index.store import Index
 from streamdedup.job import Job
 from streamdedup.model import Record, Verdict
 from streamdedup.settings import BatchSettings, LimitSettings, OutputSettings, Settings
+from tests.streams import standard_input
 
-COUNT = 2000
+COUNT = 1500
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818 - an event, not an error
     """What ends a run in the middle, as a power cut would."""
 
 
@@ -112,22 +111,6 @@ def counts(tally: Tally) -> tuple[int, int, int]:
     return tally.kept, tally.duplicates, tally.rejected
 
 
-@contextmanager
-def standard_input(content: bytes) -> Iterator[None]:
-    """Let standard input be a pipe with this content."""
-    source, sink = os.pipe()
-    before = os.dup(0)
-    os.dup2(source, 0)
-    os.write(sink, content)
-    os.close(sink)
-    try:
-        yield
-    finally:
-        os.dup2(before, 0)
-        os.close(before)
-        os.close(source)
-
-
 def test_each_line_goes_where_its_verdict_says(place: Place) -> None:
     """Kept lines are the input's bytes, duplicates name their original, the rest says why."""
     place.input.write_bytes(
@@ -160,7 +143,7 @@ def test_a_line_over_the_limit_is_rejected_without_its_value(place: Place) -> No
     assert counts(tally) == (2, 0, 1)
     rejected = json.loads(place.outputs()["rejected"])
     assert rejected["reason"] == "ValueTooLarge"
-    assert rejected["message"].startswith("the line has 5025 bytes, limits.value_bytes is 1000")
+    assert rejected["message"].startswith("the line has 5024 bytes, limits.value_bytes is 1000")
     assert rejected["value"] is None
 
 
@@ -258,7 +241,7 @@ def test_what_another_job_has_judged_must_be_unchanged(place: Place) -> None:
     """A replayed line is only a replay if the file still begins as it did."""
     embedded.run(place.job(), Settings())
     place.input.write_bytes(documents(1, 40))
-    with pytest.raises(InputError, match="has changed: .*the 30 lines"):
+    with pytest.raises(InputError, match=r"has changed: .*the 30 lines"):
         embedded.run(place.job(name="again"), Settings())
 
 
@@ -426,7 +409,7 @@ def test_files_that_stand_in_each_others_way_are_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     inputs: list[str],
-    changes: dict[str, str],
+    changes: dict[str, Any],
     message: str,
 ) -> None:
     """Nothing is opened, and nothing cut, before this is clear."""

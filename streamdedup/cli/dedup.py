@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from streamdedup.job import Job
     from streamdedup.settings import Settings
 
+_EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 _JUDGED = "Judgement"
 _OUT = "Output"
 _IN = "Input"
@@ -137,6 +139,9 @@ def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
     except Interrupted as interrupted:
         sys.stderr.write(f"streamdedup: interrupted; {_remedy(index)}\n")
         raise typer.Exit(interrupted.exit_code) from None
+    except BrokenPipeError:
+        # The reader of an output has gone, as head does; nobody is left to be told.
+        raise typer.Exit(_EXIT_BROKEN_PIPE) from None
     if summary_json:
         typer.echo(_json_summary(tally), err="-" in job.outputs().values())
     else:

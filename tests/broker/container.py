@@ -1,9 +1,11 @@
 """*Blocking.* The broker as a container of the official image, through testcontainers."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -37,6 +39,15 @@ def image_name() -> str:
 
 def engine_answers() -> bool:
     """Tell, within about two seconds, whether a Docker engine can be used."""
+    with warnings.catch_warnings():
+        # The client leaves the socket of a failed attempt to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        answers = _ping()
+        gc.collect()
+    return answers
+
+
+def _ping() -> bool:
     try:
         client = DockerClient(timeout=_PING_SECONDS).client
     except (DockerException, OSError):

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -168,16 +168,19 @@ class Stage:
         Raises:
             AssertionError: a position has two.
         """
-        found: dict[tuple[int, int], str] = {}
-        for role, place in (
-            ("clean", _clean_position),
-            ("duplicates", _duplicate_position),
-            ("dead_letter", _dead_position),
-        ):
+        return {position: role for position, (role, _) in self._judged().items()}
+
+    def records(self) -> dict[tuple[int, int], ConsumerRecord]:
+        """Return what was written for every judged source position, which must be one record."""
+        return {position: record for position, (_, record) in self._judged().items()}
+
+    def _judged(self) -> dict[tuple[int, int], tuple[str, ConsumerRecord]]:
+        found: dict[tuple[int, int], tuple[str, ConsumerRecord]] = {}
+        for role, place in PLACES.items():
             for record in self.read(role):
                 position = place(record)
-                assert position not in found, f"{position} is in {role} and in {found[position]}"
-                found[position] = role
+                assert position not in found, f"{position} is in {role} and {found[position][0]}"
+                found[position] = (role, record)
         return found
 
     def wait_for(self, count: int, worker: WorkerProcess | None = None) -> None:
@@ -198,6 +201,15 @@ class Stage:
 
         wait_until(all_there, f"{count} records to be judged")
 
+    def wait_until_committed(self, offsets: Mapping[int, int], worker: WorkerProcess) -> None:
+        """Wait until the group stands at these offsets; each partition's must be told."""
+
+        def there() -> bool:
+            worker.assert_running()
+            return self.committed() == offsets
+
+        wait_until(there, f"the group to stand at {offsets}")
+
     def ends(self) -> dict[str, int]:
         """Return the summed end offsets of the three output topics."""
         roles = ("clean", "duplicates", "dead_letter")
@@ -211,6 +223,13 @@ class Stage:
         """Run a worker until so many records have an outcome, then stop it gently."""
         with self.start_worker() as worker:
             self.wait_for(count, worker)
+            worker.drain()
+        return worker
+
+    def run_until_committed(self, offsets: Mapping[int, int]) -> WorkerProcess:
+        """Run a worker until the group stands at these offsets, then stop it gently."""
+        with self.start_worker() as worker:
+            self.wait_until_committed(offsets, worker)
             worker.drain()
         return worker
 
@@ -228,7 +247,7 @@ class WorkerProcess:
                 command, stdout=log, stderr=log, env=os.environ | env, start_new_session=True
             )
 
-    def __enter__(self) -> WorkerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -332,6 +351,14 @@ def _dead_position(record: ConsumerRecord) -> tuple[int, int]:
     headers = dict(record.headers)
     prefix = "__streamdedup.errors."
     return int(headers[prefix + "partition"]), int(headers[prefix + "offset"])
+
+
+PLACES = {
+    "clean": _clean_position,
+    "duplicates": _duplicate_position,
+    "dead_letter": _dead_position,
+}
+"""How a record of each output topic says which source record it stands for."""
 
 
 async def _produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
@@ -454,7 +481,9 @@ async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
 async def _partitions(bootstrap: str, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
     async with _admin(bootstrap) as admin:
         return {
-            topic["topic"]: [TopicPartition(topic["topic"], p["partition"]) for p in topic["partitions"]]
+            topic["topic"]: [
+                TopicPartition(topic["topic"], p["partition"]) for p in topic["partitions"]
+            ]
             for topic in await admin.describe_topics(list(topics))
         }
 

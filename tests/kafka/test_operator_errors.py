@@ -1,4 +1,4 @@
-"""What the operator gets wrong: one line that says so, and the exit code of the operations guide."""
+"""What the operator gets wrong: one line that says so, and an exit code that means it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ DOCUMENTS = [
     {"id": "first", "text": "The quick brown fox jumps over the lazy dog."},
     {"id": "second", "text": "Pack my box with five dozen liquor jugs."},
 ]
+
+
+UNKNOWN = {"dedup": {"treshold": 0.9}}
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,6 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path) -> No
                 "taken": Mistake(3, [port, "status.port"], flags=["--status-port", port]),
             },
         )
-
-
-UNKNOWN = {"dedup": {"treshold": 0.9}}
 
 
 def test_topics_that_cannot_be_used_are_named(broker: Broker, tmp_path: Path) -> None:

@@ -1,0 +1,187 @@
+"""The Python API: documents in, verdicts out."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamdedup
+from streamdedup import Deduplicator, Document, Outcome, Position, Settings
+from streamdedup.errors import IndexLocked, IndexMismatch
+from streamdedup.settings import DedupSettings, LimitSettings, OutputSettings
+
+STORY = "The council met on Monday to settle the budget for the coming year."
+NEAR = "The council met on Monday to settle the budget for the coming year!"
+OTHER = "A storm closed the harbour, and all the ferries stayed in port."
+
+
+def test_a_near_copy_is_a_duplicate_of_the_first() -> None:
+    """The verdict names the original, and says how similar it is."""
+    with Deduplicator() as deduplicator:
+        first, second, third = deduplicator.process(
+            [Document(STORY, "a"), Document(NEAR, "b"), Document(OTHER, "c")]
+        )
+    assert (first.outcome, second.outcome, third.outcome) == (
+        Outcome.KEPT,
+        Outcome.DUPLICATE,
+        Outcome.KEPT,
+    )
+    assert first.kept
+    assert first.original is None
+    assert second.original is not None
+    assert second.original.id == "a"
+    assert 0.8 <= second.original.jaccard_estimate < 1.0
+
+
+def test_bare_texts_are_named_by_their_position() -> None:
+    """Positions go on from one call to the next."""
+    with Deduplicator() as deduplicator:
+        deduplicator.process([STORY])
+        [other, again] = deduplicator.process([OTHER, STORY])
+    assert other.id == "python:0:1"
+    assert other.position == Position("python", 0, 1)
+    assert again.original is not None
+    assert again.original.position == Position("python", 0, 0)
+
+
+def test_verdicts_do_not_depend_on_how_documents_are_cut_into_calls() -> None:
+    """The second of two near-copies in one call is the duplicate."""
+    texts = [STORY, NEAR, OTHER, OTHER.upper(), "", STORY + NEAR]
+    with Deduplicator() as one, Deduplicator() as many:
+        assert one.process(texts) == [verdict for text in texts for verdict in many.process([text])]
+
+
+def test_nothing_to_judge_is_no_error() -> None:
+    """An empty call gives an empty answer."""
+    with Deduplicator() as deduplicator:
+        assert deduplicator.process([]) == []
+
+
+def test_an_index_directory_outlives_the_deduplicator(tmp_path: Path) -> None:
+    """What was kept yesterday makes duplicates today, and positions do not begin again."""
+    with Deduplicator(directory=tmp_path / "index") as deduplicator:
+        deduplicator.process([STORY, OTHER])
+    with Deduplicator(directory=str(tmp_path / "index")) as deduplicator:
+        [verdict] = deduplicator.process([NEAR])
+    assert verdict.position.offset == 2
+    assert verdict.original is not None
+    assert verdict.original.position.offset == 0
+
+
+def test_a_temporary_index_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory is gone when the deduplicator is closed, which may be done twice."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    deduplicator = Deduplicator()
+    deduplicator.process([STORY])
+    assert list(tmp_path.iterdir())
+    deduplicator.close()
+    deduplicator.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_has_one_user(tmp_path: Path) -> None:
+    """A second deduplicator is refused, and the first works on."""
+    with Deduplicator(directory=tmp_path) as deduplicator:
+        with pytest.raises(IndexLocked, match="open in another process"):
+            Deduplicator(directory=tmp_path)
+        assert deduplicator.process([STORY])[0].kept
+
+
+def test_an_index_refuses_other_parameters(tmp_path: Path) -> None:
+    """It says which one differs, and can be opened again as it was."""
+    Deduplicator(directory=tmp_path).close()
+    with pytest.raises(IndexMismatch, match=r"built with profile plain .*say post"):
+        Deduplicator(Settings(dedup=DedupSettings(profile="post")), tmp_path)
+    Deduplicator(directory=tmp_path).close()
+
+
+def test_namespaces_are_worlds_of_their_own() -> None:
+    """Documents of different namespaces never match."""
+    with Deduplicator() as deduplicator:
+        verdicts = deduplicator.process(
+            [Document(STORY, namespace=name) for name in ("north", "south", "", "north")]
+        )
+    assert [verdict.kept for verdict in verdicts] == [True, True, True, False]
+
+
+def test_the_age_of_a_match_comes_from_event_times() -> None:
+    """Without both times there is no age."""
+    with Deduplicator() as deduplicator:
+        _, dated, undated = deduplicator.process(
+            [Document(STORY, event_time_ms=1_000), Document(STORY, event_time_ms=3_500), STORY]
+        )
+    assert [match.age_s for match in dated.matches] == [2.5]
+    assert [match.age_s for match in undated.matches] == [None]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, ["b"]), (2, ["b", "a"]), (5, ["b", "a"])])
+def test_matches_are_best_first_and_as_many_as_asked_for(most: int, expected: list[str]) -> None:
+    """A document between two kept ones repeats the nearer of them, though it is the later."""
+    draw = random.Random(3)
+    words = [str(draw.randrange(10**6)) for _ in range(110)]
+    spans = {"a": (0, 80), "b": (30, 110), "between": (18, 98)}
+    settings = Settings(
+        dedup=DedupSettings(threshold=0.55), output=OutputSettings(max_matches=most)
+    )
+    with Deduplicator(settings) as deduplicator:
+        first, second, between = deduplicator.process(
+            Document(" ".join(words[start:stop]), name) for name, (start, stop) in spans.items()
+        )
+    assert first.kept
+    assert second.kept
+    assert [match.id for match in between.matches] == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (Document("x" * 101), "TextTooLarge"),
+        (Document(STORY, "i" * 11), "IdTooLarge"),
+        (Document(STORY, "\ud800"), "IdNotUnicode"),
+    ],
+    ids=["long text", "long id", "lone surrogate in the id"],
+)
+def test_a_document_over_the_limits_is_rejected(document: Document, reason: str) -> None:
+    """It gets a verdict, as all others do, and is not indexed."""
+    limits = Settings(limits=LimitSettings(text_bytes=100, id_bytes=10))
+    with Deduplicator(limits) as deduplicator:
+        rejected, other = deduplicator.process([document, STORY])
+        assert deduplicator.index.next_number == 1
+    assert rejected.outcome is Outcome.REJECTED
+    assert rejected.rejection is not None
+    assert rejected.rejection.reason == reason
+    assert other.kept
+
+
+@pytest.mark.parametrize("text", ["", " \t\n", "\u200b\ufeff"])
+def test_documents_without_text_are_kept_or_rejected_as_the_settings_say(text: str) -> None:
+    """They never match each other."""
+    with Deduplicator() as deduplicator:
+        assert all(verdict.kept for verdict in deduplicator.process([text, text]))
+    strict = Settings(dedup=DedupSettings(empty_text="reject"))
+    with Deduplicator(strict) as deduplicator:
+        [rejected, _] = deduplicator.process([text, STORY])
+    assert rejected.rejection is not None
+    assert rejected.rejection.reason == "EmptyText"
+
+
+@pytest.mark.parametrize("name", streamdedup.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    """What the package promises can be had from it."""
+    assert getattr(streamdedup, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """Names that are loaded late fail as all others do."""
+    with pytest.raises(AttributeError, match="has no attribute 'Dedup'"):
+        _ = streamdedup.Dedup
+
+
+def test_the_package_is_quick_to_import() -> None:
+    """Neither numba nor LMDB is loaded before a name needs it."""
+    check = "import streamdedup, sys; assert not {'numba', 'lmdb'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
