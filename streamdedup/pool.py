@@ -64,7 +64,7 @@ class SketchPool:
         self._executor = _start(settings, self.size)
 
     def warm(self) -> None:
-        """Start a process, and wait until it has its kernels ready; the others start when needed."""
+        """Start one process, and wait for its kernels; the others start when needed."""
         with _interrupts_blocked():
             warmed = self._executor.submit(self._task, [], {})
         warmed.result()
@@ -94,11 +94,17 @@ class SketchPool:
     def recover(self, pending: PendingBatch) -> SketchedBatch:
         """Prepare a batch whose pool broke: try again, then refuse the records that break it.
 
-        This happens in a process apart, so that no other batch breaks, or is blamed, with it.
+        The search happens in a process apart, so that no other batch breaks, or is blamed, with it.
 
         Raises:
             BrokenProcessPool: processes die without any record.
         """
+        try:
+            return self.submit(pending.records, pending.refused).future.result()
+        except BrokenProcessPool:
+            return self._recover_apart(pending)
+
+    def _recover_apart(self, pending: PendingBatch) -> SketchedBatch:
         with _Quarantine(self._settings, self._task) as quarantine:
             whole = quarantine.attempt(pending.records, pending.refused)
             if whole is not None:

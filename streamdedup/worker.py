@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 _PAUSE_S = 1.0
 """Pause after a session that failed, so that a lasting failure does not turn into a storm."""
-_LONGEST_WAIT_S = 30.0
+_LONGEST_WAIT_S = 5.0
 """Longest pause between two attempts to reach the brokers."""
 
 
@@ -145,6 +145,7 @@ class Worker:
 
     async def _reach_brokers(self) -> ClusterFacts:
         """Wait for a broker that answers, then look at the topics."""
+        stamina.instrumentation.set_on_retry_hooks(())  # each failure is logged here already
         attempts = stamina.retry_context(
             on=BrokerUnavailable, attempts=None, timeout=None, wait_max=_LONGEST_WAIT_S
         )
@@ -180,6 +181,8 @@ class Worker:
                 await self._in_index_thread(self._apply_entry, index, data, offset + 1)
                 self._metrics.count_replayed()
                 self._state.replay_done = offset + 1
+            # The last offsets are the marks of transactions.
+            self._state.replay_done = reader.end
         finally:
             await reader.close()
         stats = await self._in_index_thread(index.stats)

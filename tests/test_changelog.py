@@ -16,9 +16,7 @@ from tests.builders import columns, examples, update_of
 FINGERPRINT = "0123456789abcdef"
 NO_LIMIT = 2**40
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-POSITIONS = st.builds(
-    Position, NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
-)
+POSITIONS = st.builds(Position, NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
 RANGES = st.builds(
     SourceRange, NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**40), st.integers(0, 2**40)
 )

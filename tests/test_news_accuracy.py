@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from streamdedup.corpus import docstrings
@@ -16,7 +17,7 @@ from streamdedup.settings import Settings, load_settings
 from streamdedup.sketch.normalize import PROFILES
 from tests.corpora import DATA
 
-MOST_DOCSTRINGS = 4000
+MOST_DOCSTRINGS = 1500
 Pairs = dict[tuple[str, str], float]
 
 
@@ -56,6 +57,12 @@ def shingles(text: str) -> set[str]:
     return {text[at : at + 5] for at in range(len(text) - 4)} if len(text) >= 5 else {text}
 
 
+@cache
+def corpus() -> tuple[list[Document], Pairs]:
+    """Return the news where there are any, else the library."""
+    return news() if DATA.is_dir() else library()
+
+
 def judge(documents: list[Document], settings: Settings) -> list[Verdict]:
     """Judge a stream in batches."""
     with Deduplicator(settings) as deduplicator:
@@ -68,7 +75,7 @@ def judge(documents: list[Document], settings: Settings) -> list[Verdict]:
 
 def test_kept_and_dropped() -> None:
     """At threshold .8 nothing kept has an earlier kept one at .9, nothing dropped none at .7."""
-    documents, pairs = news() if DATA.is_dir() else library()
+    documents, pairs = corpus()
     verdicts = judge(documents, load_settings(dedup={"threshold": 0.8}))
     kept = {verdict.id for verdict in verdicts if verdict.kept}
     missed = [pair for pair, jaccard in pairs.items() if jaccard >= 0.9 and kept.issuperset(pair)]
@@ -82,7 +89,7 @@ def test_kept_and_dropped() -> None:
 
 def test_estimates_are_near() -> None:
     """The estimate of a match lies within five standard errors of the exact similarity."""
-    documents, pairs = news() if DATA.is_dir() else library()
+    documents, pairs = corpus()
     exact_of = {pair: jaccard for pair, jaccard in pairs.items() if jaccard < 1}
     compared = 0
     for verdict in judge(documents[:6000], load_settings(dedup={"threshold": 0.8})):

@@ -91,13 +91,17 @@ def test_rejected_record(value: bytes | None, fields: dict[str, Any]) -> None:
     rejection = Rejection("decode", "InvalidJson", "no JSON: \ud800")
     content = json.loads(rejected_record(Record(POSITION, value), rejection))
     validator("rejected-record").validate(content)
-    assert content == {
-        "schema_version": 1,
-        "position": {"topic": "posts", "partition": 3, "offset": 42},
-        "stage": "decode",
-        "reason": "InvalidJson",
-        "message": "no JSON: \\ud800",
-    } | fields
+    assert (
+        content
+        == {
+            "schema_version": 1,
+            "position": {"topic": "posts", "partition": 3, "offset": 42},
+            "stage": "decode",
+            "reason": "InvalidJson",
+            "message": "no JSON: \\ud800",
+        }
+        | fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,7 @@ def test_rejected_record(value: bytes | None, fields: dict[str, Any]) -> None:
         {"more": 1},
         {"value": "a", "value_base64": "YQ=="},
     ],
-    ids=lambda change: "-".join(change),
+    ids="-".join,
 )
 def test_schema_refuses(change: dict[str, Any]) -> None:
     """The schema is no rubber stamp: a wrong field is refused."""
@@ -165,7 +169,7 @@ def test_annotated_headers() -> None:
 
 
 @pytest.mark.parametrize("omitted", [False, True], ids=["whole", "value-omitted"])
-def test_dead_letter_headers(omitted: bool) -> None:  # noqa: FBT001
+def test_dead_letter_headers(omitted: bool) -> None:
     """A dead letter says where it came from, which step refused it, and why."""
     rejection = Rejection("decode", "IdNotUnicode", "a \ud800 in it")
     expected = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,14 +54,16 @@ BAD = [
     pytest.param(b'{"a":"b"}', {"text_fields": ("a.b",)}, "MissingText", id="path-into-string"),
     pytest.param(b'{"text":1}', JSON, "TextNotString", id="number-text"),
     pytest.param(b'{"text":["a"]}', JSON, "TextNotString", id="array-text"),
-    pytest.param(b'{"a":"x","b":{}}', {"text_fields": ("a", "b")}, "TextNotString", id="one-of-two"),
+    pytest.param(
+        b'{"a":"x","b":{}}', {"text_fields": ("a", "b")}, "TextNotString", id="one-of-two"
+    ),
     pytest.param(b'{"text":"a","id":1.5}', JSON, "IdNotString", id="fraction-id"),
     pytest.param(b'{"text":"a","id":true}', JSON, "IdNotString", id="boolean-id"),
     pytest.param(b'{"text":"a","id":{}}', JSON, "IdNotString", id="object-id"),
     pytest.param(b'{"text":"a","id":"\\ud800"}', JSON, "IdNotUnicode", id="surrogate-id"),
     pytest.param(b'{"text":"a","id":"' + b"x" * 101 + b'"}', JSON, "IdTooLarge", id="long-id"),
     pytest.param(b'{"text":"' + b"x" * 201 + b'"}', JSON, "TextTooLarge", id="long-text"),
-    pytest.param('{"text":"%s"}'.encode() % ("é" * 101).encode(), JSON, "TextTooLarge", id="bytes"),
+    pytest.param(b'{"text":"%s"}' % ("é" * 101).encode(), JSON, "TextTooLarge", id="bytes"),
     pytest.param(b" " * 500_001, JSON, "ValueTooLarge", id="long-value"),
     pytest.param(b'{"text":"a","site":[]}', NAMES, "NamespaceNotString", id="array-namespace"),
     pytest.param(b'{"text":"a","date":"soon"}', TIMES, "InvalidEventTime", id="no-time"),
@@ -95,7 +98,8 @@ def test_message_does_not_grow_with_the_value() -> None:
 
 def document(text: str = "a", **changes: Any) -> Document:
     """Return the document of a plain record, with changes."""
-    return Document(**{"text": text, "id": "posts:3:42", "event_time_ms": 1_600_000_000_000} | changes)
+    plain = Document(text, "posts:3:42", 1_600_000_000_000)
+    return replace(plain, **changes)
 
 
 AT_MS = 1_709_210_096_789

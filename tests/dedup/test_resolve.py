@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,7 @@ def cut(documents: Sequence[Document], cuts: set[int], settings: Settings) -> li
     """Cut a stream into batches at the given places."""
     edges = [0, *sorted(at for at in cuts if at < len(documents)), len(documents)]
     return [
-        sketched(documents[start:stop], settings, first=start)
-        for start, stop in zip(edges, edges[1:], strict=False)
+        sketched(documents[start:stop], settings, first=start) for start, stop in pairwise(edges)
     ]
 
 
@@ -122,7 +122,7 @@ def test_any_batches_any_shards(
 )
 @examples(150)
 def test_replays(texts: list[str], steps: list[int], cuts: set[int]) -> None:
-    """A position that comes again gets the verdict it had, in the same batch or a later one (L3)."""
+    """A position that comes again gets the verdict it had, in the same batch or later (L3)."""
     first_pass = list(range(len(texts)))
     offsets = first_pass + [step % len(texts) for step in steps]
     with tempfile.TemporaryDirectory() as directory:
@@ -134,7 +134,7 @@ def test_replays(texts: list[str], steps: list[int], cuts: set[int]) -> None:
                 [Document(texts[offset]) for offset in offsets[start:stop]],
                 [Position(TOPIC, 0, offset) for offset in offsets[start:stop]],
             )
-            for start, stop in zip(edges, edges[1:], strict=False)
+            for start, stop in pairwise(edges)
         ]
         with open_index(settings) as index:
             verdicts = told(pass_through(index, batches, settings))
@@ -206,7 +206,9 @@ def test_matches_are_limited(tmp_path: Path) -> None:
     )
     near = [f"common beginning of all these texts {end}" for end in ("one", "two", "three", "four")]
     with open_index(settings) as index:
-        assert all(verdict.kept for verdict in pass_through(index, [sketched(near, settings)], settings))
+        assert all(
+            verdict.kept for verdict in pass_through(index, [sketched(near, settings)], settings)
+        )
         loose = Rule(0.3, 64, 100, 2)
         batch = sketched([near[3] + "!"], settings, first=4)
         [verdict] = resolve(batch, index.probe(batch.documents), loose, 4).verdicts

@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import stamina
 import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.errors import KafkaError
 
 from streamdedup.kafka import create_topics
 from streamdedup.settings import Settings, load_settings
@@ -451,8 +453,12 @@ async def _add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 
 async def _committed(bootstrap: str, group: str) -> dict[int, int]:
-    async with _admin(bootstrap) as admin:
-        offsets = await admin.list_consumer_group_offsets(group)
+    # A broker that has just started, or was frozen, takes a moment to know itself.
+    patient = stamina.retry_context(on=KafkaError, attempts=None, timeout=PATIENCE_S, wait_max=0.5)
+    async for attempt in patient:
+        with attempt:
+            async with _admin(bootstrap) as admin:
+                offsets = await admin.list_consumer_group_offsets(group)
     return {at.partition: committed.offset for at, committed in offsets.items()}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -25,30 +27,34 @@ def documents(start: int, stop: int) -> list[dict[str, str]]:
         start: number of the first.
         stop: number after the last.
     """
-    texts = [f"{number * 7_919} {number * 104_729} {number * 1_299_709}" for number in range(stop)]
     return [
-        {"id": str(number), "text": texts[number - 1 if number % 10 == 9 else number]}
+        {"id": str(number), "text": text_of(number - 1 if number % 10 == 9 else number)}
         for number in range(start, stop)
     ]
 
 
-def assert_all_judged_once(stage: Stage, count: int, partition: int = 0) -> None:
-    """Check the outcome of every record of a partition that holds ``documents(0, count)``."""
+def text_of(number: int) -> str:
+    """Return a text that resembles no other."""
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
+def assert_all_judged_once(stage: Stage, total: int, partition: int = 0) -> None:
+    """Check the outcome of every record of a partition that holds ``documents(0, total)``."""
     outcomes = stage.outcomes()
     found = {offset: role for (at, offset), role in outcomes.items() if at == partition}
     assert found == {
-        offset: "duplicates" if offset % 10 == 9 else "clean" for offset in range(count)
+        offset: "duplicates" if offset % 10 == 9 else "clean" for offset in range(total)
     }
 
 
-def wait_for_some(stage: Stage, count: int, worker: WorkerProcess) -> None:
+def wait_for_some(stage: Stage, least: int, worker: WorkerProcess) -> None:
     """Wait until the group stands behind so many records of the first partition."""
 
     def there() -> bool:
         worker.assert_running()
-        return stage.committed().get(0, 0) >= count
+        return stage.committed().get(0, 0) >= least
 
-    wait_until(there, f"{count} records to be judged")
+    wait_until(there, f"{least} records to be judged")
 
 
 @contextmanager
@@ -66,14 +72,14 @@ def test_a_drained_worker_goes_on_where_it_stopped(broker: Broker, tmp_path: Pat
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(kafka={"start": "latest"}, batch={"documents": 100})
     stage.create_topics()
-    stage.produce_json(documents(0, 3))
+    stage.produce_json(documents(10_000, 10_003))
     with stage.start_worker() as worker:
         worker.wait_until_ready()
         assert stage.committed() == {0: 3}
         worker.drain()
     assert stage.outcomes() == {}
 
-    stage.produce_json(documents(3, 5))
+    stage.produce_json(documents(10_003, 10_005))
     with stage.start_worker() as worker:
         stage.wait_until_committed({0: 5}, worker)
         assert stage.outcomes() == {(0, 3): "clean", (0, 4): "clean"}
@@ -82,7 +88,7 @@ def test_a_drained_worker_goes_on_where_it_stopped(broker: Broker, tmp_path: Pat
         stage.produce_json(documents(0, 100), partition=1)
         stage.wait_until_committed({0: 5, 1: 100}, worker)
         stage.produce_json(documents(100, MANY), partition=1)
-        stage.produce_json(documents(5, 6))
+        stage.produce_json(documents(10_005, 10_006))
         wait_until(lambda: stage.committed()[1] > 300, "the stream to flow")
         worker.drain()
     committed = stage.committed()
@@ -98,19 +104,20 @@ def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path) -> None:
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 50})
     stage.create_topics()
-    stage.produce_json(documents(0, 500))
+    stage.produce_json(documents(0, 100))
     second = stage.variant("second")
-    with stage.start_worker() as old, second.start_worker() as new:
+    with ExitStack() as running:
+        old = running.enter_context(stage.start_worker())
         wait_for_some(stage, 1, old)
-        for start in range(500, MANY, 500):
-            stage.produce_json(documents(start, start + 500))
+        new = running.enter_context(second.start_worker())
+        for start in count(100, 100):
+            stage.produce_json(documents(start, start + 100))
             if old.process.poll() is not None:
                 break
         old.assert_ends(8, "kafka.ordinal", "taken over")
-        count = start + 500
-        stage.wait_until_committed({0: count}, new)
+        stage.wait_until_committed({0: start + 100}, new)
         new.drain()
-    assert_all_judged_once(stage, count)
+    assert_all_judged_once(stage, start + 100)
 
 
 def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Path) -> None:
@@ -177,8 +184,7 @@ def test_a_worker_that_cannot_drain_ends_all_the_same(own_broker: Broker, tmp_pa
             worker.wait_for_event("draining")
             worker.terminate()
             assert worker.wait(5) == 128 + signal.SIGTERM
-    stage.configure(drain_budget="1s")
-    with stage.start_worker() as worker:
+    with stage.start_worker(env={"STREAMDEDUP_DRAIN_BUDGET": "1s"}) as worker:
         wait_for_some(stage, stage.committed()[0] + 50, worker)
         with suspended(own_broker):
             worker.terminate()

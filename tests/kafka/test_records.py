@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,11 @@ def ours(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str]:
     }
 
 
+def hash_of(*parts: object) -> str:
+    """Return a text that resembles no other."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
 async def produce_in_transactions(bootstrap: str, topic: str) -> None:
     """Write one transaction that is committed, one that is aborted, and one more of each."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-source")
@@ -46,7 +52,8 @@ async def produce_in_transactions(bootstrap: str, topic: str) -> None:
         for word in ("committed", "aborted", "committed again", "aborted again"):
             await producer.begin_transaction()
             for number in range(3):
-                value = json.dumps({"id": f"{word} {number}", "text": f"{word} {number} " * 9})
+                text = f"{hash_of(word, number)} {hash_of(number, word)}"
+                value = json.dumps({"id": f"{word} {number}", "text": text})
                 await producer.send_and_wait(topic, value.encode(), partition=1)
             if "aborted" in word:
                 await producer.abort_transaction()

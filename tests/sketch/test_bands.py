@@ -74,7 +74,7 @@ RECALLS = (0.5, 0.9, 0.99, 0.9999)
 @pytest.mark.parametrize(
     ("threshold", "recall"),
     list(itertools.product(THRESHOLDS, RECALLS)),
-    ids=lambda value: str(value),
+    ids=str,
 )
 @pytest.mark.parametrize("num_perm", [64, 256, 9000])
 def test_choice_reaches_recall(threshold: float, recall: float, num_perm: int) -> None:

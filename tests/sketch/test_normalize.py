@@ -28,7 +28,9 @@ TABLE = [
     pytest.param("plain", FAMILY, FAMILY, id="emoji-joiners-stay"),
     pytest.param("plain", "\u2764\ufe0f", "\u2764\ufe0f", id="emoji-variation-stays"),
     pytest.param("plain", "\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e", id="non-joiner"),
-    pytest.param("plain", "\u202eabc\u202c \u200fשלום", "abc שלום", id="bidi-controls"),
+    pytest.param(
+        "plain", "\u202eabc\u202c \u200f\u05e9\u05dd", "abc \u05e9\u05dd", id="bidi-controls"
+    ),
     pytest.param("plain", "soft\u00adhyphen \ufeffmark", "softhyphen mark", id="invisible"),
     pytest.param("plain", "", "", id="empty"),
     pytest.param("plain", " \u200b\ufeff\n", "", id="nothing-visible"),
@@ -41,9 +43,13 @@ TABLE = [
     pytest.param("post", "smart @a thing", "smart \u2038user\u2038 thing", id="handle"),
     pytest.param("post", "write to joe@example.org", "write to joe@example.org", id="e-mail"),
     pytest.param("post", "\uff20name hi", "\u2038user\u2038 hi", id="full-width-handle"),
-    pytest.param("post", "https://t.co/a1今日は晴れ", "\u2038url\u2038今日は晴れ", id="link-before-cjk"),
+    pytest.param(
+        "post", "https://t.co/a1今日は晴れ", "\u2038url\u2038今日は晴れ", id="link-before-cjk"
+    ),
     pytest.param("post", "今日は@name晴れ", "今日は\u2038user\u2038晴れ", id="handle-in-cjk"),
-    pytest.param("post", "http://пример.рф", "\u2038url\u2038пример.рф", id="link-not-ascii"),
+    pytest.param(
+        "post", "http://\u044f.\u0444", "\u2038url\u2038\u044f.\u0444", id="link-not-ascii"
+    ),
     pytest.param("forum", "> quoted\nanswer\n | more\nend", "answer end", id="quoted-lines"),
     pytest.param("forum", "\uff1e quoted\r\nanswer", "answer", id="full-width-quote"),
     pytest.param("forum", "text\n-- \nJoe\nhis motto", "text", id="signature"),
@@ -86,11 +92,12 @@ def test_idempotent(profile: str, text: str) -> None:
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
-@given(text=st.lists(CRUMBS.filter(lambda crumb: crumb != "\u0345"), max_size=25).map("".join))
+@given(text=st.lists(CRUMBS, max_size=25).map("".join))
 @examples(60)
 def test_equivalent_forms(profile: str, form: str, text: str) -> None:
     """Unicode's equivalent forms of a text are the same text."""
-    assert PROFILES[profile](unicodedata.normalize(form, text)) == PROFILES[profile](text)  # type: ignore[arg-type]
+    normalise = PROFILES[profile]
+    assert normalise(unicodedata.normalize(form, text)) == normalise(text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
