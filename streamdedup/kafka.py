@@ -60,7 +60,7 @@ _REFUSALS = (
     errors.TransactionalIdAuthorizationFailed,
 )
 _MOST_BATCH_BYTES = 512 * 1024
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 2.0
 _TIMESTAMP_MARGIN_MS = 60_000
 """Clocks differ: a timestamp this close to the broker's limit is not tried."""
 _NO_LIMIT = str(2**63 - 1)

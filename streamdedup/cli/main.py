@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -53,7 +52,3 @@ def main() -> None:
     except StreamdedupError as error:
         sys.stderr.write(f"streamdedup: {error}\n")
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output has gone; say nothing more, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)

@@ -14,7 +14,10 @@ import msgspec
 from streamdedup.errors import IndexDamaged, IndexFull, IndexMismatch, IndexUnusable
 
 FORMAT = 1
-REMEDY = "remove the index directory and the next start rebuilds it from the changelog"
+REMEDY = (
+    "remove the index directory; a worker then rebuilds it from its changelog, the embedded mode "
+    "begins anew"
+)
 _DATA = "data.mdb"
 _DAMAGE = (
     lmdb.BadTxnError,
@@ -153,7 +156,7 @@ def _decode_header(raw: bytes, directory: Path) -> Header:
         if layout != FORMAT:
             raise IndexMismatch(
                 f"{directory} has index format {layout}, this release reads {FORMAT}; use the "
-                "release that wrote it, or remove the directory to rebuild from the changelog"
+                f"release that wrote it, or {REMEDY}"
             )
         return msgspec.json.decode(raw, type=Header)
     except (msgspec.MsgspecError, AttributeError) as error:
@@ -174,7 +177,7 @@ def _difference(found: Header, expected: Header) -> str:
     if found.shards != expected.shards:
         return (
             f"the index has {found.shards} shards, index.shards is {expected.shards}; restore it, "
-            "or remove the directory to rebuild from the changelog"
+            f"or {REMEDY}"
         )
     if found.log != expected.log:
         return f"the index belongs to {found.log}, not to {expected.log}; use another directory"

@@ -17,7 +17,7 @@ from tests.kafka.stage import Stage, WorkerProcess, wait_until
 
 pytestmark = pytest.mark.kafka
 
-MANY = 6_000
+MANY = 3_000
 
 
 def documents(start: int, stop: int) -> list[dict[str, str]]:
@@ -102,22 +102,21 @@ def test_a_drained_worker_goes_on_where_it_stopped(broker: Broker, tmp_path: Pat
 def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path) -> None:
     """The first worker is fenced and ends with 8; no record is judged by both."""
     stage = Stage(broker.bootstrap, tmp_path)
-    stage.configure(batch={"documents": 50})
     stage.create_topics()
-    stage.produce_json(documents(0, 100))
+    stage.produce_json(documents(0, 20))
     second = stage.variant("second")
     with ExitStack() as running:
         old = running.enter_context(stage.start_worker())
         wait_for_some(stage, 1, old)
         new = running.enter_context(second.start_worker())
-        for start in count(100, 100):
-            stage.produce_json(documents(start, start + 100))
+        for start in count(20, 20):
+            stage.produce_json(documents(start, start + 20))
             if old.process.poll() is not None:
                 break
         old.assert_ends(8, "kafka.ordinal", "taken over")
-        stage.wait_until_committed({0: start + 100}, new)
+        stage.wait_until_committed({0: start + 20}, new)
         new.drain()
-    assert_all_judged_once(stage, start + 100)
+    assert_all_judged_once(stage, start + 20)
 
 
 def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Path) -> None:
