@@ -518,6 +518,12 @@ class Source:
                 )
             except errors.OffsetOutOfRangeError as error:
                 raise BrokerUnavailable("the position is no longer in the source topic") from error
+            except UnicodeDecodeError as error:
+                raise TopicError(
+                    "a record of the source topic has a header whose name is no UTF-8, which the "
+                    f"client cannot read; it lies at or after {self._next_offsets} (partition: "
+                    "offset); set the group's offset behind it, with Kafka's own tools"
+                ) from error
         await self._advance(any(fetched.values()))
         self._take_new_partitions()
         return [
