@@ -3,11 +3,12 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 LOCKS := deploy/requirements
 PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-kafka broker lint types format lock clean
+.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +20,7 @@ demo-kafka: $(VENV)/dev.stamp ## The same through real Kafka topics
 	@$(BIN)/python -m deploy.demo_kafka
 
 test: $(VENV)/dev.stamp ## Run all tests against a real Kafka broker
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that talk to Kafka
 	@$(BIN)/python -m pytest -m kafka
@@ -38,6 +39,9 @@ format: $(VENV)/dev.stamp ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+bench-sketch: $(BENCH)/peers.stamp ## Measure the sketch beside datasketch and rensa, on one core
+	@$(BENCH)/bin/python -m benchmarks.bench_sketch
+
 lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock files
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
@@ -46,7 +50,7 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--no-header --no-annotate --extra dev pyproject.toml --output-file $(LOCKS)/dev.lock
 
 clean: ## Remove the environment and what the demos wrote
-	rm -rf $(VENV) demo-out
+	rm -rf $(VENV) $(BENCH) demo-out
 
 $(VENV)/bin/python:
 	@for python in python3 python3.13 python3.12 python3.11; do \
@@ -70,4 +74,12 @@ $(VENV)/run.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 $(VENV)/dev.stamp: $(VENV)/run.stamp $(LOCKS)/dev.lock
 	@echo "Installing what the tests need"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/dev.lock
+	@touch $@
+
+# The peers are measured, not needed: they get an environment of their own.
+$(BENCH)/peers.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
+	@echo "Installing streamdedup and the peers that it is measured against"
+	@test -x $(BENCH)/bin/python || $(BIN)/python -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@

@@ -31,14 +31,11 @@ async def run_worker(settings: Settings) -> None:
         async with StatusServer(settings.status, metrics, state) as status:
             log.info("listening", host=settings.status.host, port=status.port)
             metrics.describe(settings)
-            # The processes load their kernels while the index is brought up to date.
-            warming = asyncio.create_task(asyncio.to_thread(pool.warm))
             worker = Worker(settings, pool, metrics, state, stop)
             try:
                 await _run_and_drain(worker, state, stop, settings.drain_budget.total_seconds())
             finally:
                 await worker.close()
-                await asyncio.gather(warming, return_exceptions=True)
     finally:
         await asyncio.to_thread(pool.close)
 

@@ -26,6 +26,7 @@ def judge(index: Index, batch: SketchedBatch, settings: Settings) -> Judgement:
         bucket_size=settings.index.bucket_size,
         window_documents=settings.index.window_documents,
         max_matches=settings.output.max_matches,
+        codec=settings.dedup.sketch_parameters().codec(),
     )
     return resolve(batch, index.probe(batch.documents), rule, index.next_number)
 

@@ -77,7 +77,8 @@ class Sketches:
     """The sketches of ``n`` documents.
 
     Attributes:
-        signatures: ``(n, num_perm)`` uint8, each the low byte of a mixed MinHash value.
+        signatures: ``(n, num_bytes)`` uint8, a few bits of each MinHash value; see
+            :class:`streamdedup.sketch.codec.SignatureCodec`.
         band_keys: ``(n, bands + 1)`` uint64; the last column is the key of the whole normalised
             text, so that exact copies meet in a bucket of their own.
     """

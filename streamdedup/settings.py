@@ -41,8 +41,13 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from streamdedup.errors import SettingsError
-from streamdedup.sketch.bands import Banding, choose_bands
-from streamdedup.sketch.normalize import PROFILES
+from streamdedup.sketch.bands import (
+    DEFAULT_BACKGROUND,
+    DEFAULT_CORPUS,
+    Banding,
+    choose_bands,
+)
+from streamdedup.sketch.normalize import PROFILES, STEPS, Profile, resolve
 from streamdedup.sketch.sketcher import SketchParameters
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
@@ -116,6 +121,22 @@ def _as_list(value: Any) -> Any:
     return [part.strip() for part in value.split(",")]
 
 
+def _as_number(value: Any) -> Any:
+    """Let ``"4"`` stand for 4, as variables and flags write it, where few numbers are allowed."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _as_profile(value: Any) -> Any:
+    """Check a profile's name or its list of steps, as YAML, variables and flags write them."""
+    if isinstance(value, str) and ("," in value or value.startswith("[")):
+        value = [part.strip().strip('"') for part in value.strip("[] ").split(",")]
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError("write the name of a profile, or a list of the names of steps")
+    resolve(value)
+    return value
+
+
 _NUMBER_OR_TEXT = WithJsonSchema({"type": ["string", "number"]})
 Size = Annotated[
     int,
@@ -136,6 +157,14 @@ NameList = Annotated[
     Field(min_length=1),
     WithJsonSchema({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1}),
 ]
+_NUMBER = BeforeValidator(_as_number)
+_PROFILE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"enum": sorted(PROFILES)},
+        {"type": "array", "items": {"enum": list(STEPS)}, "minItems": 1, "uniqueItems": True},
+    ]
+}
+ProfileName = Annotated[str | tuple[str, ...], NoDecode, BeforeValidator(_as_profile)]
 TopicName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
 ]
@@ -328,16 +357,35 @@ class DedupSettings(Section):
     """A document is a duplicate if a kept one has at least this estimated Jaccard similarity."""
     recall: float = Field(default=0.99, gt=0.0, lt=1.0)
     """Share of the pairs exactly at the threshold that must meet in a bucket; sets the bands."""
+    corpus_documents: int = Field(default=DEFAULT_CORPUS, ge=1, le=10**12)
+    """Documents in the index that the number of rows is chosen for."""
+    background: float = Field(default=DEFAULT_BACKGROUND, ge=0.0, lt=1.0)
+    """Similarity of unrelated documents that the number of rows is chosen for; `streamdedup
+    evaluate` measures it."""
     bands: int | None = Field(default=None, ge=1, le=1000)
     """Number of bands; default: from threshold, recall and num_perm."""
     rows: int | None = Field(default=None, ge=1, le=1000)
     """Rows per band; goes with bands."""
+    variant: Literal["fast", "classic"] = "fast"
+    """fast: Fast Similarity Sketching, whose time hardly grows with num_perm and whose error is
+    smaller on short texts; classic: MinHash with one hash function per value."""
     num_perm: int = Field(default=256, ge=1, le=9000)
-    """MinHash values per signature; the estimate's standard error is sqrt(J (1 - J) / num_perm)."""
+    """MinHash values per signature; more of them cost time and disk, and make estimates finer."""
+    value_bits: Annotated[Literal[32, 64], _NUMBER] = 32
+    """Bits of a MinHash value before it is stored; 64 goes with classic."""
+    signature_bits: Annotated[Literal[1, 2, 4, 8], _NUMBER] = 4
+    """Bits of each value that are stored, to verify candidates by: num_perm x signature_bits / 8
+    bytes per document. The estimate's standard error is at most sqrt(p (1 - p) / num_perm) /
+    (1 - q), with q = 2^-signature_bits and p = J + (1 - J) q."""
+    shingle_unit: Literal["character", "word"] = "character"
+    """What shingles are runs of: characters (code points), which suits every script, or words."""
     shingle_size: int = Field(default=5, ge=1, le=64)
-    """Characters (code points) per shingle."""
-    profile: str = Field(default="plain", json_schema_extra={"enum": [*sorted(PROFILES)]})
-    """How text is normalised before it is compared: see docs/format.md."""
+    """Characters or words per shingle; a text with fewer is one shingle."""
+    shingle_bag: bool = False
+    """Whether a shingle that a text repeats counts each time, rather than once."""
+    profile: ProfileName = Field(default="plain", json_schema_extra=_PROFILE_SCHEMA)
+    """How text is normalised before it is compared: see docs/profiles.md for the profiles, and for
+    the steps that a list may be composed of."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of all hashing."""
     empty_text: Literal["keep", "reject"] = "keep"
@@ -346,18 +394,23 @@ class DedupSettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> DedupSettings:
-        if self.profile not in PROFILES:
-            known = ", ".join(sorted(PROFILES))
-            raise ValueError(f"unknown profile {self.profile!r}; there are: {known}")
         if (self.bands is None) != (self.rows is None):
             raise ValueError("bands and rows belong together")
+        if self.variant == "fast" and self.value_bits != 32:  # noqa: PLR2004 - as the option says
+            raise ValueError("the values of variant fast have 32 bits; 64 goes with classic")
         self.banding()
         return self
 
     def banding(self) -> Banding:
         """Return the bands and rows: the explicit ones, or those that the recall asks for."""
         if self.bands is None or self.rows is None:
-            return choose_bands(self.threshold, self.recall, self.num_perm)
+            return choose_bands(
+                self.threshold,
+                self.recall,
+                self.num_perm,
+                self.corpus_documents,
+                self.background,
+            )
         if self.bands * self.rows > self.num_perm:
             raise ValueError(
                 f"{self.bands} bands of {self.rows} rows need {self.bands * self.rows} MinHash "
@@ -365,14 +418,24 @@ class DedupSettings(Section):
             )
         return Banding(self.bands, self.rows)
 
+    def normalisation(self) -> Profile:
+        """Return the profile: the named one, or the one that is composed of the listed steps."""
+        return resolve(self.profile)
+
     def sketch_parameters(self) -> SketchParameters:
         """Return everything that the bits of a sketch depend on."""
         banding = self.banding()
+        profile = self.normalisation()
         return SketchParameters(
-            profile=self.profile,
-            profile_version=PROFILES[self.profile].version,
+            profile=str(profile),
+            profile_version=profile.version,
+            shingle_unit=self.shingle_unit,
             shingle_size=self.shingle_size,
+            shingle_bag=self.shingle_bag,
+            variant=self.variant,
             num_perm=self.num_perm,
+            value_bits=self.value_bits,
+            signature_bits=self.signature_bits,
             bands=banding.bands,
             rows=banding.rows,
             seed=self.seed,
@@ -510,7 +573,8 @@ class Settings(BaseSettings):
     def _check(self) -> Settings:
         # One signature, its band keys and its id; the names around them take less than 1 KiB.
         keys = 8 * (self.dedup.banding().bands + 1)
-        least = self.dedup.num_perm + keys + self.limits.id_bytes + 1024
+        signature = self.dedup.sketch_parameters().codec().num_bytes
+        least = signature + keys + self.limits.id_bytes + 1024
         if self.batch.changelog_entry_bytes < least:
             raise ValueError(
                 f"batch.changelog_entry_bytes is {self.batch.changelog_entry_bytes}, but one "

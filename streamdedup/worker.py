@@ -96,6 +96,7 @@ class Worker:
         self._parameters = settings.dedup.sketch_parameters()
         self._fingerprint = self._parameters.fingerprint()
         self._index: Index | None = None
+        self._warming: asyncio.Task[None] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:
@@ -119,6 +120,8 @@ class Worker:
 
     async def close(self) -> None:
         """Close the index, after whatever its thread still does."""
+        if self._warming is not None:
+            await asyncio.gather(self._warming, return_exceptions=True)
         if self._index is not None:
             await self._in_index_thread(self._index.close)
         self._index_thread.shutdown(wait=True)
@@ -165,6 +168,9 @@ class Worker:
             self._index = await self._in_index_thread(
                 Index, self._settings.index, self._parameters, identity
             )
+            # The processes load their kernels while the index is brought up to date; a start that
+            # fails before this need not wait for them.
+            self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
         return self._index
 
     async def _replay(self, index: Index) -> IndexStats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -92,6 +93,7 @@ def pass_through(
         settings.index.bucket_size,
         settings.index.window_documents,
         settings.output.max_matches,
+        settings.dedup.sketch_parameters().codec(),
     )
     verdicts: list[Verdict] = []
     for batch in batches:
@@ -107,11 +109,11 @@ def columns(
     *,
     ids: Sequence[str] | None = None,
     topic: str = TOPIC,
-    num_perm: int = 32,
+    num_bytes: int = 16,
 ) -> DocumentColumns:
     """Return documents with chosen band keys; every signature repeats the document's place."""
     count = len(band_keys)
-    signatures = np.repeat(np.arange(count, dtype=np.uint8)[:, None], num_perm, axis=1)
+    signatures = np.repeat(np.arange(count, dtype=np.uint8)[:, None], num_bytes, axis=1)
     width = len(band_keys[0]) if count else COLUMNS
     return DocumentColumns(
         ids=list(ids) if ids is not None else [f"id-{first_offset + row}" for row in range(count)],
@@ -128,7 +130,7 @@ def update_of(documents: DocumentColumns, first_number: int) -> IndexUpdate:
     return IndexUpdate(first_number, documents, ranges)
 
 
-def parameters(**changes: int | str) -> SketchParameters:
+def parameters(**changes: Any) -> SketchParameters:
     """Return the parameters of the small settings, with changes."""
     found = small_settings(Path()).dedup.sketch_parameters()
     return SketchParameters(**{**vars(found), **changes})

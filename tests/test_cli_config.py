@@ -196,7 +196,7 @@ def test_the_document_has_a_row_for_every_setting() -> None:
         ("kafka.bootstrap_servers", '`["127.0.0.1:9092"]` | list'),
         ("kafka.security.sasl_password", "`null` | secret, or `null`"),
         ("kafka.security.sasl_username", "empty | text"),
-        ("dedup.profile", "`plain` | `forum`, `news`, `plain`, `post`"),
+        ("dedup.profile", "`plain` | `forum`, `news`, `plain`, `post`, or a list of steps"),
         ("dedup.threshold", "`0.8` | number > 0.0, <= 1.0"),
         ("dedup.bands", "`null` | integer >= 1, <= 1000, or `null`"),
         ("index.directory", "`streamdedup-index` | path"),

@@ -247,7 +247,7 @@ def test_the_profile_says_what_is_the_same(
         (("in.jsonl", "--kept", "no/k"), 4, "cannot write no/k: No such file or directory"),
         (("cut.gz",), 4, "cut.gz ends too early: the packed data is cut off"),
         (("in.jsonl", "--threshold", "2"), 3, "dedup.threshold: Input should be less than or"),
-        (("in.jsonl", "--profile", "prose"), 3, "dedup: unknown profile 'prose'; there are:"),
+        (("in.jsonl", "--profile", "prose"), 3, "dedup.profile: unknown profile 'prose'"),
         (("in.jsonl", "--config", "none.yaml"), 3, "cannot read none.yaml: No such file"),
         (("in.jsonl", "--index", "in.jsonl"), 9, "cannot write the index directory in.jsonl"),
         (("in.jsonl", "--index", "ix", "--threshold", "0.9"), 11, "ix/documents: the index was"),

@@ -91,14 +91,16 @@ def test_estimates_are_near() -> None:
     """The estimate of a match lies within five standard errors of the exact similarity."""
     documents, pairs = corpus()
     exact_of = {pair: jaccard for pair, jaccard in pairs.items() if jaccard < 1}
+    settings = load_settings(dedup={"threshold": 0.8})
+    codec = settings.dedup.sketch_parameters().codec()
     compared = 0
-    for verdict in judge(documents[:6000], load_settings(dedup={"threshold": 0.8})):
+    for verdict in judge(documents[:6000], settings):
         for match in verdict.matches:
             exact = exact_of.get((match.id, verdict.id))
             if exact is not None:
                 compared += 1
-                error = (exact * (1 - exact) / 256) ** 0.5
-                assert abs(match.jaccard_estimate - exact) <= 5 * error + 0.004
+                error = codec.standard_error(exact)
+                assert abs(match.jaccard_estimate - exact) <= 5 * error
     assert compared >= 10
 
 

@@ -255,8 +255,8 @@ def test_variables_that_kubernetes_or_the_tests_set_are_passed_over(
         pytest.param({"status": {"port": 65536}}, "status.port: ", id="port"),
         pytest.param({"log": {"level": "loud"}}, "log.level: ", id="level"),
         pytest.param(
-            {"batch": {"changelog_entry_bytes": 1900}},
-            "one document of these settings may take 1960",
+            {"batch": {"changelog_entry_bytes": 1800}},
+            "one document of these settings may take 1832",
             id="entry too small",
         ),
         pytest.param({"dedup": {"threshold": 3}, "log": {"level": "x"}}, "(and 1 more)", id="two"),

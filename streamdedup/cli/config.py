@@ -207,6 +207,9 @@ def _kind(field: FieldInfo) -> str:
     extra = field.json_schema_extra
     if isinstance(extra, dict) and isinstance(extra.get("enum"), list):
         return _listed(cast("list[str]", extra["enum"]))
+    if isinstance(extra, dict) and isinstance(extra.get("anyOf"), list):
+        names = cast("list[dict[str, list[str]]]", extra["anyOf"])[0]["enum"]
+        return f"{_listed(names)}, or a list of steps"
     if any(getattr(one, "func", None) is parse_size for one in field.metadata):
         return "size"
     return _KINDS.get(get_origin(annotation) or annotation, "secret")

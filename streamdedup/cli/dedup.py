@@ -84,7 +84,7 @@ def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Normalisation: plain, post, news or forum (dedup.profile).",
+            help="Normalisation: plain, post, news, forum, or steps with commas (dedup.profile).",
             rich_help_panel=_JUDGED,
         ),
     ] = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import shlex
 import shutil
 import sys
@@ -27,6 +26,7 @@ from streamdedup.errors import InputError
 if TYPE_CHECKING:
     from streamdedup.embedded import Tally
     from streamdedup.model import Record, Verdict
+    from streamdedup.sketch.codec import SignatureCodec
 
 __all__ = ["demo", "write_docstrings"]
 
@@ -154,8 +154,9 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
         f"{'in colour' if console.is_terminal else 'in [brackets]'}:",
         markup=False,
     )
+    codec = settings.dedup.sketch_parameters().codec()
     for pair in findings.chosen():
-        console.print(_side_by_side(pair, settings.dedup.num_perm, marks=not console.is_terminal))
+        console.print(_side_by_side(pair, codec, marks=not console.is_terminal))
     _what_next(console, files)
 
 
@@ -179,9 +180,9 @@ def _summary(tally: Tally, files: _Files) -> Padding:
     return Padding(Group(table, Text(), Text(rate)), (1, 0))
 
 
-def _side_by_side(pair: _Pair, num_perm: int, *, marks: bool) -> Panel:
+def _side_by_side(pair: _Pair, codec: SignatureCodec, *, marks: bool) -> Panel:
     similarity = pair.similarity
-    error = math.sqrt(similarity * (1 - similarity) / num_perm)
+    error = codec.standard_error(similarity)
     left, right = _differences(pair.original[1], pair.duplicate[1], marks=marks)
     table = Table(box=None, expand=True, padding=(0, 1), show_header=True)
     for role, name in (("kept", pair.original[0]), ("duplicate", pair.duplicate[0])):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import streamdedup
-from streamdedup.cli import config, dedup, demo, run, topics
+from streamdedup.cli import config, dedup, demo, evaluate, run, topics, tune
 from streamdedup.errors import StreamdedupError
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("dedup")(dedup.dedup)
 app.command("demo")(demo.demo)
+app.command("tune")(tune.tune)
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
 

@@ -30,17 +30,22 @@ from streamdedup.model import (
     SketchedBatch,
     Verdict,
 )
-from streamdedup.sketch.minhash import estimate_jaccard
+from streamdedup.sketch.codec import SignatureCodec
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a duplicate; see the settings of the same names."""
+    """What makes a duplicate; see the settings of the same names.
+
+    Attributes:
+        codec: how the signatures are stored.
+    """
 
     threshold: float
     bucket_size: int
     window_documents: int
     max_matches: int
+    codec: SignatureCodec
 
 
 def resolve(
@@ -128,7 +133,10 @@ class _Bench:
         rows = [(place, at) for place, ats in found for at in ats]
         signature = self._documents.sketches.signatures[row]
         estimates = np.concatenate(
-            [estimate_jaccard(signature, place.sketches.signatures[ats]) for place, ats in found]
+            [
+                self._rule.codec.estimate_jaccard(signature, place.sketches.signatures[ats])
+                for place, ats in found
+            ]
         )
         self._count(estimates.tolist())
         best = sorted(

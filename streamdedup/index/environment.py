@@ -49,7 +49,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
     role: str
     shards: int
-    parameters: dict[str, int | str]
+    parameters: dict[str, int | str | bool]
     log: str
 
 

@@ -97,7 +97,7 @@ class Index:
         self.directory = settings.directory
         self._fingerprint = parameters.fingerprint()
         self._window = settings.window_documents
-        self._widths = (parameters.num_perm, parameters.bands + 1)
+        self._widths = (parameters.codec().num_bytes, parameters.bands + 1)
         self._lock = _lock(settings.directory)
         self._environments: list[Environment] = []
         self._applied = self._previous = self._next_number = self._oldest = 0

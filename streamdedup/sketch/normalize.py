@@ -1,50 +1,81 @@
 """*Pure.* Normalisation: what counts as the same text.
 
-A profile is a list of steps, applied in order. Profiles are versioned: an index remembers name and
-version, and refuses to be read through another one.
+A profile is a list of named steps. Profiles and steps are versioned: an index remembers both, and
+refuses to be read through others. docs/profiles.md describes them with examples.
+
+Rule 1: steps stand in the order of ``STEPS``, each at most once. Every subset of them in this order
+is then idempotent, but for the one that ``compose`` refuses.
+Rule 2: a step that can change the text of any known input gets a new version, and so does every
+profile that has it.
+Rule 3: each step takes time linear in the text, whatever it holds.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
-Step = Callable[[str], str]
+Change = Callable[[str], str]
 
-_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-# Only what a link and a handle are made of: Chinese and Japanese go on behind them without a space.
-_URL = re.compile(r"https?://[!-~]*|www\.[!-~]+")
-_HANDLE = re.compile(r"(?<![a-z0-9_])@[a-z0-9_]+")
-_RETWEET = re.compile(r"^\s*(?:rt\s+@[a-z0-9_]+:?\s*)+")
+MARK = "\u2038"
+"""Stands on both sides of the words that masks put in; a caret that no keyboard has."""
+
+# What Unicode calls default-ignorable: soft hyphen, zero-width space, bidirectional controls,
+# fillers, variation selectors, tags. The two joiners are not here: emoji, Persian and the Indian
+# scripts are written with them.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
 _MARKS = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
 """Combining marks in a row: the limit of Unicode's Stream-Safe Text Format (UAX 15, section 13)."""
+# What of the above is common, and no mark: punctuation.
+_MARK = re.compile(r"[^\w\s!-~\u00a0-\u00bf\u2000-\u206f\u3000-\u3020\uff00-\uffef]")
+_DOTS = re.compile("i\u0307+")
 
+# A link holds ASCII but for <, > and ", and letters up to those of Sinhala (U+0DFF); behind come
+# the scripts that go on after a link without a space. Its last character is no punctuation.
+_LINK = re.compile("[!#-;=?-~\u00c0-\u0dff]*[0-9A-Za-z/&=#%+_~@$*\u00c0-\u0dff-]")
+_HEADS = ("https://", "http://", "ftp://", "www.")
+_LONGEST_HEAD = max(map(len, _HEADS))
+# An @ behind a letter is an e-mail address; one behind a mark may have been, before the mask.
+_HANDLE = re.compile(f"@(?<![0-9A-Za-z_{MARK}]@)[0-9A-Za-z_]+(?:@[0-9A-Za-z_.-]*[0-9A-Za-z_])*")
+_NUMBER = re.compile("\\d+(?:[.,\u066b\u066c]\\d+)*")
+_RETWEET = re.compile(r"\s*+(?:[Rr][Tt]\s++@[0-9A-Za-z_]++:?\s*+)++")
 
-def fold(text: str) -> str:
-    """Unicode NFKC, then casefold, then NFKC again, since folding can leave other forms."""
-    if text.isascii():
-        return text.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
+_TO_SPACE = bytes(0x20 if chr(code) in _SPACES else code for code in range(256))
+_TO_LOWER_AND_SPACE = _TO_SPACE.lower()
 
 
 def drop_invisible(text: str) -> str:
-    """Drop zero-width characters and bidirectional controls; joiners stay, emoji need them."""
+    """Drop what has no width and no sound, such as bidirectional controls; joiners stay."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
-def limit_marks(text: str) -> str:
-    """Drop combining marks beyond thirty in a row: to sort them takes the square of their number.
+def nfkc(text: str) -> str:
+    """Bring equivalent and compatible characters to one form (NFKC).
 
-    A megabyte of them, which is no text, would otherwise hold a process for minutes.
+    Combining marks beyond thirty in a row go: to sort them takes the square of their number, and a
+    megabyte of them, which is no text, would hold a process for minutes.
     """
-    if text.isascii():
+    return text if text.isascii() else unicodedata.normalize("NFKC", _limit_marks(text))
+
+
+def _limit_marks(text: str) -> str:
+    if len(text) <= _MOST_MARKS:
         return text
     # The two half-width marks of Japanese count as letters until they are folded.
-    return _MARKS.sub(_limit_run, text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
+    text = text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a")
+    # Every run that is too long has a mark among the characters 0, 31, 62 and so on.
+    if not _MARK.search(text[:: _MOST_MARKS + 1]):
+        return text
+    return _MARKS.sub(_limit_run, text)
 
 
 def _limit_run(run: re.Match[str]) -> str:
@@ -58,66 +89,265 @@ def _limit_run(run: re.Match[str]) -> str:
     return "".join(kept)
 
 
+def casefold(text: str) -> str:
+    """Make capital and small letters the same, by Unicode's full case folding.
+
+    The four letters i of Turkish become one, for which of them a capital stands for depends on the
+    language, and that is not known.
+    """
+    if text.isascii():
+        return text.lower()
+    folded = text.casefold().replace("\u0131", "i")
+    return _DOTS.sub("i", folded) if "\u0307" in folded else folded
+
+
+def _casefold_nfkc(text: str) -> str:
+    """Fold what is NFKC; folding can leave other forms."""
+    return unicodedata.normalize("NFKC", casefold(text))
+
+
+def drop_retweet(text: str) -> str:
+    """Drop a leading ``RT @handle:``, or several."""
+    found = _RETWEET.match(text)
+    return text[found.end() :] if found else text
+
+
+def drop_quoted_lines(text: str) -> str:
+    """Drop lines that quote another message (``> ...`` and ``| ...``)."""
+    if ">" not in text and "|" not in text:
+        return text
+    return _join(line for line in text.splitlines() if not line.lstrip().startswith((">", "|")))
+
+
+def drop_mail_signature(text: str) -> str:
+    """Drop all from the first signature mark on, a line of ``--``."""
+    if "--" not in text:
+        return text
+    return _join(takewhile(lambda line: line.strip() != "--", text.splitlines()))
+
+
+def _join(lines: Iterable[str]) -> str:
+    """Put lines together; empty ones at the end go, or a second pass would take one more."""
+    return "\n".join(lines).rstrip("\n")
+
+
+def mask_urls(text: str) -> str:
+    """Replace every link by one word, since shorteners make each copy's link its own."""
+    for end in ("://", "w.", "W."):
+        if end in text:
+            text = _mask_heads(text, end)
+    return text
+
+
+def _mask_heads(text: str, end: str) -> str:
+    """Mask the links whose head has this end, found by ``str.find``: ten times an expression."""
+    parts = []
+    done = 0
+    at = text.find(end)
+    while at >= 0:
+        behind = at + len(end)
+        head = text[max(done, behind - _LONGEST_HEAD) : behind].lower()
+        size = next((len(known) for known in _HEADS if head.endswith(known)), 0)
+        link = _LINK.match(text, behind) if size else None
+        if link:
+            parts += [text[done : behind - size], f"{MARK}url{MARK}"]
+            done = behind = link.end()
+        at = text.find(end, behind)
+    return "".join([*parts, text[done:]])
+
+
+def mask_handles(text: str) -> str:
+    """Replace every @handle by one word; e-mail addresses stay."""
+    return _HANDLE.sub(f"{MARK}user{MARK}", text) if "@" in text else text
+
+
+def mask_numbers(text: str) -> str:
+    """Replace every number, in any script's digits, by one word."""
+    return _NUMBER.sub(f"{MARK}number{MARK}", text)
+
+
 def collapse_space(text: str) -> str:
     """Make each run of white space one space, and strip the ends."""
     return " ".join(text.split())
 
 
-def mask_links(text: str) -> str:
-    """Replace every URL by one mark, since shorteners make each copy's link its own."""
-    return _URL.sub("\u2038url\u2038", text)
+def _collapse_ascii(text: str) -> str:
+    if not text.isascii():  # a mask has put its mark
+        return collapse_space(text)
+    return _squeeze(text.encode("ascii").translate(_TO_SPACE))
 
 
-def mask_handles(text: str) -> str:
-    """Replace every @handle by one mark."""
-    return _HANDLE.sub("\u2038user\u2038", text)
+def _fold_and_collapse_ascii(text: str) -> str:
+    """Fold and collapse in one pass over the bytes."""
+    return _squeeze(text.encode("ascii").translate(_TO_LOWER_AND_SPACE))
 
 
-def drop_retweet(text: str) -> str:
-    """Drop a leading ``RT @handle:``, or several."""
-    return _RETWEET.sub("", text)
+def _squeeze(text: bytes) -> str:
+    # Mostly there is nothing to squeeze, and to split and join takes longer than to look.
+    return (b" ".join(text.split()) if b"  " in text else text.strip(b" ")).decode("ascii")
 
 
-def drop_quoted_lines(text: str) -> str:
-    """Drop lines that quote another message (``> ...`` and ``| ...``)."""
-    lines = text.splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith((">", "|")))
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A named, versioned change of a text.
+
+    Attributes:
+        name: as settings and indexes write it.
+        version: raised when the step's result changes for any text.
+        change: the step itself.
+        ascii: the step for ASCII texts, if it can be quicker; None where it leaves them alone.
+        of_lines: whether it looks at lines.
+    """
+
+    name: str
+    version: int
+    change: Change
+    ascii: Change | None
+    of_lines: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.version}"
 
 
-def drop_mail_signature(text: str) -> str:
-    """Drop all from the first signature mark, a line of ``--``, on."""
-    lines = takewhile(lambda line: line.strip() != "--", text.splitlines())
-    return "\n".join(lines)
+STEPS: dict[str, Step] = {
+    step.name: step
+    for step in (
+        Step("drop_invisible", 1, drop_invisible, None),
+        Step("nfkc", 1, nfkc, None),
+        Step("casefold", 1, casefold, str.lower),
+        Step("drop_retweet", 1, drop_retweet, drop_retweet),
+        Step("drop_quoted_lines", 1, drop_quoted_lines, drop_quoted_lines, of_lines=True),
+        Step("drop_mail_signature", 1, drop_mail_signature, drop_mail_signature, of_lines=True),
+        Step("mask_urls", 1, mask_urls, mask_urls),
+        Step("mask_handles", 1, mask_handles, mask_handles),
+        Step("mask_numbers", 1, mask_numbers, mask_numbers),
+        Step("collapse_space", 1, collapse_space, _collapse_ascii),
+    )
+}
+"""All steps by name, in the order in which they may stand."""
+
+_ORDER = {name: place for place, name in enumerate(STEPS)}
+CUSTOM = "custom"
+"""Name of every profile that is composed in settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named, versioned list of steps."""
+    """A named, versioned list of steps; make one with :func:`resolve` or :func:`compose`."""
 
     name: str
     version: int
     steps: tuple[Step, ...]
+    _all: tuple[Change, ...] = field(init=False, repr=False, compare=False)
+    _ascii: tuple[Change, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_all", _changes(self.steps))
+        object.__setattr__(self, "_ascii", _ascii_changes(self.steps))
 
     def __call__(self, text: str) -> str:
         """Return the normalised text."""
-        for step in self.steps:
-            text = step(text)
+        for change in self._ascii if text.isascii() else self._all:
+            text = change(text)
         return text
 
+    def normalise(self, texts: Sequence[str]) -> list[str]:
+        """Return the normalised texts of a batch."""
+        return [self(text) for text in texts]
 
-_FOLD: tuple[Step, ...] = (drop_invisible, limit_marks, fold)
+    def __str__(self) -> str:
+        """Write the profile with its steps and their versions, as :func:`resolve` reads it."""
+        return f"{self.name} ({' '.join(map(str, self.steps))})"
+
+
+def _changes(steps: Sequence[Step]) -> tuple[Change, ...]:
+    has_nfkc = STEPS["nfkc"] in steps
+    return tuple(
+        _casefold_nfkc if has_nfkc and step.name == "casefold" else step.change for step in steps
+    )
+
+
+def _ascii_changes(steps: Sequence[Step]) -> tuple[Change, ...]:
+    changes = tuple(step.ascii for step in steps if step.ascii is not None)
+    return (_fold_and_collapse_ascii,) if changes == (str.lower, _collapse_ascii) else changes
+
+
+def _profile(name: str, version: int, *steps: str) -> Profile:
+    return Profile(name, version, tuple(STEPS[step] for step in steps))
+
+
+_FOLD = ("drop_invisible", "nfkc", "casefold")
+_LINES = ("drop_quoted_lines", "drop_mail_signature")
 
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("plain", 1, (*_FOLD, collapse_space)),
-        Profile("news", 1, (*_FOLD, mask_links, collapse_space)),
-        Profile("post", 1, (*_FOLD, drop_retweet, mask_links, mask_handles, collapse_space)),
-        Profile(
-            "forum",
-            1,
-            (*_FOLD, drop_quoted_lines, drop_mail_signature, mask_links, collapse_space),
-        ),
+        _profile("plain", 1, *_FOLD, "collapse_space"),
+        _profile("news", 1, *_FOLD, "mask_urls", "collapse_space"),
+        _profile("post", 1, *_FOLD, "drop_retweet", "mask_urls", "mask_handles", "collapse_space"),
+        _profile("forum", 1, *_FOLD, *_LINES, "mask_urls", "collapse_space"),
     )
 }
-"""All profiles by name."""
+"""The named profiles."""
+
+
+def compose(names: Sequence[str]) -> Profile:
+    """Make a profile of named steps; if a named profile has just these, it is that one.
+
+    Raises:
+        ValueError: a step is unknown, twice there or in the wrong place, or there is none.
+    """
+    for name in names:
+        if name not in STEPS:
+            raise ValueError(f"unknown step {name!r}{_suggest(name, STEPS)}")
+    _check_order(names)
+    steps = tuple(STEPS[name] for name in names)
+    if "drop_retweet" in names and any(step.of_lines for step in steps):
+        lines = next(step.name for step in steps if step.of_lines)
+        raise ValueError(
+            f"drop_retweet and {lines} exclude each other: a post has no quoted lines or signature"
+        )
+    known = (profile for profile in PROFILES.values() if profile.steps == steps)
+    return next(known, Profile(CUSTOM, 1, steps))
+
+
+def _check_order(names: Sequence[str]) -> None:
+    if not names:
+        raise ValueError("a profile needs at least one step")
+    right = sorted(set(names), key=_ORDER.__getitem__)
+    if len(right) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"step {twice} is there twice")
+    if right != list(names):
+        early, late = next((a, b) for a, b in zip(names, right, strict=True) if a != b)
+        raise ValueError(f"step {late} must come before {early}; write [{', '.join(right)}]")
+
+
+def resolve(profile: str | Sequence[str]) -> Profile:
+    """Return the profile of a name, of a list of steps, or of what ``str(profile)`` has written.
+
+    Raises:
+        ValueError: there is no such profile or step, or the steps do not go together.
+    """
+    if not isinstance(profile, str):
+        return compose(profile)
+    name, _, steps = profile.partition(" (")
+    if steps:
+        return _read(profile, [step.partition("/")[0] for step in steps.rstrip(")").split()])
+    if name not in PROFILES:
+        raise ValueError(f"unknown profile {name!r}{_suggest(name, PROFILES)}")
+    return PROFILES[name]
+
+
+def _read(written: str, names: Sequence[str]) -> Profile:
+    found = compose(names)
+    if str(found) != written:
+        raise ValueError(f"profile {written} is now {found}")
+    return found
+
+
+def _suggest(name: str, known: dict[str, Step] | dict[str, Profile]) -> str:
+    """Say what there is, the likeliest first."""
+    near = difflib.get_close_matches(name, known, n=1)
+    guess = f", did you mean {near[0]}?" if near else ";"
+    return f"{guess} there are: {', '.join(sorted(known))}"

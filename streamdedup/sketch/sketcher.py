@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import xxhash
 
 from streamdedup.model import U64, Sketches
 from streamdedup.sketch import minhash
-from streamdedup.sketch.normalize import PROFILES
+from streamdedup.sketch.codec import SignatureCodec
+from streamdedup.sketch.minhash import Values
+from streamdedup.sketch.normalize import resolve
+from streamdedup.sketch.shingle import Shingling, chunks, pack
+from streamdedup.sketch.words import join_words
+
+Unit = Literal["character", "word"]
+Variant = Literal["fast", "classic"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +27,13 @@ class SketchParameters:
 
     profile: str
     profile_version: int
+    shingle_unit: Unit
     shingle_size: int
+    shingle_bag: bool
+    variant: Variant
     num_perm: int
+    value_bits: int
+    signature_bits: int
     bands: int
     rows: int
     seed: int
@@ -28,6 +41,10 @@ class SketchParameters:
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that name these parameters."""
         return xxhash.xxh3_64_hexdigest(repr(self).encode())
+
+    def codec(self) -> SignatureCodec:
+        """Return how signatures are stored and compared."""
+        return SignatureCodec(self.num_perm, self.signature_bits)
 
 
 def namespace_hash(namespace: str) -> int:
@@ -41,15 +58,31 @@ class Sketcher:
     """Sketches batches of texts under fixed parameters."""
 
     def __init__(self, parameters: SketchParameters) -> None:
-        self.parameters = parameters
-        self._normalise = PROFILES[parameters.profile]
-        random = minhash.random_words(parameters.seed, parameters.num_perm)
-        self._multipliers = (random >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
-        self._increments = random.astype(np.uint32)
+        p = self.parameters = parameters
+        self.codec = p.codec()
+        self._normalise = resolve(p.profile)
+        self._shingling = Shingling(p.shingle_unit == "word", p.shingle_size, p.shingle_bag, p.seed)
+        random = minhash.random_words(p.seed, 2 * p.num_perm)
+        self._rounds = random | np.uint64(1)
+        kind = np.dtype(f"u{p.value_bits // 8}")
+        self._multipliers: Values = (random[: p.num_perm] | np.uint64(1)).astype(kind)
+        self._increments: Values = random[p.num_perm :].astype(kind)
 
     def normalise(self, texts: Sequence[str]) -> list[str]:
         """Return the texts in the form that is compared."""
         return [self._normalise(text) for text in texts]
+
+    def values(self, normalised: Sequence[str]) -> Values:
+        """Return the whole signatures of ``n`` normalised texts.
+
+        Returns:
+            ``(n, num_perm)`` uint32, or uint64 where ``value_bits`` is 64.
+        """
+        p = self.parameters
+        made = np.empty((len(normalised), p.num_perm), dtype=self._multipliers.dtype)
+        for chunk in chunks(normalised):
+            made[chunk] = self._chunk_values(normalised[chunk])
+        return made
 
     def sketch(self, normalised: Sequence[str], namespaces: U64) -> Sketches:
         """Sketch normalised texts.
@@ -59,15 +92,23 @@ class Sketcher:
             namespaces: ``(n,)`` uint64, from :func:`namespace_hash`.
         """
         p = self.parameters
-        packed = [text.encode("utf-32-le", "surrogatepass") for text in normalised]
-        codes = np.frombuffer(b"".join(packed), dtype="<u4").astype(np.uint32, copy=False)
-        offsets = np.zeros(len(packed) + 1, dtype=np.int64)
-        np.cumsum([len(text) // 4 for text in packed], out=offsets[1:])
-        values = minhash.minhash(
-            codes, offsets, p.shingle_size, p.seed, self._multipliers, self._increments
-        )
-        keys = np.empty((len(packed), p.bands + 1), dtype=np.uint64)
-        keys[:, :-1] = minhash.band_keys(values, namespaces, p.bands, p.rows, p.seed)
-        exact = [xxhash.xxh3_64_intdigest(text, seed=p.seed) for text in packed]
+        signatures = np.empty((len(normalised), self.codec.num_bytes), dtype=np.uint8)
+        keys = np.empty((len(normalised), p.bands + 1), dtype=np.uint64)
+        for chunk in chunks(normalised):
+            values = self._chunk_values(normalised[chunk])
+            signatures[chunk] = self.codec.pack(values)
+            keys[chunk, :-1] = minhash.band_keys(values, namespaces[chunk], p.bands, p.rows, p.seed)
+        exact = [
+            xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"), seed=p.seed)
+            for text in normalised
+        ]
         keys[:, -1] = np.array(exact, dtype=np.uint64) ^ namespaces
-        return Sketches(signatures=minhash.truncate(values), band_keys=keys)
+        return Sketches(signatures=signatures, band_keys=keys)
+
+    def _chunk_values(self, texts: Sequence[str]) -> Values:
+        if self._shingling.words:
+            texts = [join_words(text) for text in texts]
+        codes, offsets = pack(texts)
+        if self.parameters.variant == "fast":
+            return minhash.fast(codes, offsets, self._shingling, self._rounds)
+        return minhash.classic(codes, offsets, self._shingling, self._multipliers, self._increments)

@@ -16,7 +16,6 @@ from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.model import Document, Judgement, Outcome, Position, SketchedBatch, Verdict
 from streamdedup.prepare import Preparer
 from streamdedup.settings import Settings
-from streamdedup.sketch.minhash import estimate_jaccard
 from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
 
 Told = tuple[Outcome, tuple[tuple[Position, float], ...]]
@@ -63,6 +62,7 @@ def model(documents: Sequence[Document], settings: Settings) -> list[Told]:
     """Judge documents one by one with nothing but lists: the laws, written down once more."""
     batch = sketched(documents, settings)
     sketches = batch.documents.sketches
+    codec = settings.dedup.sketch_parameters().codec()
     kept: list[int] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
     verdicts: list[Told] = []
@@ -74,7 +74,7 @@ def model(documents: Sequence[Document], settings: Settings) -> list[Told]:
         for number in sorted(in_window):
             other = kept[number]
             assert documents[other].namespace == documents[row].namespace
-            [estimate] = estimate_jaccard(
+            [estimate] = codec.estimate_jaccard(
                 sketches.signatures[row], sketches.signatures[other : other + 1]
             ).tolist()
             if estimate >= settings.dedup.threshold:
@@ -209,7 +209,7 @@ def test_matches_are_limited(tmp_path: Path) -> None:
         assert all(
             verdict.kept for verdict in pass_through(index, [sketched(near, settings)], settings)
         )
-        loose = Rule(0.3, 64, 100, 2)
+        loose = Rule(0.3, 64, 100, 2, settings.dedup.sketch_parameters().codec())
         batch = sketched([near[3] + "!"], settings, first=4)
         [verdict] = resolve(batch, index.probe(batch.documents), loose, 4).verdicts
     estimates = [match.jaccard_estimate for match in verdict.matches]
@@ -231,7 +231,7 @@ class TestReplay:
         with open_index(settings) as index:
             pass_through(index, [sketched(texts, settings)], settings)
             batch = sketched([text], settings, first=offset)
-            rule = Rule(0.6, 64, 100, 5)
+            rule = Rule(0.6, 64, 100, 5, settings.dedup.sketch_parameters().codec())
             return resolve(batch, index.probe(batch.documents), rule, index.next_number)
 
     def test_kept(self, settings: Settings) -> None:
@@ -279,7 +279,7 @@ def test_counts(tmp_path: Path) -> None:
     texts = ["abcabcabcd", "abcabcabce", "abcabcabcd"]
     with open_index(settings) as index:
         batch = sketched(texts, settings)
-        rule = Rule(1.0, 1, 100, 5)
+        rule = Rule(1.0, 1, 100, 5, settings.dedup.sketch_parameters().codec())
         counts = resolve(batch, index.probe(batch.documents), rule, 0).counts
     assert counts.candidates == counts.verified + counts.refuted == len(counts.similarities)
     assert counts.verified == 1

@@ -176,11 +176,11 @@ def test_changelog_that_begins_late(tmp_path: Path) -> None:
         assert index.stats().postings == 2 * WIDTH
 
 
-@pytest.mark.parametrize(("signature", "width"), [(32, 8), (31, 9)], ids=["keys", "signature"])
+@pytest.mark.parametrize(("signature", "width"), [(16, 8), (15, 9)], ids=["keys", "signature"])
 def test_other_widths(signature: int, width: int, tmp_path: Path) -> None:
     """An update whose sketches are of another width is refused, and not half written."""
     with open_index(small_settings(tmp_path)) as index:
-        update = update_of(columns([[1] * width], num_perm=signature), 0)
+        update = update_of(columns([[1] * width], num_bytes=signature), 0)
         with pytest.raises(IndexDamaged, match="width"):
             index.apply(update, 1)
         assert index.is_new
@@ -313,8 +313,13 @@ def test_shard_two_updates_behind(tmp_path: Path) -> None:
     [
         ("profile", "news"),
         ("profile_version", 2),
+        ("shingle_unit", "word"),
         ("shingle_size", 4),
+        ("shingle_bag", True),
+        ("variant", "classic"),
         ("num_perm", 33),
+        ("value_bits", 64),
+        ("signature_bits", 8),
         ("bands", 7),
         ("rows", 3),
         ("seed", 2),

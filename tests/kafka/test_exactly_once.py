@@ -21,7 +21,7 @@ from tests.kafka.stage import Stage
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 3
-KILLS = 6
+KILLS = 5
 DOCUMENTS = 20_000
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings import load_settings
-from streamdedup.sketch.bands import Banding, choose_bands
+from streamdedup.sketch.bands import Banding, choose_bands, doubts, fitting_bands
 
 CURVE = [
     pytest.param(20, 5, jaccard, value, 0.5 * 10**-digits, id=f"mmds-20x5-at-{jaccard}")
@@ -120,3 +120,96 @@ def test_swapped_bands_show() -> None:
     swapped = load_settings(dedup={"bands": 20, "rows": 450, "num_perm": 9000}).dedup.banding()
     assert right.candidate_probability(0.8) > 0.99
     assert swapped.candidate_probability(0.8) < 1e-12
+
+
+def test_ten_bands_of_five() -> None:
+    """The 50-value curve of the slides has its approximate threshold at .631."""
+    assert Banding(10, 5).rough_threshold() == pytest.approx(0.631, abs=5e-4)
+
+
+def test_steepest_point() -> None:
+    """16 x 16 rises fastest at .838; the usual approximation says .841."""
+    banding = Banding(16, 16)
+    assert banding.steepest() == pytest.approx(0.838, abs=5e-4)
+    assert banding.rough_threshold() == pytest.approx(0.841, abs=5e-4)
+
+
+@pytest.mark.parametrize("banding", [Banding(16, 16), Banding(20, 5), Banding(42, 3)], ids=str)
+def test_steepest_point_is_steepest(banding: Banding) -> None:
+    """The slope of the curve is nowhere greater than at its steepest point."""
+
+    def slope(at: float) -> float:
+        step = 1e-5
+        rise = banding.candidate_probability(at + step) - banding.candidate_probability(at - step)
+        return rise / (2 * step)
+
+    greatest = slope(banding.steepest())
+    assert all(slope(place / 1000) <= greatest * (1 + 1e-6) for place in range(1, 1000))
+
+
+def test_doubling_rows_and_squaring_bands() -> None:
+    """Twice the rows and the square of the bands keep the threshold and halve the width."""
+    narrow, wide = Banding(256, 32), Banding(16, 16)
+    assert narrow.rough_threshold() == pytest.approx(wide.rough_threshold())
+
+    def width(banding: Banding) -> float:
+        return banding.similarity_at(0.9) - banding.similarity_at(0.1)
+
+    assert width(narrow) / width(wide) == pytest.approx(0.5, abs=0.03)
+
+
+def test_values_by_the_root_finder() -> None:
+    """Catch .5 with 99 %, let .05 through under 1 %: so 42 bands of 3 rows of 128 values."""
+    chosen = [banding for banding in fitting_bands(0.5, 0.99, 128) if banding.rows == 3]
+    assert chosen == [(35, 3)]
+    assert Banding(42, 3).values <= 128
+    for banding in (*chosen, Banding(42, 3)):
+        assert banding.candidate_probability(0.5) >= 0.99
+        assert banding.candidate_probability(0.05) < 0.01
+
+
+def test_no_more_random_candidates_than_the_curve_says() -> None:
+    """Random candidates per lookup are the curve at the background, times the documents."""
+    assert Banding(20, 7).random_candidates(10_000_000, 0.05) == pytest.approx(0.15625, rel=1e-3)
+    assert Banding(3, 1).random_candidates(100, 1.0) == 100
+
+
+@pytest.mark.parametrize("probability", [1e-6, 0.1, 0.5, 0.99])
+def test_similarity_at_a_probability(probability: float) -> None:
+    """The curve can be read the other way."""
+    banding = Banding(20, 7)
+    at = banding.similarity_at(probability)
+    assert banding.candidate_probability(at) == pytest.approx(probability)
+
+
+def test_curve_keeps_small_probabilities() -> None:
+    """Far left the curve is bands x J^rows, not rounded away."""
+    assert Banding(20, 20).candidate_probability(0.1) == pytest.approx(20e-20, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("banding", "num_perm", "words"),
+    [
+        pytest.param(Banding(20, 7), 256, [], id="none"),
+        pytest.param(Banding(450, 20), 9000, [], id="refinedweb"),
+        pytest.param(
+            Banding(20, 450),
+            9000,
+            ["the curve is 0 at 0.8", "did you mean 450 bands of 20 rows"],
+            id="refinedweb-swapped",
+        ),
+        pytest.param(
+            Banding(5, 20), 256, ["not the 0.99", "did you mean 20 bands of 5 rows"], id="swapped"
+        ),
+        pytest.param(Banding(9, 13), 128, ["find 39.9% of the pairs at 0.8"], id="integral-tuner"),
+        pytest.param(Banding(14, 8), 256, ["find 92.4% of the pairs at 0.8"], id="fineweb"),
+        pytest.param(Banding(128, 1), 256, ["the curve is 1 at 0.8"], id="always"),
+        pytest.param(Banding(40, 7), 256, ["need 280 MinHash values"], id="too-many"),
+    ],
+)
+def test_doubts(banding: Banding, num_perm: int, words: list[str]) -> None:
+    """What is wrong with bands that were written down is said, and what may have been meant."""
+    problems = doubts(banding, 0.8, 0.99, num_perm)
+    assert len(problems) == len(words)
+    for problem, part in zip(problems, words, strict=True):
+        assert part in problem

@@ -1,24 +1,28 @@
-"""The kernels: against whole-number arithmetic in Python, and against the theory of MinHash."""
+"""The kernels: against whole-number arithmetic in Python, and against what they once gave."""
 
 from __future__ import annotations
 
-import math
+import itertools
 import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.model import U8, Sketches
+from streamdedup.model import Sketches
 from streamdedup.sketch import minhash
-from streamdedup.sketch.bands import Banding
+from streamdedup.sketch.shingle import Shingling, pack
 from streamdedup.sketch.sketcher import Sketcher
 from tests.builders import examples, parameters
 
 WORD = 2**64
-PAIRS = 1000
-FIRST_CJK = 0x4E00
+HALF = 2**32
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
+CHARACTERS = Shingling(words=False, size=5, bag=False, seed=1)
 
 
 def mixed(value: int) -> int:
@@ -28,35 +32,96 @@ def mixed(value: int) -> int:
     return value ^ value >> 31
 
 
-def slow_values(text: str, size: int, seed: int, num_perm: int) -> list[int]:
-    """Compute a signature from the definition: every shingle hashed alone, by Horner's rule."""
-    words = [mixed((seed + step * 0x9E3779B97F4A7C15) % WORD) for step in range(1, num_perm + 1)]
-    seed_mixed = words[0]
-    base = seed_mixed | 1
-    count = max(len(text) - size + 1, 1)
-    hashes = []
-    for shingle in {text[at : at + size] for at in range(count if text else 0)}:
-        rolling = 0
-        for character in shingle:
-            rolling = (rolling * base + ord(character) + 1) % WORD
-        hashes.append(mixed(rolling ^ seed_mixed) >> 32)
+def words_of(seed: int, count: int) -> list[int]:
+    """Return SplitMix64's sequence, in whole numbers."""
+    return [mixed((seed + step * GOLDEN_RATIO) % WORD) for step in range(1, count + 1)]
+
+
+def hashed(elements: Iterable[int], seed: int) -> int:
+    """Hash a run of numbers by Horner's rule."""
+    [seed_mixed] = words_of(seed, 1)
+    rolling = 0
+    for element in elements:
+        rolling = (rolling * (seed_mixed | 1) + element) % WORD
+    return mixed(rolling ^ seed_mixed)
+
+
+def slow_hashes(text: str, shingling: Shingling) -> list[int]:
+    """Hash every shingle alone."""
+    elements = [ord(character) + 1 for character in text]
+    if shingling.words:
+        words = text.split(" ")
+        words = [word for word in words if word] or ([""] if text else [])
+        elements = [hashed([ord(each) + 1 for each in word], shingling.seed) for word in words]
+    if not elements:
+        return []
+    count = max(len(elements) - shingling.size + 1, 1)
+    runs = [elements[at : at + shingling.size] for at in range(count)]
+    hashes = [hashed(run, shingling.seed) for run in runs]
+    return numbered(hashes) if shingling.bag else hashes
+
+
+def numbered(hashes: list[int]) -> list[int]:
+    """Give the repetitions of a hash hashes of their own."""
+    seen: Counter[int] = Counter()
+    found = []
+    for each in hashes:
+        times = seen[each]
+        found.append(mixed((each + times * GOLDEN_RATIO) % WORD) if times else each)
+        seen[each] += 1
+    return found
+
+
+def slow_classic(hashes: list[int], words: list[int], bits: int) -> list[int]:
+    """Compute the classic signature from the definition."""
+    size = 2**bits
     return [
         min(
-            (((word >> 32 | 1) * hashed + word % 2**32) % 2**32 for hashed in hashes),
-            default=2**32 - 1,
+            (((multiplier | 1) * (each >> 64 - bits) + increment) % size for each in hashes),
+            default=size - 1,
         )
-        for word in words
+        for multiplier, increment in itertools.pairwise([word % size for word in words])
     ]
 
 
-def kernel_values(texts: list[str], size: int, seed: int, num_perm: int) -> list[list[int]]:
-    """Compute the same with the kernels."""
-    words = minhash.random_words(seed, num_perm)
-    codes = np.array([ord(character) for text in texts for character in text], dtype=np.uint32)
-    offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    multipliers = (words >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
-    values = minhash.minhash(codes, offsets, size, seed, multipliers, words.astype(np.uint32))
-    return values.tolist()  # type: ignore[no-any-return]
+def slow_fast(hashes: list[int], words: list[int]) -> list[int]:
+    """Compute the signature of Fast Similarity Sketching from the definition."""
+    num_perm = len(words) // 2
+    bins = [HALF * HALF - 1] * num_perm
+    for step in range(2 * num_perm) if hashes else ():
+        values = [rehashed(each, words[step], step) for each in hashes]
+        if step < num_perm:
+            for value in values:
+                place = (value >> 32) * num_perm >> 32
+                bins[place] = min(bins[place], step * HALF + value % HALF)
+        elif bins[step - num_perm] == HALF * HALF - 1:
+            bins[step - num_perm] = min(value % HALF for value in values)
+    return [each % HALF for each in bins]
+
+
+def rehashed(value: int, word: int, step: int) -> int:
+    """Hash a hash for one round; the first takes it as it is."""
+    if step == 0:
+        return value
+    value = value * (word | 1) % WORD
+    return (value ^ value >> 32) * 0xBF58476D1CE4E5B9 % WORD
+
+
+def kernel_fast(texts: list[str], shingling: Shingling, num_perm: int) -> Any:
+    """Run the kernel of the ``fast`` variant."""
+    words = minhash.random_words(shingling.seed, 2 * num_perm)
+    return minhash.fast(*pack(texts), shingling, words | np.uint64(1)).tolist()
+
+
+def kernel_classic(texts: list[str], shingling: Shingling, num_perm: int, bits: int) -> Any:
+    """Run the kernel of the ``classic`` variant, each word but the ends for two values."""
+    words = minhash.random_words(shingling.seed, num_perm + 1)
+    multipliers, increments = (
+        each.astype(f"u{bits // 8}") for each in (words[:-1] | np.uint64(1), words[1:])
+    )
+    made = minhash.classic(*pack(texts), shingling, multipliers, increments)
+    assert made.itemsize * 8 == bits
+    return made.tolist()
 
 
 def sketch(texts: list[str], **changes: int | str) -> Sketches:
@@ -64,7 +129,7 @@ def sketch(texts: list[str], **changes: int | str) -> Sketches:
     return Sketcher(parameters(**changes)).sketch(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
-LONG = "".join(chr(random.Random(5).randrange(0x20, 0xD800)) for _ in range(50)) * 1200
+LONG = "".join(chr(random.Random(5).randrange(0x20, 0xD800)) for _ in range(50)) * 600
 TEXTS = [
     pytest.param("", id="empty"),
     pytest.param("a", id="one-character"),
@@ -72,25 +137,53 @@ TEXTS = [
     pytest.param("abcde", id="one-shingle"),
     pytest.param("abcdef", id="two-shingles"),
     pytest.param("\x00\x00\x00\x00\x00\x00\x00", id="nul-characters"),
+    pytest.param("caf\xe9 \xff\xfe\x80", id="latin-1"),
     pytest.param("今日は晴れです。明日も", id="cjk"),
     pytest.param("\U0010ffff\U0001f600" * 8, id="astral"),
     pytest.param("\ud800lone\udfff surrogates", id="surrogates"),
-    pytest.param(LONG, id="sixty-thousand-characters"),
+    pytest.param("one two three four one two three four one two three four", id="repetitions"),
+    pytest.param(" ", id="no-word"),
+    pytest.param(LONG, id="thirty-thousand-characters"),
+]
+KINDS = [
+    pytest.param(words, bag, id=f"{'words' if words else 'characters'}-{'bag' if bag else 'set'}")
+    for words in (False, True)
+    for bag in (False, True)
 ]
 
 
+@pytest.mark.parametrize(("words", "bag"), KINDS)
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("seed", [0, 1, 2**63 - 1], ids=["0", "1", "largest"])
-def test_values_by_definition(text: str, seed: int) -> None:
-    """The rolling kernel gives what the definition gives, for every kind of character."""
-    assert kernel_values([text], 5, seed, 16) == [slow_values(text, 5, seed, 16)]
+@pytest.mark.parametrize("seed", [0, 2**63 - 1], ids=["zero", "largest"])
+def test_values_by_definition(text: str, words: bool, bag: bool, seed: int) -> None:
+    """The rolling kernels give what the definitions give, for every kind of character."""
+    shingling = Shingling(words, 3, bag, seed)
+    hashes = slow_hashes(text, shingling)
+    assert kernel_fast([text], shingling, 12) == [slow_fast(hashes, words_of(seed, 24))]
+    for bits in (32, 64):
+        expected = [slow_classic(hashes, words_of(seed, 9), bits)]
+        assert kernel_classic([text], shingling, 8, bits) == expected
 
 
-@given(texts=st.lists(st.text(max_size=30), max_size=6), size=st.integers(1, 64))
-@examples(100)
-def test_batches_by_definition(texts: list[str], size: int) -> None:
+@given(
+    texts=st.lists(st.text("ab ä今\U0001f600", max_size=30), max_size=6),
+    words=st.booleans(),
+    bag=st.booleans(),
+    size=st.integers(1, 64),
+    num_perm=st.integers(1, 40),
+)
+@examples(200)
+def test_batches_by_definition(
+    texts: list[str], words: bool, bag: bool, size: int, num_perm: int
+) -> None:
     """A batch gives each text what it would get alone, by the definition."""
-    assert kernel_values(texts, size, 1, 4) == [slow_values(text, size, 1, 4) for text in texts]
+    shingling = Shingling(words, size, bag, 1)
+    hashes = [slow_hashes(text, shingling) for text in texts]
+    random_words = words_of(1, 2 * num_perm)
+    expected = [slow_fast(each, random_words) for each in hashes]
+    assert kernel_fast(texts, shingling, num_perm) == expected
+    expected = [slow_classic(each, words_of(1, num_perm + 1), 32) for each in hashes]
+    assert kernel_classic(texts, shingling, num_perm, 32) == expected
 
 
 def test_random_words() -> None:
@@ -99,120 +192,120 @@ def test_random_words() -> None:
     assert minhash.random_words(1, 3).tolist() == expected
 
 
+def test_every_bin_is_filled() -> None:
+    """Also one shingle fills all the bins, most of them in the rounds and the rest behind them."""
+    [row] = kernel_fast(["a"], CHARACTERS, 1000)
+    assert len(set(row)) > 990
+
+
 GOLDEN = [
     pytest.param(
+        "fast",
         "",
-        [97, 97, 97, 97, 97, 97, 97, 97],
-        [0xA5B8AFACE025D952, 0x3C01CD68FFE7EA5, 0x4DC5B0CC826F6703],
-        id="empty",
+        "eeeeeeee",
+        [0x2AB6B0603F8776DD, 0x258A791E74233166, 0x4DC5B0CC826F6703],
+        id="fast-empty",
     ),
     pytest.param(
+        "fast",
         "ab",
-        [177, 14, 60, 174, 99, 205, 106, 69],
-        [0xEBAFA8CF43AD4874, 0xECDC47408169ADCF, 0xECCC6E6DE97B32B8],
-        id="short",
+        "c097c6f0",
+        [0xC2A14FF288E9354A, 0x34B27C0B2979161C, 0xAD9EB8F4EFD9807B],
+        id="fast-short",
     ),
     pytest.param(
+        "fast",
         "hello world",
-        [252, 145, 59, 176, 31, 234, 20, 100],
-        [0x643A57B51BBEF355, 0xD6FE6AF57EE3848D, 0xC76A64B275BF568B],
-        id="ascii",
+        "28b0bf72",
+        [0x3D97C78D8C587BA7, 0xCDB537679ECC4873, 0xB7AEB52A10FDAF2D],
+        id="fast-ascii",
     ),
     pytest.param(
+        "fast",
+        "naïve café",
+        "4339afe0",
+        [0x1EFD3CF27066B23A, 0x5BE5F9935791CD16, 0x1F24E13C6C58E715],
+        id="fast-latin-1",
+    ),
+    pytest.param(
+        "fast",
         "今日は晴れです",
-        [55, 145, 22, 225, 93, 77, 118, 62],
-        [0x7B673588229A3D55, 0x828D108A8EA70300, 0xFE95C79A9D2A8953],
-        id="cjk",
+        "486dd92a",
+        [0x6DD7B264B9C76C5D, 0x3C4F7689BFAB7F4, 0x1D4512AE32858541],
+        id="fast-cjk",
     ),
     pytest.param(
+        "fast",
         "\U0001f600\U0001f601\U0001f602\ud800xyz",
-        [63, 82, 7, 210, 44, 107, 187, 32],
-        [0x586553C9EA2E5582, 0xF72EFA6E8D0593BD, 0x7778F8F4243311EB],
-        id="astral-and-surrogate",
+        "1d65d0dd",
+        [0xE42AE5ACE9DF8FE2, 0x8045D46151ECC7CB, 0x10F77CEB6EFF55E3],
+        id="fast-astral-and-surrogate",
+    ),
+    pytest.param(
+        "classic",
+        "",
+        "eeeeeeee",
+        [0x2AB6B0603F8776DD, 0x258A791E74233166, 0x4DC5B0CC826F6703],
+        id="classic-empty",
+    ),
+    pytest.param(
+        "classic",
+        "ab",
+        "3acd547b",
+        [0x3D4D2456AF40AF64, 0x35A168A5371CB3C7, 0xAD9EB8F4EFD9807B],
+        id="classic-short",
+    ),
+    pytest.param(
+        "classic",
+        "hello world",
+        "a760b41d",
+        [0x308CBA820F9835B1, 0xD05E6ACDE1A050F3, 0xB7AEB52A10FDAF2D],
+        id="classic-ascii",
+    ),
+    pytest.param(
+        "classic",
+        "naïve café",
+        "29db91e2",
+        [0x2CD9A7682934BA02, 0x5DE282EABB914D39, 0x1F24E13C6C58E715],
+        id="classic-latin-1",
+    ),
+    pytest.param(
+        "classic",
+        "今日は晴れです",
+        "85407dd4",
+        [0xF0416CE4A6A6EF25, 0xC17B5CF267FD9AA3, 0x1D4512AE32858541],
+        id="classic-cjk",
+    ),
+    pytest.param(
+        "classic",
+        "\U0001f600\U0001f601\U0001f602\ud800xyz",
+        "cc3da080",
+        [0x4B942AB0E77F7C78, 0x22F992D1CE6CB2E7, 0x10F77CEB6EFF55E3],
+        id="classic-astral-and-surrogate",
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "signature", "keys"), GOLDEN)
-def test_golden(text: str, signature: list[int], keys: list[int]) -> None:
+@pytest.mark.parametrize(("variant", "text", "signature", "keys"), GOLDEN)
+def test_golden(variant: str, text: str, signature: str, keys: list[int]) -> None:
     """A sketch is the same on every platform and in every release that reads the same indexes."""
-    made = sketch([text], shingle_size=5, num_perm=8, bands=2, rows=3)
-    assert made.signatures.tolist() == [signature]
+    made = sketch([text], variant=variant, shingle_size=5, num_perm=8, bands=2, rows=3)
+    assert made.signatures.tobytes().hex() == signature
     assert made.band_keys.tolist() == [keys]
 
 
-def test_batch_size_does_not_matter() -> None:
-    """The same texts in batches of any size have the same sketches."""
+@pytest.mark.parametrize("variant", ["fast", "classic"])
+def test_batch_size_does_not_matter(variant: str) -> None:
+    """The same texts in batches of any size, beside any others, have the same sketches."""
     rng = random.Random(2)
-    texts = ["".join(rng.choices("abcdefgh", k=rng.randrange(40))) for _ in range(60)]
-    whole = sketch(texts)
-    for size in (1, 7, 59):
-        parts = [sketch(texts[at : at + size]) for at in range(0, len(texts), size)]
+    alphabets = ["abcdefgh ", "abcé ", "abc日本 \U0001f600"]
+    texts = ["".join(rng.choices(rng.choice(alphabets), k=rng.randrange(40))) for _ in range(600)]
+    sketcher = Sketcher(parameters(variant=variant))
+    namespaces = np.zeros(600, dtype=np.uint64)
+    whole = sketcher.sketch(texts, namespaces)
+    for size in (1, 7, 256, 599):
+        slices = [slice(at, at + size) for at in range(0, len(texts), size)]
+        parts = [sketcher.sketch(texts[part], namespaces[part]) for part in slices]
         for name in ("signatures", "band_keys"):
             joined = np.concatenate([getattr(part, name) for part in parts])
             np.testing.assert_array_equal(joined, getattr(whole, name))
-
-
-def planted_pairs(jaccard: float, size: int, seed: int) -> tuple[float, list[str], list[str]]:
-    """Make pairs of sets of single characters, and return their exact similarity with them."""
-    common = round(2 * size * jaccard / (1 + jaccard))
-    rng = random.Random(seed)
-    firsts, seconds = [], []
-    for _ in range(PAIRS):
-        characters = rng.sample(range(FIRST_CJK, FIRST_CJK + 20_000), 2 * size - common)
-        text = "".join(map(chr, characters))
-        firsts.append(text[:size])
-        seconds.append(text[size - common :])
-    return common / (2 * size - common), firsts, seconds
-
-
-def estimates(one: U8, other: U8) -> list[float]:
-    """Estimate pair by pair."""
-    pairs = zip(one, other, strict=True)
-    return [float(minhash.estimate_jaccard(a, b[None])[0]) for a, b in pairs]
-
-
-@pytest.mark.parametrize("size", [20, 250])
-@pytest.mark.parametrize("jaccard", [0.3, 0.5, 0.8, 0.95])
-@pytest.mark.parametrize("seed", [1, 99])
-def test_estimate(jaccard: float, size: int, seed: int) -> None:
-    """The estimate is unbiased, and its deviation is the binomial one of theory."""
-    exact, firsts, seconds = planted_pairs(jaccard, size, seed)
-    changes = {"shingle_size": 1, "num_perm": 256, "seed": seed}
-    found = estimates(sketch(firsts, **changes).signatures, sketch(seconds, **changes).signatures)
-    agreement = exact + (1 - exact) / 256
-    deviation = math.sqrt(agreement * (1 - agreement) / 256) / (1 - 1 / 256)
-    assert np.mean(found) == pytest.approx(exact, abs=4 * deviation / math.sqrt(PAIRS))
-    assert np.std(found) == pytest.approx(deviation, rel=4 / math.sqrt(2 * PAIRS))
-
-
-@pytest.mark.parametrize(
-    ("bands", "rows", "jaccard"), [(20, 5, 0.5), (20, 5, 0.7), (16, 16, 0.84), (42, 3, 0.3)]
-)
-def test_band_recall(bands: int, rows: int, jaccard: float) -> None:
-    """As many planted pairs share a band as the S-curve says, within the error of sampling."""
-    exact, firsts, seconds = planted_pairs(jaccard, 250, 7)
-    changes = {"shingle_size": 1, "num_perm": 256, "bands": bands, "rows": rows}
-    one, other = sketch(firsts, **changes).band_keys, sketch(seconds, **changes).band_keys
-    share = np.mean((one == other)[:, :-1].any(axis=1))
-    expected = Banding(bands, rows).candidate_probability(exact)
-    assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / PAIRS))
-
-
-def test_lorem_ipsum() -> None:
-    """The worked example: a sentence and its continuation have 22 of 47 shingles in common."""
-    short = "Lorem Ipsum dolor sit amet"
-    long = short + " is how dummy text starts"
-    assert len(short) - 4 == 22
-    assert len(long) - 4 == 47
-    changes = {"shingle_size": 5, "num_perm": 9000}
-    one, other = sketch([short, long], **changes).signatures
-    [estimate] = minhash.estimate_jaccard(one, other[None])
-    assert estimate == pytest.approx(22 / 47, abs=4 * math.sqrt(22 / 47 * 25 / 47 / 9000))
-
-
-def test_estimate_ends() -> None:
-    """Equal signatures give exactly one, and signatures with nothing in common exactly zero."""
-    signature = np.arange(256, dtype=np.uint8)
-    others = np.stack([signature, signature + np.uint8(1)])
-    assert minhash.estimate_jaccard(signature, others).tolist() == [1.0, 0.0]

@@ -38,7 +38,7 @@ def test_shapes(count: int) -> None:
     """Sketches have one row per text, also where there is none."""
     p = parameters()
     made = Sketcher(p).sketch(["text"] * count, np.zeros(count, dtype=np.uint64))
-    assert made.signatures.shape == (count, p.num_perm)
+    assert made.signatures.shape == (count, p.num_perm // 2)
     assert made.band_keys.shape == (count, p.bands + 1)
     assert made.signatures.dtype.name == "uint8"
     assert made.band_keys.dtype.name == "uint64"
@@ -49,8 +49,13 @@ def test_shapes(count: int) -> None:
     [
         ("profile", "news"),
         ("profile_version", 2),
+        ("shingle_unit", "word"),
         ("shingle_size", 4),
+        ("shingle_bag", True),
+        ("variant", "classic"),
         ("num_perm", 33),
+        ("value_bits", 64),
+        ("signature_bits", 8),
         ("bands", 7),
         ("rows", 3),
         ("seed", 2),
@@ -68,4 +73,4 @@ def test_fingerprint(name: str, value: int | str) -> None:
 def test_fingerprint_is_stable() -> None:
     """The fingerprint of given parameters never changes: every changelog entry carries it."""
     changes = {"num_perm": 8, "bands": 2, "rows": 3, "shingle_size": 5}
-    assert parameters(**changes).fingerprint() == "89a0da85318ff46e"
+    assert parameters(**changes).fingerprint() == "122263cf14f601a1"
