@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
+from streamdedup.kafka import forget_abandoned
 from streamdedup.metrics import Metrics
 from streamdedup.pool import SketchPool
 from streamdedup.settings import Settings
@@ -26,6 +27,7 @@ async def run_worker(settings: Settings) -> None:
     """
     metrics, state, stop = Metrics(), WorkerState(), asyncio.Event()
     _on_signals(stop)
+    asyncio.get_running_loop().set_exception_handler(forget_abandoned)
     pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
     try:
         async with StatusServer(settings.status, metrics, state) as status:

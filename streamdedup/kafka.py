@@ -20,8 +20,10 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.conn import create_conn
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import (
     BrokerRefused,
@@ -64,6 +66,10 @@ _STOP_SECONDS = 2.0
 _TIMESTAMP_MARGIN_MS = 60_000
 """Clocks differ: a timestamp this close to the broker's limit is not tried."""
 _NO_LIMIT = str(2**63 - 1)
+_PRODUCER_FENCED = 90
+"""An error code that aiokafka does not know."""
+_POLL_S = 0.02
+_QUESTIONS = 100
 
 
 @contextlib.contextmanager
@@ -92,6 +98,17 @@ def translated(what: str) -> Iterator[None]:
         raise BrokerRefused(f"{what}: TLS failed: {_say(error)}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
         raise BrokerUnavailable(f"{what}: {_say(error)}") from error
+
+
+def forget_abandoned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle what nobody caught: aiokafka's futures that nobody asks hold what was raised before.
+
+    Args:
+        loop: the event loop whose exception handler this is.
+        context: as :meth:`asyncio.loop.call_exception_handler` has it.
+    """
+    if not isinstance(context.get("exception"), errors.KafkaError):
+        loop.default_exception_handler(context)
 
 
 def _say(error: BaseException) -> str:
@@ -297,8 +314,10 @@ class TransactionalWriter:
 
     def __init__(self, settings: Settings, facts: ClusterFacts) -> None:
         kafka = settings.kafka
+        self._settings = settings
         self._group_id = kafka.group_id
         self._changelog = settings.topics.changelog
+        self._outputs = _names(settings.topics)[1:]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
         self._partitioner = DefaultPartitioner()
@@ -313,11 +332,87 @@ class TransactionalWriter:
             **connection_options(kafka),
         )
 
-    async def start(self) -> None:
-        """Connect, fence a predecessor, and settle the transaction it may have left open."""
+    async def start(self, applied: int) -> None:
+        """Connect, fence a predecessor, and settle the transaction it may have left open.
+
+        Args:
+            applied: the changelog offset that the index stands for.
+        """
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.start()
+            await self._mark_every_partition(applied)
+
+    async def _mark_every_partition(self, applied: int) -> None:
+        """End once more, on every partition, the transaction that a predecessor left open.
+
+        The broker ends it when the producer starts. But brokers of Kafka 4.3 write no mark into a
+        partition that has no leader at that moment, which is every partition of a broker that has
+        just been killed; what was written there would become visible with our next commit, for a
+        second time. An empty transaction of ours puts a mark behind it. It is an abort, since of a
+        transaction without any mark no offset was taken over, so that its records are judged anew;
+        except where the index has an entry that readers do not see: then the commit was confirmed.
+        """
+        every = [
+            TopicPartition(name, number)
+            for name in self._outputs
+            for number in range(self._partitions[name])
+        ]
+        changelog = TopicPartition(self._changelog, 0)
+        # To be told its end is to know that it has a leader.
+        visible = (await _ends(self._settings.kafka, every, "read_committed"))[changelog]
+        confirmed = False
+        if visible < applied:
+            written = await _ends(self._settings.kafka, [changelog], "read_uncommitted")
+            confirmed = written[changelog] == applied
+        async with asyncio.timeout(self._timeout_s):
+            await self._producer.begin_transaction()
+            await self._join(every)
+            if confirmed:
+                await self._producer.commit_transaction()
+            else:
+                await self._producer.abort_transaction()
+
+    async def _join(self, partitions: Sequence[TopicPartition]) -> None:
+        """Add partitions and the group's offsets to the transaction; aiokafka does so on writes."""
+        manager, sender = self._producer._txn_manager, self._producer._sender  # noqa: SLF001
+        for at in partitions:
+            manager.maybe_add_partition_to_txn(at)
+        while manager.partitions_to_add() and manager.is_in_transaction():  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        while manager.is_in_transaction():
+            if await sender._do_add_offsets_to_txn(self._group_id):  # noqa: SLF001
+                return
+        await manager.wait_for_transaction_end()  # it has failed, and this raises the cause
+
+    async def _ask_whether_fenced(self) -> None:
+        """Find out whether an answer that says nothing came from a takeover.
+
+        A broker that is asked to end a transaction while another producer takes it over answers
+        with an unknown error. Asked again it either tells, or aborts what is given up anyway.
+
+        Raises:
+            ProducerFenced: another producer has taken over.
+        """
+        sender = self._producer._sender  # noqa: SLF001
+        manager = sender._txn_manager  # noqa: SLF001
+        request = EndTxnRequest(
+            transactional_id=manager.transactional_id,
+            producer_id=manager.producer_id,
+            producer_epoch=manager.producer_epoch,
+            transaction_result=False,
+        )
+        for _ in range(_QUESTIONS):
+            await asyncio.sleep(_POLL_S)
+            node = await sender._find_coordinator(  # noqa: SLF001
+                CoordinationType.TRANSACTION, manager.transactional_id
+            )
+            answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
+            error = errors.for_code(answer.error_code)
+            if error is errors.InvalidProducerEpoch or answer.error_code == _PRODUCER_FENCED:
+                raise errors.ProducerFenced
+            if error not in (errors.UnknownError, errors.ConcurrentTransactions):
+                return
 
     async def commit(self, transaction: Transaction) -> int:
         """Write one transaction: messages, changelog entries and consumed offsets.
@@ -332,21 +427,37 @@ class TransactionalWriter:
         """
         with translated("the transaction failed"):
             async with asyncio.timeout(self._timeout_s):
-                await self._producer.begin_transaction()
-                sent = await self._send(transaction.messages)
-                entries = [_entry(data) for data in transaction.changelog]
-                logged = await self._send_to(self._changelog, 0, entries)
-                offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
-                if offsets:
-                    await self._producer.send_offsets_to_transaction(offsets, self._group_id)
-                await asyncio.gather(*(batch.delivered for batch in sent + logged))
-                await self._producer.commit_transaction()
+                try:
+                    logged = await self._write(transaction)
+                except (errors.KafkaError, errors.IllegalOperation, AssertionError) as error:
+                    cause = self._cause(error)
+                    if isinstance(cause.__cause__, errors.UnknownError):
+                        await self._ask_whether_fenced()
+                    raise cause from error
         if not logged:
             return 0
         last = logged[-1].delivered.result()
         if last.offset < 0:
             raise BrokerUnavailable("the broker did not say where the changelog entry stands")
         return int(last.offset + logged[-1].messages)
+
+    def _cause(self, error: Exception) -> BaseException:
+        """Return what ended the transaction, where aiokafka only says that there is none."""
+        ended = self._producer._txn_manager.wait_for_transaction_end()  # noqa: SLF001
+        return ended.exception() or error if ended.done() and not ended.cancelled() else error
+
+    async def _write(self, transaction: Transaction) -> list[_SentBatch]:
+        """Write and commit, and return the changelog's batches."""
+        await self._producer.begin_transaction()
+        sent = await self._send(transaction.messages)
+        entries = [_entry(data) for data in transaction.changelog]
+        logged = await self._send_to(self._changelog, 0, entries)
+        offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
+        if offsets:
+            await self._producer.send_offsets_to_transaction(offsets, self._group_id)
+        await asyncio.gather(*(batch.delivered for batch in sent + logged))
+        await self._producer.commit_transaction()
+        return logged
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}
@@ -424,14 +535,24 @@ async def _stop(stopping: Coroutine[Any, Any, None]) -> None:
 
 
 def _consumer(settings: KafkaSettings, **options: Any) -> AIOKafkaConsumer:
+    common = {"enable_auto_commit": False, "auto_offset_reset": "none"}
     return AIOKafkaConsumer(
         bootstrap_servers=list(settings.bootstrap_servers),
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        auto_offset_reset="none",
-        **connection_options(settings),
-        **options,
+        **common | {"isolation_level": "read_committed"} | connection_options(settings) | options,
     )
+
+
+async def _ends(
+    settings: KafkaSettings, partitions: Sequence[TopicPartition], isolation_level: str
+) -> dict[TopicPartition, int]:
+    """Ask each partition's leader where the partition ends for readers of this isolation level."""
+    consumer = _consumer(settings, isolation_level=isolation_level)
+    try:
+        await consumer.start()
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(list(partitions))
+        return ends
+    finally:
+        await _stop(consumer.stop())
 
 
 class Source:

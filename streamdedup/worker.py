@@ -133,7 +133,8 @@ class Worker:
             index = await self._open_index(facts)
             writer = TransactionalWriter(self._settings, facts)
             resources.push_async_callback(writer.close)
-            await writer.start()
+            applied = await self._in_index_thread(lambda: index.applied)
+            await writer.start(applied)
             stats = await self._replay(index)
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)

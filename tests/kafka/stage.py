@@ -156,6 +156,11 @@ class Stage:
             Message(json.dumps(document).encode(), None, partition) for document in documents
         )
 
+    def leave_transaction_open(self, role: str, value: bytes, timeout_s: float) -> None:
+        """Write as the worker would, under its transactional id, and vanish before the commit."""
+        identity = self.settings().kafka.transactional_id
+        asyncio.run(_write_only(self.bootstrap, identity, self.topics[role], value, timeout_s))
+
     def read(self, role: str) -> list[ConsumerRecord]:
         """Read a whole topic as a ``read_committed`` consumer sees it now."""
         return asyncio.run(_read(self.bootstrap, self.topics[role]))
@@ -401,6 +406,22 @@ def _append(batch: Any, message: Message) -> bool:
         headers=list(message.headers),
     )
     return appended is not None
+
+
+async def _write_only(
+    bootstrap: str, identity: str, topic: str, value: bytes, timeout_s: float
+) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        transactional_id=identity,
+        transaction_timeout_ms=int(timeout_s * 1000),
+    )
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, value, partition=0)
+    finally:
+        await producer.stop()
 
 
 async def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
