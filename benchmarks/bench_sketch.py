@@ -1,10 +1,16 @@
 """Texts to signatures: this package against datasketch and rensa, on one core, in one run.
 
 Every row begins with Python strings and ends with signatures: cutting a text into shingles is part
-of the work. Beside each speed stands what the signatures are worth: the share of planted
-near-duplicates (exact Jaccard .8 to 1) that share a band, where the bands are chosen for recall .99
-at .8, and the root mean square error of the estimate. Speeds are per second of processor time; the
-repeats of all rows take turns, and medians are printed.
+of the work. Beside each speed stands what the signatures are worth on planted near-duplicates, half
+of them with an exact Jaccard similarity from .8 to .9, half from .7 to .8:
+
+- bands: the share of the former that share a band, chosen for recall .99 at .8;
+- found: the share of the former whose estimate is .8 or more;
+- false: the share of the latter whose estimate is .8 or more;
+- error: the root mean square error of the estimate, over all.
+
+Speeds are per second of processor time; the repeats of all rows take turns, and their medians are
+printed.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ os.environ.setdefault("RAYON_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.planted import NEAR, SIZE, Floats, Planted, Writer, in_order, shingles
 from streamdedup.model import Position, Record
 from streamdedup.prepare import Preparer
 from streamdedup.settings import DedupSettings, load_settings
@@ -32,16 +39,14 @@ from streamdedup.sketch.bands import choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sketcher import Sketcher
 
-SIZE = 5
 NUM_PERM = 128
-THRESHOLD = 0.8
+THRESHOLD = NEAR[0]
 RECALL = 0.99
 LENGTHS = {100: 4000, 280: 4000, 3000: 600}
-"""Characters per text (about), and how many texts."""
-PLANTED = 400
-VOCABULARY = 20_000
-
-Floats = NDArray[np.float64]
+"""Characters per text (about), and how many texts are timed."""
+PLANTED = {100: 4000, 280: 4000, 3000: 2000}
+"""How many pairs are planted on each side of the threshold."""
+SAMPLE = 30
 
 
 class Method(NamedTuple):
@@ -53,6 +58,7 @@ class Method(NamedTuple):
         values: signatures to an array, one row per text.
         slow: whether it is measured on a tenth of the texts.
         codec: of stored signatures, to estimate from them; else the share of equal values.
+        like: the row whose signatures are the same, so that they need no other judgement.
     """
 
     name: str
@@ -60,74 +66,62 @@ class Method(NamedTuple):
     values: Callable[[Any], NDArray[Any]] = np.asarray
     slow: bool = False
     codec: SignatureCodec | None = None
+    like: str | None = None
 
 
-class Corpus(NamedTuple):
-    """Texts to be timed, pairs to be judged, and the exact similarity of the pairs."""
+class Worth(NamedTuple):
+    """What signatures are worth: see the top of this file."""
 
-    texts: list[str]
-    pairs: list[str]
-    exact: Floats
-
-
-def vocabulary(rng: np.random.Generator) -> list[str]:
-    """Make up words of two to twelve letters."""
-    lengths = rng.integers(2, 13, VOCABULARY)
-    return ["".join(map(chr, rng.integers(97, 123, length))) for length in lengths]
+    bands: float
+    found: float
+    false: float
+    error: float
 
 
-def make_corpus(length: int, count: int) -> Corpus:
-    """Write texts whose words are as frequent as words are, and near-duplicates of some."""
-    rng = np.random.default_rng(length)
-    words = vocabulary(rng)
-    frequencies = 1 / np.arange(10, VOCABULARY + 10)
-    frequencies /= frequencies.sum()
-
-    def write() -> list[str]:
-        return [words[i] for i in rng.choice(VOCABULARY, length // 8 + 1, p=frequencies)]
-
-    texts = [" ".join(write()) for _ in range(count)]
-    pairs: list[str] = []
-    exact: list[float] = []
-    while len(exact) < PLANTED:
-        original = write()
-        copy = list(original)
-        for at in rng.choice(len(copy), max(1, round(len(copy) * rng.uniform(0.0, 0.1)))):
-            copy[at] = words[rng.integers(VOCABULARY)]
-        one, other = " ".join(original), " ".join(copy)
-        similarity = jaccard(one, other)
-        if similarity >= THRESHOLD:
-            pairs += [one, other]
-            exact.append(similarity)
-    return Corpus(texts, pairs, np.array(exact))
-
-
-def shingles(text: str) -> set[str]:
-    """Return the set of character shingles, as the peers want them."""
-    return {text[at : at + SIZE] for at in range(max(1, len(text) - SIZE + 1))}
-
-
-def jaccard(one: str, other: str) -> float:
-    """Return the exact similarity."""
-    first, second = shingles(one), shingles(other)
-    return len(first & second) / len(first | second)
-
-
-def recall(values: NDArray[Any]) -> float:
+def band_share(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Return the share of the pairs of rows that share a band."""
-    bands, rows = choose_bands(THRESHOLD, RECALL, values.shape[1])
-    equal = (values[::2] == values[1::2])[:, : bands * rows].reshape(-1, bands, rows)
+    bands, rows = choose_bands(THRESHOLD, RECALL, one.shape[1])
+    equal = (one == other)[:, : bands * rows].reshape(-1, bands, rows)
     return float(np.mean(equal.all(axis=2).any(axis=1)))
 
 
-def estimates(values: NDArray[Any], codec: SignatureCodec | None) -> Floats:
+def estimates(one: NDArray[Any], other: NDArray[Any], codec: SignatureCodec | None) -> Floats:
     """Estimate the similarity of each pair of rows."""
     if codec is None:
-        share: Floats = np.mean(values[::2] == values[1::2], axis=1)
+        share: Floats = np.mean(one == other, axis=1)
         return share
-    stored = codec.pack(values)
-    pairs = zip(stored[::2], stored[1::2, None], strict=True)
-    return np.concatenate([codec.estimate_jaccard(one, other) for one, other in pairs])
+    pairs = zip(codec.pack(one), codec.pack(other)[:, None], strict=True)
+    return np.concatenate([codec.estimate_jaccard(first, second) for first, second in pairs])
+
+
+def judge(method: Method, planted: Planted) -> Worth:
+    """Sketch the planted texts, and compare with what is known of them."""
+    values = method.values(method.make(planted.texts))
+    originals, near, far = values[0::3], values[1::3], values[2::3]
+    of_near = estimates(originals, near, method.codec)
+    of_far = estimates(originals, far, method.codec)
+    errors = np.concatenate([of_near - planted.near, of_far - planted.far])
+    return Worth(
+        bands=band_share(originals, near),
+        found=float(np.mean(of_near >= THRESHOLD)),
+        false=float(np.mean(of_far >= THRESHOLD)),
+        error=float(np.sqrt(np.mean(errors**2))),
+    )
+
+
+def judge_all(methods: list[Method], planted: Planted) -> dict[str, Worth]:
+    """Judge each row; one that makes the same signatures as another has that one's figures."""
+    worth: dict[str, Worth] = {}
+    samples: dict[str, NDArray[Any]] = {}
+    for method in methods:
+        samples[method.name] = method.values(method.make(planted.texts[:SAMPLE]))
+        if method.like is None:
+            worth[method.name] = judge(method, planted)
+        elif np.array_equal(samples[method.name], samples[method.like]):
+            worth[method.name] = worth[method.like]
+        else:
+            raise SystemExit(f"{method.name} and {method.like} make different signatures")
+    return worth
 
 
 def our_methods() -> Iterator[Method]:
@@ -168,31 +162,44 @@ def datasketch_methods() -> Iterator[Method]:
         return np.stack([minhash.hashvalues for minhash in made])
 
     yield Method("datasketch 2, bulk", bulk, values, slow=True)
-    yield Method("datasketch 2, single", single, values, slow=True)
+    yield Method("datasketch 2, single", single, values, slow=True, like="datasketch 2, bulk")
 
 
 def rensa_methods() -> Iterator[Method]:
-    """Yield the sound rows of rensa: its ``rho`` path samples a long text at fifteen places."""
+    """Yield the rows of rensa; of a long text its ``rho`` looks at a few shingles only."""
     import rensa  # noqa: PLC0415 - only where it is installed
 
-    def matrix(texts: list[str]) -> Any:
-        sets = [shingles(text) for text in texts]
-        return rensa.RMinHash.digest_matrix_from_token_sets(sets, num_perm=NUM_PERM, seed=1)
+    options = {"num_perm": NUM_PERM, "seed": 1}
 
-    def rows(made: Any) -> NDArray[Any]:
-        return np.array(made.to_rows())
+    def matrix(texts: list[str]) -> Any:
+        return rensa.RMinHash.digest_matrix_from_token_sets(map(shingles, texts), **options)
+
+    def rho(texts: list[str]) -> Any:
+        # The shingles of a set stand in no order; those that it looks at are better comparable in
+        # the order of the text.
+        lists = [list(dict.fromkeys(in_order(text))) for text in texts]
+        return rensa.RMinHash.digest_matrix_from_token_sets_rho(lists, **options)
+
+    def circulant(texts: list[str]) -> Any:
+        return rensa.CMinHash.digests_from_token_sets(map(shingles, texts), **options)
 
     def single(texts: list[str]) -> list[Any]:
-        made = [rensa.RMinHash(num_perm=NUM_PERM, seed=1) for _ in texts]
+        made = [rensa.RMinHash(**options) for _ in texts]
         for minhash, text in zip(made, texts, strict=True):
             minhash.update(list(shingles(text)))
         return made
+
+    def rows(made: Any) -> NDArray[Any]:
+        return np.array(made.to_rows())
 
     def digests(made: Sequence[Any]) -> NDArray[Any]:
         return np.array([minhash.digest() for minhash in made])
 
     yield Method("rensa RMinHash, digest matrix", matrix, rows, slow=True)
-    yield Method("rensa RMinHash, single", single, digests, slow=True)
+    like = "rensa RMinHash, digest matrix"
+    yield Method("rensa RMinHash, single", single, digests, slow=True, like=like)
+    yield Method("rensa CMinHash, bulk", circulant, slow=True)
+    yield Method("rensa RMinHash rho, digest matrix", rho, rows, slow=True)
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -213,41 +220,45 @@ def measure(works: dict[str, tuple[int, Callable[[], object]]], repeats: int) ->
     return {name: count / statistics.median(times[name]) for name, (count, _) in works.items()}
 
 
-def decoding(texts: list[str]) -> Callable[[], object]:
+def decoding(texts: list[str], **dedup: int) -> Callable[[], object]:
     """Prepare the work from JSON bytes to band keys; making the bytes is not part of it."""
-    preparer = Preparer(load_settings(dedup={"num_perm": NUM_PERM}))
+    preparer = Preparer(load_settings(dedup=dedup))
     values = [json.dumps({"id": str(at), "text": text}).encode() for at, text in enumerate(texts)]
     records = [Record(Position("bench", 0, at), value) for at, value in enumerate(values)]
     return lambda: preparer.prepare_records(records)
 
 
-FROM_JSON = "streamdedup fast 128, JSON to keys"
-
-
 def run(length: int, methods: list[Method], repeats: int) -> None:
     """Measure and print one table."""
-    corpus = make_corpus(length, LENGTHS[length])
+    writer = Writer(length)
+    texts = writer.texts(LENGTHS[length])
     works: dict[str, tuple[int, Callable[[], object]]] = {}
     for method in methods:
-        texts = corpus.texts[: len(corpus.texts) // (10 if method.slow else 1)]
-        works[method.name] = (len(texts), partial(method.make, texts))
-    works[FROM_JSON] = (len(corpus.texts), decoding(corpus.texts))
+        some = texts[: len(texts) // (10 if method.slow else 1)]
+        works[method.name] = (len(some), partial(method.make, some))
+    works["streamdedup fast 128, JSON to keys"] = (len(texts), decoding(texts, num_perm=NUM_PERM))
+    works["streamdedup default, JSON to keys"] = (len(texts), decoding(texts))
     speeds = measure(works, repeats)
-    bulk = speeds.get("datasketch 2, bulk")
-    matrix = speeds.get("rensa RMinHash, digest matrix")
-    print(f"\ntexts of {statistics.mean(map(len, corpus.texts)):.0f} characters")
-    print(f"{'':36} {'texts/s':>9} {'x bulk':>8} {'x rensa':>8} {'recall':>7} {'error':>7}")
-    for method in methods:
-        values = method.values(method.make(corpus.pairs))
-        error = np.sqrt(np.mean((estimates(values, method.codec) - corpus.exact) ** 2))
-        row = _speed(method.name, speeds, bulk, matrix)
-        print(f"{row} {recall(values):7.3f} {error:7.4f}", flush=True)
-    print(_speed(FROM_JSON, speeds, bulk, matrix), flush=True)
+    planted = writer.planted(PLANTED[length])
+    worth = judge_all(methods, planted)
+    peers = [speeds.get("datasketch 2, bulk"), speeds.get("rensa RMinHash, digest matrix")]
+    print(f"\ntexts of {statistics.mean(map(len, texts)):.0f} characters; {_described(planted)}")
+    print(
+        f"{'':36} {'texts/s':>9} {'x bulk':>8} {'x rensa':>8} "
+        f"{'bands':>7} {'found':>7} {'false':>7} {'error':>7}"
+    )
+    for name, speed in speeds.items():
+        ratios = " ".join(f"{speed / peer:8.1f}" if peer else f"{'-':>8}" for peer in peers)
+        shares = " ".join(f"{share:7.4f}" for share in worth.get(name, ()))
+        print(f"{name:36} {speed:9,.0f} {ratios} {shares}".rstrip(), flush=True)
 
 
-def _speed(name: str, speeds: dict[str, float], bulk: float | None, matrix: float | None) -> str:
-    ratios = [f"{speeds[name] / peer:8.1f}" if peer else f"{'-':>8}" for peer in (bulk, matrix)]
-    return f"{name:36} {speeds[name]:9,.0f} {' '.join(ratios)}"
+def _described(planted: Planted) -> str:
+    """Say how many pairs there are, and how similar."""
+    return (
+        f"{len(planted.near):,} pairs of similarity {np.mean(planted.near):.3f} on average, "
+        f"{len(planted.far):,} of {np.mean(planted.far):.3f}"
+    )
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ import msgspec
 from streamdedup.model import Document, Record, Rejection
 from streamdedup.settings import LimitSettings, RecordSettings
 
-_MISSING = object()
 _SECONDS_END = 100_000_000_000
 """Numbers below are seconds since the epoch (until the year 5138), from there on milliseconds."""
+_quick_parse = msgspec.json.Decoder().decode
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MESSAGE_CHARACTERS = 500
 """Longest message of a refusal: some quote the value, which may have megabytes."""
@@ -33,7 +33,10 @@ class Decoder:
     def __init__(self, records: RecordSettings, limits: LimitSettings) -> None:
         self._records = records
         self._limits = limits
-        self._text_paths = [path.split(".") for path in records.text_fields]
+        self._texts = [_Field(name) for name in records.text_fields]
+        self._id_field = _Field(records.id_field) if records.id_field else None
+        self._namespace_field = _Field(records.namespace_field) if records.namespace_field else None
+        self._time_field = _Field(records.event_time_field) if records.event_time_field else None
 
     def decode(self, record: Record) -> Document:
         """Decode one record.
@@ -85,46 +88,67 @@ class Decoder:
 
     def _text(self, value: dict[str, Any]) -> str:
         parts = []
-        for path, name in zip(self._text_paths, self._records.text_fields, strict=True):
-            part = _look_up(value, path)
-            if part is _MISSING or part is None:
+        for field in self._texts:
+            part = field.find(value)
+            if part is None:
                 continue
             if not isinstance(part, str):
                 kind = type(part).__name__
-                raise Refusal("TextNotString", f"field {name!r} is of type {kind}, not a string")
+                raise Refusal(
+                    "TextNotString", f"field {field.name!r} is of type {kind}, not a string"
+                )
             parts.append(part)
         if not parts:
-            names = ", ".join(repr(name) for name in self._records.text_fields)
+            names = ", ".join(repr(field.name) for field in self._texts)
             raise Refusal("MissingText", f"the document has no text field {names}")
         return "\n".join(parts)
 
     def _id(self, record: Record, value: dict[str, Any]) -> str:
-        name = self._optional_name(value, self._records.id_field, "IdNotString")
-        return name or _key_or_position(record)
+        return _name(value, self._id_field, "IdNotString") or _key_or_position(record)
 
     def _namespace(self, value: dict[str, Any]) -> str:
-        return self._optional_name(value, self._records.namespace_field, "NamespaceNotString")
-
-    def _optional_name(self, value: dict[str, Any], field: str | None, reason: str) -> str:
-        """Return a string or whole number as a string, or "" where there is none."""
-        found = _look_up(value, field.split(".")) if field else None
-        if found is None or found is _MISSING:
-            return ""
-        if isinstance(found, bool) or not isinstance(found, str | int):
-            kind = type(found).__name__
-            raise Refusal(reason, f"field {field!r} is of type {kind}, not a string")
-        return str(found)
+        return _name(value, self._namespace_field, "NamespaceNotString")
 
     def _event_time(self, record: Record, value: dict[str, Any]) -> int:
-        field = self._records.event_time_field
-        found = _look_up(value, field.split(".")) if field else None
-        if found is None or found is _MISSING:
+        field = self._time_field
+        found = field.find(value) if field else None
+        if field is None or found is None:
             return record.timestamp_ms
         try:
             return parse_time(found)
         except (TypeError, ValueError, OverflowError) as error:
-            message = f"field {field!r} holds no time: {error}"
+            message = f"field {field.name!r} holds no time: {error}"
             raise Refusal("InvalidEventTime", message) from error
+
+
+class _Field:
+    """Where something stands in a document: names with dots between them lead into objects."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        *self._outer, self._last = name.split(".")
+
+    def find(self, value: dict[str, Any]) -> Any:
+        """Return what stands there; None for null, and where there is nothing."""
+        for name in self._outer:
+            inner = value.get(name)
+            if not isinstance(inner, dict):
+                return None
+            value = inner
+        return value.get(self._last)
+
+
+def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
+    """Return a string or whole number as a string, or "" where there is none."""
+    found = field.find(value) if field else None
+    if isinstance(found, str):
+        return found
+    if field is None or found is None:
+        return ""
+    if isinstance(found, bool) or not isinstance(found, int):
+        kind = type(found).__name__
+        raise Refusal(reason, f"field {field.name!r} is of type {kind}, not a string")
+    return str(found)
 
 
 def parse_time(value: Any) -> int:
@@ -152,7 +176,7 @@ def parse_time(value: Any) -> int:
 
 def _parse_object(value: bytes) -> dict[str, Any]:
     try:
-        parsed = msgspec.json.decode(value)
+        parsed = _quick_parse(value)
     except (UnicodeDecodeError, msgspec.DecodeError):
         parsed = _parse_patiently(value)
     except RecursionError as error:
@@ -178,15 +202,6 @@ def _parse_patiently(value: bytes) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not allowed")
-
-
-def _look_up(value: dict[str, Any], path: list[str]) -> Any:
-    found: Any = value
-    for name in path:
-        if not isinstance(found, dict):
-            return _MISSING
-        found = found.get(name, _MISSING)
-    return found
 
 
 def _key_or_position(record: Record) -> str:

@@ -180,12 +180,15 @@ def test_ascii_is_like_the_rest(names: list[str], text: str) -> None:
     expected = text
     for step in composed(names).steps:
         expected = step.change(expected)
-    assert composed(names)(text) == expected
+    assert composed(names).normalise([text]) == [expected]
 
 
-def test_a_batch_is_its_texts() -> None:
-    """A batch is normalised text by text."""
-    assert PROFILES["plain"].normalise(["A  b", "\u00c9"]) == ["a b", "\u00e9"]
+@given(names=COMPOSITIONS, texts=st.lists(TEXT, max_size=6))
+@examples(500)
+def test_a_batch_is_its_texts(names: list[str], texts: list[str]) -> None:
+    """A batch is normalised as its texts are one by one, whatever stands beside them."""
+    profile = composed(names)
+    assert profile.normalise(texts) == [profile(text) for text in texts]
 
 
 ADVERSARIAL = {

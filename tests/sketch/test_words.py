@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.sketch.normalize import PROFILES
-from streamdedup.sketch.words import CONTINUOUS, split_words
+from streamdedup.sketch.shingle import pack
+from streamdedup.sketch.words import CONTINUOUS, join_packed, join_words, split_words
 from tests.builders import examples
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -84,9 +86,25 @@ def test_words_are_whole(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=80))
 @examples(300)
-def test_ascii_is_like_the_rest(text: str) -> None:
-    """The quick way of ASCII finds what the other one finds."""
-    assert [*split_words(text), "\u00e9"] == split_words(f"{text} \u00e9")
+def test_ascii_is_like_an_expression(text: str) -> None:
+    """Of ASCII a short expression says what words are."""
+    assert split_words(text) == re.findall("[0-9A-Za-z]+(?:'[0-9A-Za-z]+)*", text)
+
+
+@given(TEXT)
+@examples(300)
+def test_join(text: str) -> None:
+    """Words are joined by spaces; a text without any is left alone."""
+    assert join_words(text) == (" ".join(split_words(text)) or text)
+
+
+@given(st.lists(TEXT, max_size=5))
+@examples(300)
+def test_join_packed(texts: list[str]) -> None:
+    """Packed texts are joined one by one, whatever stands beside them."""
+    found, expected = join_packed(pack(texts)), pack([join_words(text) for text in texts])
+    assert found.codes.tolist() == expected.codes.tolist()
+    assert found.offsets.tolist() == expected.offsets.tolist()
 
 
 @pytest.mark.parametrize("script", CONTINUOUS)

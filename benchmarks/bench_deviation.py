@@ -1,0 +1,88 @@
+"""How far estimates deviate at similarity .8, by the kind of signature and the size of the sets.
+
+Pairs of sets of random characters, each character a shingle, so that the sets are as large, and as
+similar, as they are meant to be. Run with ``python -m benchmarks.bench_deviation``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.bench_sketch import estimates
+from streamdedup.model import I64
+from streamdedup.settings import DedupSettings
+from streamdedup.sketch.codec import SignatureCodec
+from streamdedup.sketch.sketcher import Sketcher, Variant
+
+JACCARD = 0.8
+SIZES = (20, 75, 250, 2500)
+PAIRS = 2000
+POINTS = 2**20
+FIRST_POINT = 0x10000
+
+
+class Kind(NamedTuple):
+    """A row of the table; without bits, whole values are compared."""
+
+    variant: Variant
+    num_perm: int
+    bits: int | None = None
+
+    def __str__(self) -> str:
+        stored = f"x {self.bits} bits" if self.bits else "whole values"
+        return f"{self.variant}, {self.num_perm} {stored}"
+
+
+KINDS = (
+    Kind("classic", 128),
+    Kind("classic", 256, 4),
+    Kind("fast", 128),
+    Kind("fast", 256),
+    Kind("fast", 256, 4),
+)
+
+
+def draw(size: int, pairs: int) -> tuple[list[str], list[str], float]:
+    """Draw pairs of sets, written as texts, and say how similar the two of each pair are."""
+    common = round(2 * size * JACCARD / (1 + JACCARD))
+    both = 2 * size - common
+    rng = np.random.default_rng(size)
+    drawn = np.stack([rng.choice(POINTS, both, replace=False) for _ in range(pairs)])
+    return written(drawn[:, :size]), written(drawn[:, size - common :]), common / both
+
+
+def written(sets: I64) -> list[str]:
+    """Write each row as a text of as many characters."""
+    rows = (sets + FIRST_POINT).astype("<u4")
+    return [row.tobytes().decode("utf-32-le") for row in rows]
+
+
+def sketch(kind: Kind, texts: list[str]) -> NDArray[np.unsignedinteger]:
+    """Return the whole signatures."""
+    settings = DedupSettings(variant=kind.variant, num_perm=kind.num_perm, shingle_size=1)
+    return Sketcher(settings.sketch_parameters()).values(texts)
+
+
+def main() -> None:
+    """Print the root mean square error for each kind and size, and how sure it is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of sets per cell")
+    pairs = parser.parse_args().pairs
+    print(f"{pairs:,} pairs per cell; sampling moves a figure by {1 / np.sqrt(2 * pairs):.1%}")
+    print(f"{'shingles per text':28}" + "".join(f"{size:8,}" for size in SIZES))
+    drawn = [draw(size, pairs) for size in SIZES]
+    for kind in KINDS:
+        codec = SignatureCodec(kind.num_perm, kind.bits) if kind.bits else None
+        errors = []
+        for first, second, exact in drawn:
+            found = estimates(sketch(kind, first), sketch(kind, second), codec)
+            errors.append(float(np.sqrt(np.mean((found - exact) ** 2))))
+        print(f"{kind!s:28}" + "".join(f"{error:8.4f}" for error in errors), flush=True)
+
+
+if __name__ == "__main__":
+    main()
