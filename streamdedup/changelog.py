@@ -19,7 +19,7 @@ from streamdedup.model import DocumentColumns, IndexUpdate, Position, Sketches, 
 VERSION = 1
 
 
-class Entry(msgspec.Struct, forbid_unknown_fields=True):
+class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A changelog entry as it is written; see docs/format.md for each field."""
 
     version: int
@@ -35,6 +35,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True):
     namespaces: bytes
     signatures: bytes
     band_keys: bytes
+    texts: tuple[bytes, ...] = ()
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -87,6 +88,7 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
         namespaces=_pack(documents.namespaces, "<u8"),
         signatures=documents.sketches.signatures.tobytes(),
         band_keys=_pack(documents.sketches.band_keys, "<u8"),
+        texts=tuple(documents.texts),
     )
     return _ENCODER.encode(entry)
 
@@ -129,6 +131,8 @@ class _Version(msgspec.Struct):
 
 def _documents(entry: Entry) -> DocumentColumns:
     count = len(entry.ids)
+    if len(entry.texts) not in (0, count):
+        raise ValueError(f"{len(entry.texts)} texts for {count} documents")
     topic_indices, partitions, offsets = (
         _unpack(data, kind, count).tolist()
         for data, kind in (
@@ -150,6 +154,7 @@ def _documents(entry: Entry) -> DocumentColumns:
             signatures=_unpack(entry.signatures, "u1", count, columns=True),
             band_keys=_unpack(entry.band_keys, "<u8", count, columns=True),
         ),
+        texts=entry.texts,
     )
 
 

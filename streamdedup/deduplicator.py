@@ -19,15 +19,8 @@ _TOPIC = "python"
 """The topic in the positions of documents that come through the Python API."""
 
 
-def judge(index: Index, batch: SketchedBatch, settings: Settings) -> Judgement:
+def judge(index: Index, batch: SketchedBatch, rule: Rule) -> Judgement:
     """Give the verdicts on a batch; the index is read, not changed."""
-    rule = Rule(
-        threshold=settings.dedup.threshold,
-        bucket_size=settings.index.bucket_size,
-        window_documents=settings.index.window_documents,
-        max_matches=settings.output.max_matches,
-        codec=settings.dedup.sketch_parameters().codec(),
-    )
     return resolve(batch, index.probe(batch.documents), rule, index.next_number)
 
 
@@ -49,6 +42,7 @@ class Deduplicator:
     ) -> None:
         self._settings = settings if settings is not None else Settings()
         self._preparer = Preparer(self._settings)
+        self._rule = Rule.from_settings(self._settings)
         self._resources = ExitStack()
         if directory is None:
             name = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-"))
@@ -58,7 +52,10 @@ class Deduplicator:
         index_settings = self._settings.index.model_copy(update=update)
         parameters = self._settings.dedup.sketch_parameters()
         try:
-            self.index = self._resources.enter_context(Index(index_settings, parameters, LOCAL_LOG))
+            index = Index(
+                index_settings, parameters, LOCAL_LOG, texts=self._settings.dedup.keeps_texts
+            )
+            self.index = self._resources.enter_context(index)
         except BaseException:
             self._resources.close()
             raise
@@ -82,7 +79,7 @@ class Deduplicator:
 
     def judge(self, batch: SketchedBatch) -> Judgement:
         """Give the verdicts on a prepared batch; the index is not changed yet."""
-        return judge(self.index, batch, self._settings)
+        return judge(self.index, batch, self._rule)
 
     def apply(self, judgement: Judgement, notes: Mapping[str, bytes] | None = None) -> None:
         """Index what a judgement keeps."""

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+REMEDY = (
+    "remove the index directory; a worker then rebuilds it from its changelog, the embedded mode "
+    "begins anew"
+)
+"""What to do about an index that is of no use any more."""
+
 
 class StreamdedupError(Exception):
     """Root of the tree; never raised itself."""

@@ -34,7 +34,6 @@ from streamdedup.records import Decoder, Refusal
 from streamdedup.settings import Settings
 from streamdedup.sketch.bands import Banding, choose_bands
 from streamdedup.sketch.codec import SignatureCodec
-from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 
 MOST_PAIRS = 200_000_000
@@ -369,8 +368,7 @@ class _Evaluation:
         namespaces = np.array(
             [namespace_hash(document.namespace) for document in corpus.documents], dtype=np.uint64
         )
-        shingling = Shingling(p.shingle_unit == "word", p.shingle_size, p.shingle_bag, p.seed)
-        self._sets = exact.collect(normalised, namespaces, shingling)
+        self._sets = exact.collect(normalised, namespaces, p.shingling())
         self._seconds["shingles"] = perf_counter() - started
         self._counts = np.bincount(
             self._sets.set_of[self._sets.set_of != NO_SET], minlength=len(self._sets)

@@ -12,7 +12,7 @@ one in four thousand.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -22,9 +22,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from streamdedup.model import I64, U64
-from streamdedup.sketch.minhash import hash_shingles
-from streamdedup.sketch.shingle import Shingling, chunks, pack
-from streamdedup.sketch.words import join_words
+from streamdedup.sketch.sets import shingle_sets
+from streamdedup.sketch.shingle import Shingling
 
 I32 = NDArray[np.int32]
 F64 = NDArray[np.float64]
@@ -96,7 +95,7 @@ def collect(texts: Sequence[str], namespaces: U64, shingling: Shingling) -> Shin
     known: dict[bytes, int] = {}
     set_of = np.full(len(texts), NO_SET, dtype=np.int64)
     distinct: list[U64] = []
-    for at, hashes in _hashed_sets(texts, shingling):
+    for at, hashes in enumerate(shingle_sets(texts, shingling)):
         if not len(hashes):
             continue
         seed = int(namespaces[at])
@@ -110,19 +109,6 @@ def collect(texts: Sequence[str], namespaces: U64, shingling: Shingling) -> Shin
     number_of[order] = np.arange(len(order))
     number_of[NO_SET] = NO_SET
     return _in_order([distinct[at] for at in order.tolist()], number_of[set_of])
-
-
-def _hashed_sets(texts: Sequence[str], shingling: Shingling) -> Iterator[tuple[int, U64]]:
-    """Yield for each text the distinct hashes of its shingles, ascending."""
-    for chunk in chunks(texts):
-        some = texts[chunk]
-        if shingling.words:
-            some = [join_words(text) for text in some]
-        codes, offsets = pack(some)
-        room = np.empty(max(map(len, some)) + 1, dtype=np.uint64)
-        for at in range(len(some)):
-            count = hash_shingles(codes, offsets[at], offsets[at + 1], shingling, room)
-            yield chunk.start + at, np.unique(room[:count])
 
 
 def _in_order(distinct: list[U64], set_of: I64) -> ShingleSets:

@@ -99,6 +99,13 @@ CATALOGUE = (
         "result",
         ("verified", "refuted"),
     ),
+    Entry(
+        "exact_verifications_total",
+        "counter",
+        "Candidates near the threshold, by what their texts say of the two.",
+        "result",
+        ("confirmed", "refuted", "without_text"),
+    ),
     Entry("buckets_truncated_total", "counter", "Lookups that met a full bucket."),
     Entry(
         "candidate_similarity",
@@ -238,6 +245,12 @@ class Metrics:
         self._counters["candidates_total"].inc(counts.candidates)
         self._counters["verified_pairs_total"].labels("verified").inc(counts.verified)
         self._counters["verified_pairs_total"].labels("refuted").inc(counts.refuted)
+        for result, count in (
+            ("confirmed", counts.exact_confirmed),
+            ("refuted", counts.exact_refuted),
+            ("without_text", counts.exact_without_text),
+        ):
+            self._counters["exact_verifications_total"].labels(result).inc(count)
         self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)
         self._batch_histograms["candidate_similarity"].observe(counts.similarities)
         at_ms = self._now() * 1000 if now_ms is None else now_ms

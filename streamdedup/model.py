@@ -98,13 +98,19 @@ class SourceRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DocumentColumns:
-    """``n`` sketched documents as columns, in order of judgement."""
+    """``n`` sketched documents as columns, in order of judgement.
+
+    Attributes:
+        texts: the normalised texts as :mod:`streamdedup.sketch.texts` packs them, ``n`` of them;
+            none at all where texts are not stored.
+    """
 
     ids: list[str]
     positions: list[Position]
     event_times_ms: I64
     namespaces: U64
     sketches: Sketches
+    texts: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -117,6 +123,7 @@ class DocumentColumns:
             event_times_ms=self.event_times_ms[rows],
             namespaces=self.namespaces[rows],
             sketches=Sketches(self.sketches.signatures[rows], self.sketches.band_keys[rows]),
+            texts=[self.texts[row] for row in rows] if self.texts else (),
         )
 
 
@@ -182,12 +189,19 @@ class IndexUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A kept document that a duplicate repeats."""
+    """A kept document that a duplicate repeats.
+
+    Attributes:
+        jaccard_estimate: similarity by the signatures.
+        age_s: how much older the kept document is, in seconds; None where a time is not known.
+        jaccard: similarity by the texts, where it was computed.
+    """
 
     id: str
     position: Position
     jaccard_estimate: float
     age_s: float | None
+    jaccard: float | None = None
 
 
 class Outcome(StrEnum):
@@ -245,6 +259,10 @@ class JudgementCounts:
         refuted: candidates below it: the collisions.
         buckets_truncated: lookups that met a full bucket, so that older documents were not seen.
         similarities: the estimate of every candidate.
+        exact_confirmed: candidates near the threshold whose texts are at or above it.
+        exact_refuted: candidates near the threshold whose texts are below it.
+        exact_without_text: candidates near the threshold that the estimate decides on, since one of
+            the texts is too long to be stored.
     """
 
     candidates: int = 0
@@ -252,6 +270,9 @@ class JudgementCounts:
     refuted: int = 0
     buckets_truncated: int = 0
     similarities: list[float] = field(default_factory=list)
+    exact_confirmed: int = 0
+    exact_refuted: int = 0
+    exact_without_text: int = 0
 
 
 @dataclass(frozen=True, slots=True)

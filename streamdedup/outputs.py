@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from streamdedup.model import NO_TIMESTAMP, Position, Record, Rejection, Verdict
+from streamdedup.model import NO_TIMESTAMP, Match, Position, Record, Rejection, Verdict
 
 SCHEMA_VERSION = 1
 HEADER_PREFIX = "streamdedup-"
@@ -46,6 +46,8 @@ def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers
     if original is not None:
         ours["original"] = original.id
         ours["jaccard-estimate"] = f"{original.jaccard_estimate:.6f}"
+        if original.jaccard is not None:
+            ours["jaccard"] = f"{original.jaccard:.6f}"
         ours["matches"] = msgspec.json.encode(_matches(verdict)).decode()
     return [
         *record.headers,
@@ -119,8 +121,14 @@ def _matches(verdict: Verdict) -> list[dict[str, Any]]:
             "jaccard_estimate": round(match.jaccard_estimate, 6),
             "age_s": match.age_s,
         }
+        | _jaccard(match)
         for match in verdict.matches
     ]
+
+
+def _jaccard(match: Match) -> dict[str, float]:
+    """Return the similarity of the texts, where it was computed."""
+    return {} if match.jaccard is None else {"jaccard": round(match.jaccard, 6)}
 
 
 def _position(position: Position) -> dict[str, str | int]:

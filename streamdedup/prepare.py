@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from streamdedup.model import (
 from streamdedup.records import Decoder, Refusal
 from streamdedup.settings import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
+from streamdedup.sketch.texts import TextPacker
 
 T = TypeVar("T")
 NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
@@ -45,10 +47,13 @@ class Preparer:
         self._decoder = Decoder(settings.records, settings.limits)
         self._sketcher = Sketcher(settings.dedup.sketch_parameters())
         self._reject_empty = settings.dedup.empty_text == "reject"
+        # Packed here, and only where they are wanted: every byte goes from process to process.
+        self._packer = TextPacker(settings.text_room()) if settings.dedup.keeps_texts else None
 
     def warm(self) -> None:
         """Compile or load the kernels."""
-        self._sketcher.sketch(["warm"], np.zeros(1, dtype=np.uint64))
+        texts = self._sketcher.normalise(["warm"])
+        self._sketcher.sketch(texts, np.zeros(1, dtype=np.uint64))
 
     def prepare_records(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
@@ -90,6 +95,7 @@ class Preparer:
             ),
             namespaces=namespaces,
             sketches=self._sketcher.sketch(normalised, namespaces),
+            texts=self._pack(normalised),
         )
         return SketchedBatch(
             positions=positions,
@@ -99,6 +105,11 @@ class Preparer:
             rejections=passed.rejections,
             ranges=source_ranges(positions),
         )
+
+    def _pack(self, normalised: Sequence[str]) -> Sequence[bytes]:
+        if self._packer is None:
+            return ()
+        return [self._packer.pack(text) for text in normalised]
 
 
 def _pass_each(
@@ -134,11 +145,16 @@ def source_ranges(positions: Sequence[Position]) -> tuple[SourceRange, ...]:
 
     Gaps (a compacted topic, the marks of transactions) do not end a run.
     """
-    ranges: list[SourceRange] = []
-    for topic, partition, offset in positions:
-        last = ranges[-1] if ranges else None
-        if last and last[:2] == (topic, partition) and last.next_offset <= offset:
-            ranges[-1] = last._replace(next_offset=offset + 1)
-        else:
-            ranges.append(SourceRange(topic, partition, offset, offset + 1))
-    return tuple(ranges)
+    if not positions:
+        return ()
+    breaks = [
+        at
+        for at, (before, position) in enumerate(pairwise(positions), 1)
+        if position.offset <= before.offset
+        or position.partition != before.partition
+        or position.topic != before.topic
+    ]
+    return tuple(
+        SourceRange(*positions[start], positions[stop - 1].offset + 1)
+        for start, stop in pairwise([0, *breaks, len(positions)])
+    )

@@ -349,8 +349,8 @@ class RecordSettings(Section):
 class DedupSettings(Section):
     """What makes a duplicate.
 
-    The index is bound to these for its life; only ``empty_text`` may change, and ``threshold``
-    where ``bands`` and ``rows`` are given.
+    The index is bound to these for its life; only ``empty_text`` may change, ``verify`` from
+    ``exact`` to ``estimate``, and ``threshold`` where ``bands`` and ``rows`` are given.
     """
 
     threshold: float = Field(default=0.8, gt=0.0, le=1.0)
@@ -388,6 +388,10 @@ class DedupSettings(Section):
     the steps that a list may be composed of."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of all hashing."""
+    verify: Literal["estimate", "exact"] = "estimate"
+    """estimate: the signatures decide; exact: where their estimate is within two standard errors
+    of the threshold the texts themselves do, which the index and the changelog then hold,
+    compressed. Needs an index and a changelog that began with exact."""
     empty_text: Literal["keep", "reject"] = "keep"
     """What happens to a document without text after normalisation: kept without being indexed, or
     sent to the dead-letter topic."""
@@ -417,6 +421,11 @@ class DedupSettings(Section):
                 f"values, num_perm is {self.num_perm}"
             )
         return Banding(self.bands, self.rows)
+
+    @property
+    def keeps_texts(self) -> bool:
+        """Whether the index and the changelog hold the texts."""
+        return self.verify == "exact"
 
     def normalisation(self) -> Profile:
         """Return the profile: the named one, or the one that is composed of the listed steps."""
@@ -571,16 +580,23 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Settings:
+        if self.text_room() < 0:
+            raise ValueError(
+                f"batch.changelog_entry_bytes is {self.batch.changelog_entry_bytes}, but one "
+                f"document of these settings may take {self._document_bytes()}"
+            )
+        return self
+
+    def text_room(self) -> int:
+        """Return the bytes of a stored text that a changelog entry has room for."""
+        return self.batch.changelog_entry_bytes - self._document_bytes()
+
+    def _document_bytes(self) -> int:
+        """Return what a document without its text may take in a changelog entry."""
         # One signature, its band keys and its id; the names around them take less than 1 KiB.
         keys = 8 * (self.dedup.banding().bands + 1)
         signature = self.dedup.sketch_parameters().codec().num_bytes
-        least = signature + keys + self.limits.id_bytes + 1024
-        if self.batch.changelog_entry_bytes < least:
-            raise ValueError(
-                f"batch.changelog_entry_bytes is {self.batch.changelog_entry_bytes}, but one "
-                f"document of these settings may take {least}"
-            )
-        return self
+        return signature + keys + self.limits.id_bytes + 1024
 
 
 def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -27,6 +27,7 @@ import structlog
 
 from streamdedup import changelog
 from streamdedup.compose import Composer
+from streamdedup.dedup.resolve import Rule
 from streamdedup.deduplicator import judge
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
 from streamdedup.index.store import Index, IndexStats
@@ -95,6 +96,7 @@ class Worker:
         self._stop = stop
         self._parameters = settings.dedup.sketch_parameters()
         self._fingerprint = self._parameters.fingerprint()
+        self._rule = Rule.from_settings(settings)
         self._index: Index | None = None
         self._warming: asyncio.Task[None] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
@@ -167,7 +169,11 @@ class Worker:
         if self._index is None:
             identity = facts.log(self._settings.topics.changelog)
             self._index = await self._in_index_thread(
-                Index, self._settings.index, self._parameters, identity
+                Index,
+                self._settings.index,
+                self._parameters,
+                identity,
+                texts=self._settings.dedup.keeps_texts,
             )
             # The processes load their kernels while the index is brought up to date; a start that
             # fails before this need not wait for them.
@@ -267,7 +273,7 @@ class Worker:
     def _judge(
         self, records: Sequence[Record], batch: SketchedBatch, composer: Composer
     ) -> tuple[Judgement, Transaction]:
-        judgement = judge(self._opened, batch, self._settings)
+        judgement = judge(self._opened, batch, self._rule)
         transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
         return judgement, transaction
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -43,7 +43,7 @@ def examples(count: int) -> settings:
     )
 
 
-def small_settings(
+def small_settings(  # noqa: PLR0913 - one keyword per setting that tests vary
     directory: Path,
     *,
     threshold: float = 0.5,
@@ -53,11 +53,18 @@ def small_settings(
     window_documents: int = 10_000,
     map_size: int = 4 * MIB,
     seed: int = 1,
+    verify: Literal["estimate", "exact"] = "estimate",
 ) -> Settings:
     """Return settings whose sketches are small and quick, and whose index is not forced to disk."""
     return Settings(
         dedup=DedupSettings(
-            threshold=threshold, num_perm=32, bands=bands, rows=2, shingle_size=3, seed=seed
+            threshold=threshold,
+            num_perm=32,
+            bands=bands,
+            rows=2,
+            shingle_size=3,
+            seed=seed,
+            verify=verify,
         ),
         index=IndexSettings(
             directory=directory,
@@ -72,7 +79,8 @@ def small_settings(
 
 def open_index(settings: Settings, log: str = LOCAL_LOG) -> Index:
     """Open the index of the settings."""
-    return Index(settings.index, settings.dedup.sketch_parameters(), log)
+    parameters = settings.dedup.sketch_parameters()
+    return Index(settings.index, parameters, log, texts=settings.dedup.keeps_texts)
 
 
 def sketched(
@@ -85,16 +93,10 @@ def sketched(
 
 
 def pass_through(
-    index: Index, batches: Iterable[SketchedBatch], settings: Settings
+    index: Index, batches: Iterable[SketchedBatch], settings: Settings, rule: Rule | None = None
 ) -> list[Verdict]:
     """Judge batches one after the other, and apply what each keeps."""
-    rule = Rule(
-        settings.dedup.threshold,
-        settings.index.bucket_size,
-        settings.index.window_documents,
-        settings.output.max_matches,
-        settings.dedup.sketch_parameters().codec(),
-    )
+    rule = rule or Rule.from_settings(settings)
     verdicts: list[Verdict] = []
     for batch in batches:
         judgement = resolve(batch, index.probe(batch.documents), rule, index.next_number)

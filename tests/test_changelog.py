@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -37,6 +39,7 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
             seed.integers(0, 255, (count, 16), dtype=np.uint8),
             seed.integers(0, 2**64 - 1, (count, 4), dtype=np.uint64),
         ),
+        texts=[seed.bytes(at) for at in range(count)] if draw(st.booleans()) else (),
     )
     ranges = tuple(draw(st.lists(RANGES, max_size=4)))
     return IndexUpdate(draw(st.integers(0, 2**62)), documents, ranges)
@@ -53,6 +56,7 @@ def plain(update: IndexUpdate) -> tuple[object, ...]:
         documents.namespaces.tolist(),
         documents.sketches.signatures.tolist(),
         documents.sketches.band_keys.tolist(),
+        list(documents.texts),
     )
 
 
@@ -84,6 +88,19 @@ def test_pieces(update: IndexUpdate, most: int) -> None:
     assert pieces[-1][1].ranges == update.ranges
     ids = [each for _, piece in pieces for each in piece.documents.ids]
     assert ids == update.documents.ids
+    texts = [each for _, piece in pieces for each in piece.documents.texts]
+    assert texts == list(update.documents.texts)
+
+
+def test_texts_are_named_only_where_they_are() -> None:
+    """An entry without texts has no field for them: it is what it was before there were any."""
+    documents = columns([[1] * 9, [2] * 9])
+    for texts in ((), [b"one", b""]):
+        update = update_of(replace(documents, texts=texts), 0)
+        [entry] = changelog.encode(update, FINGERPRINT, NO_LIMIT)
+        fields = msgspec.msgpack.decode(entry)
+        assert fields.get("texts", []) == list(texts)
+        assert ("texts" in fields) == bool(texts)
 
 
 def test_really_in_pieces() -> None:
@@ -132,6 +149,8 @@ GARBAGE = [
     pytest.param(entry_with(topics=[]), id="topics-missing"),
     pytest.param(entry_with(signatures=bytes(3)), id="ragged-signatures"),
     pytest.param(entry_with(ids=["one"]), id="an-id-missing"),
+    pytest.param(entry_with(texts=[b"one"]), id="a-text-missing"),
+    pytest.param(entry_with(texts=["one", "two"]), id="texts-no-bytes"),
     pytest.param(entry_with(ids=[]), id="all-ids-missing"),
     pytest.param(entry_with().replace(b"id-0", b"\xff\xff\xff\xff"), id="id-no-utf-8"),
     pytest.param(entry_with()[:-1], id="cut"),

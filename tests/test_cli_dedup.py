@@ -492,3 +492,19 @@ def test_the_demo_keeps_its_hands_off_other_folders(
 def test_the_demo_gathers_text_for_others_too() -> None:
     """The Kafka demo takes the same corpus."""
     assert callable(demo.write_docstrings)
+
+
+def test_exact_verification_is_a_flag(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """An index that began without it is refused in one line that says what to do."""
+    exact = ("dedup", "in.jsonl", "--verify", "exact", "--json")
+    assert command(*exact, "--index", "texts") == 0
+    assert summary(capfdbinary.readouterr().out)["duplicates"] == 2
+    assert command("dedup", "in.jsonl", "--index", "bare") == 0
+    capfdbinary.readouterr()
+    assert command(*exact, "--index", "bare") == 11
+    errors = capfdbinary.readouterr().err
+    assert b"without the texts that dedup.verify exact compares; set dedup.verify" in errors
+    assert errors.count(b"\n") == 1
+    assert command("dedup", "in.jsonl", "--verify", "twice") == 3

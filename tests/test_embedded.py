@@ -19,11 +19,17 @@ import pytest
 from streamdedup import embedded
 from streamdedup.corpus import docstrings
 from streamdedup.embedded import Hooks, InProcess, Tally
-from streamdedup.errors import IndexDamaged, InputError
+from streamdedup.errors import IndexDamaged, IndexMismatch, InputError
 from streamdedup.index.store import Index
 from streamdedup.job import Job
 from streamdedup.model import Record, Verdict
-from streamdedup.settings import BatchSettings, LimitSettings, OutputSettings, Settings
+from streamdedup.settings import (
+    BatchSettings,
+    DedupSettings,
+    LimitSettings,
+    OutputSettings,
+    Settings,
+)
 from tests.streams import standard_input
 
 COUNT = 1500
@@ -378,6 +384,7 @@ def test_an_output_that_cannot_be_written_ends_the_run_at_once(place: Place) -> 
         Settings().index.model_copy(update={"directory": place.folder / "index"}),
         Settings().dedup.sketch_parameters(),
         "the embedded mode",
+        texts=False,
     ) as index:
         assert index.next_number == 0
 
@@ -480,3 +487,43 @@ def test_an_empty_input_is_no_error(place: Place) -> None:
     tally = embedded.run(place.job(), Settings(), Hooks(on_verdict=_never))
     assert (tally.documents, tally.documents_per_second) == (0, 0.0)
     assert set(place.outputs().values()) == {b""}
+
+
+TRUTH = "the council met on monday to settle the budget for the year"
+NEAR = ("the council met on monday to settle the budget for a year", "the council met on sunday")
+
+
+def true_jaccard(first: str, second: str) -> float:
+    """Compare the sets of runs of five characters, by their definition."""
+    one, two = ({text[at : at + 5] for at in range(len(text) - 4)} for text in (first, second))
+    return len(one & two) / len(one | two)
+
+
+def exactly(threshold: float) -> Settings:
+    """Return settings with exact verification."""
+    return Settings(dedup=DedupSettings(threshold=threshold, verify="exact"))
+
+
+def test_exact_verification_over_several_runs(place: Place) -> None:
+    """A duplicate of another run is compared by its text, and the record says how similar it is."""
+    truth = true_jaccard(TRUTH, NEAR[0])
+    place.input.write_bytes(line(0, TRUTH))
+    embedded.run(place.job(), exactly(truth))
+    place.input.write_bytes(place.input.read_bytes() + line(1, NEAR[0]) + line(2, NEAR[1]))
+    embedded.run(place.job(), exactly(truth))
+    [duplicate] = map(json.loads, place.outputs()["duplicates"].splitlines())
+    [match] = duplicate["matches"]
+    assert (duplicate["id"], match["id"]) == ("d1", "d0")
+    assert match["jaccard"] == round(truth, 6)
+    # Just above the truth the same document is none, whatever the estimate says.
+    embedded.run(place.job(name="other", index="other"), exactly(truth + 1e-6))
+    assert place.duplicates("other") == []
+
+
+def test_an_index_without_texts_cannot_serve_exact_verification(place: Place) -> None:
+    """The error says so; a job of its own, in an index of its own, can."""
+    embedded.run(place.job(), Settings())
+    with pytest.raises(IndexMismatch, match="without the texts"):
+        embedded.run(place.job(name="second"), exactly(0.8))
+    embedded.run(place.job(name="second", index="other"), exactly(0.8))
+    assert place.duplicates("second") == place.duplicates()

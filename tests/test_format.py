@@ -66,7 +66,8 @@ def test_field(field: str) -> None:
 
 POSITION = Position("t", 0, 0)
 RECORD = Record(POSITION, b"x")
-DUPLICATE = Verdict(Outcome.DUPLICATE, "a", POSITION, matches=(Match("b", POSITION, 0.9, None),))
+MATCH = Match("b", POSITION, 0.9, None, 0.8)
+DUPLICATE = Verdict(Outcome.DUPLICATE, "a", POSITION, matches=(MATCH,))
 RULE = outputs.OutputRule(0.8, "f" * 16, include_value=True)
 
 
@@ -80,6 +81,7 @@ def test_output_fields() -> None:
     short = {"streamdedup-partition", "streamdedup-offset"}
     for name in fields:
         assert f"`{name}`" in DOCUMENT
+    assert "`matches[].jaccard`" in DOCUMENT
     for name, _ in headers:
         if name in short or name.endswith((".partition", ".offset")):
             assert re.search(rf"`[-.]{re.split('[-.]', name)[-1]}`", DOCUMENT)

@@ -119,7 +119,7 @@ def test_received_records_are_counted_by_partition(page: Page) -> None:
 
 def test_a_judgement_is_counted_whole(page: Page) -> None:
     """Verdicts, reasons, candidates and their similarities are all in one call."""
-    counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42])
+    counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42], 7, 6, 5)
     page.metrics.count_judgement(
         judgement(
             [Outcome.KEPT, Outcome.DUPLICATE, Outcome.DUPLICATE, "BadJson", "BadJson"], counts
@@ -132,6 +132,9 @@ def test_a_judgement_is_counted_whole(page: Page) -> None:
     assert page.value("candidates_total") == 4
     assert page.value("verified_pairs_total", result="verified") == 3
     assert page.value("verified_pairs_total", result="refuted") == 1
+    assert page.value("exact_verifications_total", result="confirmed") == 7
+    assert page.value("exact_verifications_total", result="refuted") == 6
+    assert page.value("exact_verifications_total", result="without_text") == 5
     assert page.value("buckets_truncated_total") == 2
     assert page.value("candidate_similarity_count") == 4
     assert page.value("candidate_similarity_bucket", le="0.8") == 1

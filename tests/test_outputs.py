@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ OWN = (("trace", b"\x00\xff"), ("trace", None), ("streamdedup-id", b"theirs"))
 RECORD = Record(POSITION, b'{"text":"caf\xc3\xa9"}', b"key", OWN, 1)
 MATCHES = (
     Match("orig\u00e9", Position("posts", 0, 7), 0.98765432, 12.5),
-    Match("second", Position("posts", 1, 8), 0.8, None),
+    Match("second", Position("posts", 1, 8), 0.79, None, 0.81234567),
 )
 DUPLICATE = Verdict(Outcome.DUPLICATE, "mine", POSITION, 1_700_000_000_123, MATCHES)
 KEPT = Verdict(Outcome.KEPT, "mine", POSITION)
@@ -70,8 +71,9 @@ def test_duplicate_record(value: bytes | None, fields: dict[str, Any]) -> None:
             {
                 "id": "second",
                 "position": {"topic": "posts", "partition": 1, "offset": 8},
-                "jaccard_estimate": 0.8,
+                "jaccard_estimate": 0.79,
                 "age_s": None,
+                "jaccard": 0.812346,
             },
         ],
         "threshold": 0.8,
@@ -164,8 +166,12 @@ def test_annotated_headers() -> None:
     assert headers["streamdedup-verdict"] == b"duplicate"
     assert headers["streamdedup-original"] == "orig\u00e9".encode()
     assert headers["streamdedup-jaccard-estimate"] == b"0.987654"
+    assert "streamdedup-jaccard" not in headers
     record = json.loads(duplicate_record(RECORD, DUPLICATE, RULE))
     assert json.loads(headers["streamdedup-matches"] or b"") == record["matches"]
+    verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
+    headers = dict(clean_headers(RECORD, verified, RULE)[len(OWN) :])
+    assert headers["streamdedup-jaccard"] == b"0.980000"
 
 
 @pytest.mark.parametrize("omitted", [False, True], ids=["whole", "value-omitted"])

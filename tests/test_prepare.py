@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from streamdedup.model import Document, Position, Record, Rejection, SourceRange
 from streamdedup.prepare import Preparer, source_ranges
 from streamdedup.settings import load_settings
+from streamdedup.sketch.texts import NOT_STORED, unpack_text
 from tests.builders import examples
 
 UNSEEN = Rejection("sketch", "ProcessDied", "a process died")
@@ -49,6 +53,25 @@ def test_empty_text(policy: str, rows: list[int]) -> None:
     assert batch.blank == ({0, 2} if policy == "keep" else frozenset())
     reasons = [each.reason for each in batch.rejections.values()]
     assert reasons == ([] if policy == "keep" else ["EmptyText"] * 2)
+
+
+def test_texts_come_only_where_they_are_wanted() -> None:
+    """Exact verification has the normalised texts, packed; without it there is nothing to carry."""
+    lines = records(b'{"text":"One  STORY"}', b"{}", b'{"text":""}')
+    assert Preparer(load_settings()).prepare_records(lines).documents.texts == ()
+    exact = load_settings(dedup={"verify": "exact"})
+    texts = Preparer(exact).prepare_records(lines).documents.texts
+    assert [unpack_text(text) for text in texts] == ["one story", ""]
+
+
+def test_a_text_without_room_in_a_changelog_entry_is_not_stored() -> None:
+    """The document is judged all the same."""
+    digits = random.Random(1)
+    text = "".join(str(digits.randrange(10)) for _ in range(5000))
+    settings = load_settings(dedup={"verify": "exact"}, batch={"changelog_entry_bytes": 4000})
+    line = msgspec.json.encode({"text": text})
+    batch = Preparer(settings).prepare_records(records(b'{"text":"short"}', line))
+    assert [text == NOT_STORED for text in batch.documents.texts] == [False, True]
 
 
 def test_nothing_at_all() -> None:

@@ -88,6 +88,15 @@ def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
             rich_help_panel=_JUDGED,
         ),
     ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="estimate, or exact: near the threshold the texts themselves are compared "
+            "(dedup.verify, estimate).",
+            rich_help_panel=_JUDGED,
+        ),
+    ] = None,
     text_field: Annotated[
         list[str] | None,
         typer.Option(
@@ -128,7 +137,7 @@ def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
             from streamdedup.settings import load_settings  # noqa: PLC0415
 
             overrides = _given(
-                dedup={"threshold": threshold, "profile": profile},
+                dedup={"threshold": threshold, "profile": profile, "verify": verify},
                 records={"text_fields": text_field, "id_field": id_field},
                 output={"include_value": include_value or None},
                 pool={"workers": workers},

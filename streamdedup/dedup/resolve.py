@@ -6,16 +6,21 @@ Rule 2: a verdict depends on the documents before it and on the rule, never on w
 So a document meets each of its buckets as if it had come alone: what the index holds, then what
 this batch has kept before it, cut to the newest ``bucket_size``, cut to the window. And a position
 that comes again is a replay wherever it came first: before this batch, or in it.
+
+With exact verification the similarity of the texts themselves decides where the estimate is near
+the threshold: within ``BORDERLINE`` standard errors, above and below.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import (
     NO_TIMESTAMP,
     U64,
@@ -30,7 +35,16 @@ from streamdedup.model import (
     SketchedBatch,
     Verdict,
 )
+from streamdedup.settings import Settings
 from streamdedup.sketch.codec import SignatureCodec
+from streamdedup.sketch.shingle import Shingling
+from streamdedup.sketch.texts import NOT_STORED
+
+F64 = NDArray[np.float64]
+
+BORDERLINE = 2.0
+"""Standard errors of the estimate, at a similarity of the threshold, within which the texts are
+compared; docs/adr/0006-exact-verification.md has the measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,8 @@ class Rule:
 
     Attributes:
         codec: how the signatures are stored.
+        shingling: what the shingles of texts are, to compare these; None to go by estimates alone.
+        borderline: distance of an estimate from the threshold up to which texts are compared.
     """
 
     threshold: float
@@ -46,6 +62,24 @@ class Rule:
     window_documents: int
     max_matches: int
     codec: SignatureCodec
+    shingling: Shingling | None = None
+    borderline: float = 0.0
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Return the rule that the settings describe."""
+        dedup = settings.dedup
+        parameters = dedup.sketch_parameters()
+        codec = parameters.codec()
+        return cls(
+            threshold=dedup.threshold,
+            bucket_size=settings.index.bucket_size,
+            window_documents=settings.index.window_documents,
+            max_matches=settings.output.max_matches,
+            codec=codec,
+            shingling=parameters.shingling() if dedup.keeps_texts else None,
+            borderline=BORDERLINE * codec.standard_error(dedup.threshold),
+        )
 
 
 def resolve(
@@ -91,6 +125,7 @@ class _Bench:
         self._kept_positions: set[Position] = set()
         self._shared = _shared_buckets(batch.documents.sketches.band_keys)
         self._kept_in_bucket: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._texts = None if rule.shingling is None else TextSimilarity(rule.shingling)
 
     def judge(self, row: int) -> Verdict:
         """Judge one document; must be called in order."""
@@ -138,16 +173,46 @@ class _Bench:
                 for place, ats in found
             ]
         )
-        self._count(estimates.tolist())
+        exact = self._compare_texts(row, rows, estimates)
+        similarities = estimates.copy()
+        similarities[list(exact)] = list(exact.values())
+        self._count(estimates, similarities, exact)
         best = sorted(
-            (-estimate, place)
-            for place, estimate in enumerate(estimates.tolist())
-            if estimate >= self._rule.threshold
+            (-similarity, place)
+            for place, similarity in enumerate(similarities.tolist())
+            if similarity >= self._rule.threshold
         )
         return tuple(
-            self._match(row, *rows[place], -negated)
-            for negated, place in best[: self._rule.max_matches]
+            self._match(row, *rows[place], float(estimates[place]), exact.get(place))
+            for _, place in best[: self._rule.max_matches]
         )
+
+    def _compare_texts(
+        self, row: int, others: list[tuple[DocumentColumns, int]], estimates: F64
+    ) -> dict[int, float]:
+        """Compare the texts where the estimate is too near the threshold to decide.
+
+        Args:
+            row: the document.
+            others: its ``m`` candidates.
+            estimates: their estimated similarity, ``(m,)``.
+
+        Returns:
+            The similarity of the texts by the candidate's place; those that cannot be compared are
+            left out.
+        """
+        if self._texts is None:
+            return {}
+        found = {}
+        near = np.abs(estimates - self._rule.threshold) <= self._rule.borderline
+        for place in np.flatnonzero(near).tolist():
+            documents, other = others[place]
+            mine, theirs = self._documents.texts[row], documents.texts[other]
+            if NOT_STORED in (mine, theirs):
+                self.counts.exact_without_text += 1
+            else:
+                found[place] = self._texts.jaccard(mine, theirs)
+        return found
 
     def _numbers(self, row: int) -> list[int]:
         """Return the numbers in the document's buckets, ascending."""
@@ -186,7 +251,14 @@ class _Bench:
         mine, theirs = documents.positions[row], others.positions[other]
         return mine[:2] != theirs[:2] or theirs.offset < mine.offset
 
-    def _match(self, row: int, others: DocumentColumns, other: int, estimate: float) -> Match:
+    def _match(
+        self,
+        row: int,
+        others: DocumentColumns,
+        other: int,
+        estimate: float,
+        jaccard: float | None,
+    ) -> Match:
         mine = int(self._documents.event_times_ms[row])
         theirs = int(others.event_times_ms[other])
         known = NO_TIMESTAMP not in (mine, theirs)
@@ -195,14 +267,19 @@ class _Bench:
             position=others.positions[other],
             jaccard_estimate=estimate,
             age_s=(mine - theirs) / 1000 if known else None,
+            jaccard=jaccard,
         )
 
-    def _count(self, estimates: list[float]) -> None:
-        verified = sum(estimate >= self._rule.threshold for estimate in estimates)
-        self.counts.candidates += len(estimates)
+    def _count(self, estimates: F64, similarities: F64, exact: dict[int, float]) -> None:
+        threshold = self._rule.threshold
+        verified = int(np.count_nonzero(similarities >= threshold))
+        confirmed = sum(jaccard >= threshold for jaccard in exact.values())
+        self.counts.candidates += len(similarities)
         self.counts.verified += verified
-        self.counts.refuted += len(estimates) - verified
-        self.counts.similarities.extend(estimates)
+        self.counts.refuted += len(similarities) - verified
+        self.counts.exact_confirmed += confirmed
+        self.counts.exact_refuted += len(exact) - confirmed
+        self.counts.similarities.extend(estimates.tolist())
 
 
 def _judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:

@@ -11,13 +11,9 @@ from typing import Any
 import lmdb
 import msgspec
 
-from streamdedup.errors import IndexDamaged, IndexFull, IndexMismatch, IndexUnusable
+from streamdedup.errors import REMEDY, IndexDamaged, IndexFull, IndexMismatch, IndexUnusable
 
 FORMAT = 1
-REMEDY = (
-    "remove the index directory; a worker then rebuilds it from its changelog, the embedded mode "
-    "begins anew"
-)
 _DATA = "data.mdb"
 _DAMAGE = (
     lmdb.BadTxnError,

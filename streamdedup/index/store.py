@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,8 +26,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from streamdedup import changelog
-from streamdedup.errors import IndexDamaged, IndexLocked, IndexUnusable
-from streamdedup.index.environment import FORMAT, REMEDY, Environment, Header
+from streamdedup.errors import REMEDY, IndexDamaged, IndexLocked, IndexMismatch, IndexUnusable
+from streamdedup.index.environment import FORMAT, Environment, Header
 from streamdedup.index.shard import Shard
 from streamdedup.model import (
     I64,
@@ -41,6 +41,7 @@ from streamdedup.model import (
 )
 from streamdedup.settings import IndexSettings
 from streamdedup.sketch.sketcher import SketchParameters
+from streamdedup.sketch.texts import NOT_STORED
 
 LOCAL_LOG = "the embedded mode"
 """The ``log`` of an index that no changelog topic stands behind."""
@@ -49,6 +50,9 @@ _NEXT_NUMBER = b"next_number"
 _OLDEST = b"oldest"
 _LAST_UPDATE = b"last_update"
 _PREVIOUS = b"previous"
+_TEXTS = b"texts"
+_ALL = b"all"
+_SOME = b"some"
 _NO_LIMIT = 2**62
 _MOST_OVERDUE = 10_000
 """Overdue documents that one update lets go of, beside as many as it brings: where the window was
@@ -66,6 +70,7 @@ class StoredDocument(msgspec.Struct, array_like=True):
     namespace: int
     signature: bytes
     band_keys: bytes
+    text: bytes = NOT_STORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,13 @@ _DECODER = msgspec.msgpack.Decoder(StoredDocument)
 class Index:
     """The band index on disk.
 
+    Args:
+        settings: where it lives, and its limits.
+        parameters: what the bits of its sketches depend on.
+        log: the changelog that it is a copy of.
+        texts: whether to hold the documents' texts, all of them. Once a document has come without
+            its text the index holds them no more.
+
     Raises:
         IndexUnusable: the directory cannot be made or written.
         IndexLocked: another process has it open.
@@ -93,8 +105,11 @@ class Index:
         IndexDamaged: its files are not what was written.
     """
 
-    def __init__(self, settings: IndexSettings, parameters: SketchParameters, log: str) -> None:
+    def __init__(
+        self, settings: IndexSettings, parameters: SketchParameters, log: str, *, texts: bool
+    ) -> None:
         self.directory = settings.directory
+        self._texts = texts
         self._fingerprint = parameters.fingerprint()
         self._window = settings.window_documents
         self._widths = (parameters.codec().num_bytes, parameters.bands + 1)
@@ -134,6 +149,7 @@ class Index:
             for number in range(shards)
         ]
         self._load()
+        self._check_texts()
         self._settled = False
         self._settle()
 
@@ -228,6 +244,7 @@ class Index:
             IndexFull: no room is left. Where the documents are in already, the shards take their
                 part before the index is used again.
             IndexDamaged: the update does not go on where the index ends.
+            IndexMismatch: the index holds texts, and the update brings none.
         """
         self._settle()
         if applied <= self._applied:
@@ -238,20 +255,34 @@ class Index:
                 f"{self.directory}: the next document has number {self._next_number}, the "
                 f"changelog goes on with {update.first_number}; {REMEDY}"
             )
-        self._check_shape(update.documents)
+        self._check_documents(update.documents)
         next_number = update.first_number + len(update.documents)
         oldest = self._oldest_after(update)
         self._write_documents(update, applied, next_number, oldest, notes or {})
         self._previous, self._applied = self._applied, applied
         self._next_number, self._oldest = next_number, oldest
+        self._has_all_texts = self._has_all_texts_after(update)
         self._remember_sources(update.ranges)
         self._settled = False
         self._settle(update)
 
-    def _check_shape(self, documents: DocumentColumns) -> None:
-        """Refuse sketches of another width: they would be read back as something else."""
+    def _check_texts(self) -> None:
+        if self._texts and not self._has_all_texts:
+            raise IndexMismatch(
+                f"{self.directory}: the index was built without the texts that dedup.verify exact "
+                "compares; set dedup.verify to estimate, or use another index directory and "
+                "changelog"
+            )
+
+    def _check_documents(self, documents: DocumentColumns) -> None:
+        """Refuse sketches of another width, to be read back as something else, and lost texts."""
         if not len(documents):
             return
+        if self._texts and not documents.texts:
+            raise IndexMismatch(
+                "the changelog was written without the texts that dedup.verify exact compares; set "
+                "dedup.verify to estimate, or choose a new changelog topic and index"
+            )
         sketches = documents.sketches
         if (sketches.signatures.shape[1], sketches.band_keys.shape[1]) != self._widths:
             raise IndexDamaged(f"{self.directory}: an update has sketches of another width")
@@ -262,11 +293,15 @@ class Index:
         wanted = update.first_number + len(update.documents) - self._window
         return max(oldest, min(wanted, oldest + len(update.documents) + _MOST_OVERDUE))
 
+    def _has_all_texts_after(self, update: IndexUpdate) -> bool:
+        return self._has_all_texts and (self._texts or not len(update.documents))
+
     def _load(self) -> None:
         self._applied = self._main.applied
         self._previous = int(self._main.note(_PREVIOUS) or 0)
         self._next_number = int(self._main.note(_NEXT_NUMBER) or 0)
         self._oldest = int(self._main.note(_OLDEST) or 0)
+        self._has_all_texts = self._next_number == 0 or self._main.note(_TEXTS) == _ALL
         self._next_offsets: dict[tuple[str, int], int] = {}
         with self._main.read(self._sources) as txn:
             for _, value in txn.cursor():
@@ -315,7 +350,8 @@ class Index:
             self._main.put_note(txn, _PREVIOUS, str(self._applied).encode())
             for row in range(len(documents)):
                 number = _number_key(update.first_number + row)
-                txn.put(number, _encode(documents, row), db=self._documents, append=True)
+                text = documents.texts[row] if self._texts else NOT_STORED
+                txn.put(number, _encode(documents, row, text), db=self._documents, append=True)
                 txn.put(_position_key(documents.positions[row]), number, db=self._positions)
             for topic, partition, _, offset in update.ranges:
                 if offset > self.next_offset(topic, partition):
@@ -323,11 +359,14 @@ class Index:
                     txn.put(_source_key(topic, partition), value, db=self._sources)
             for name, note in notes.items():
                 txn.put(_note_key(name), note, db=self._notes)
-            [whole] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
+            # The shards have no use for the texts.
+            bare = replace(update, documents=replace(documents, texts=()))
+            [whole] = changelog.encode(bare, self._fingerprint, _NO_LIMIT)
             for key, content in (
                 (_LAST_UPDATE, whole),
                 (_NEXT_NUMBER, str(next_number).encode()),
                 (_OLDEST, str(oldest).encode()),
+                (_TEXTS, _ALL if self._has_all_texts_after(update) else _SOME),
             ):
                 self._main.put_note(txn, key, content)
 
@@ -384,6 +423,7 @@ class Index:
                 signatures=signatures.reshape(len(stored), -1) if stored else _NO_SIGNATURES,
                 band_keys=np.empty((len(stored), 0), dtype=np.uint64),
             ),
+            texts=[each.text for each in stored] if self._texts else (),
         )
 
     def _already_kept(self, positions: list[Position], judged: NDArray[np.bool_]) -> frozenset[int]:
@@ -400,7 +440,7 @@ class Index:
 _NO_SIGNATURES = np.empty((0, 0), dtype=np.uint8)
 
 
-def _encode(documents: DocumentColumns, row: int) -> bytes:
+def _encode(documents: DocumentColumns, row: int, text: bytes) -> bytes:
     position = documents.positions[row]
     return _ENCODER.encode(
         StoredDocument(
@@ -412,6 +452,7 @@ def _encode(documents: DocumentColumns, row: int) -> bytes:
             namespace=int(documents.namespaces[row]),
             signature=documents.sketches.signatures[row].tobytes(),
             band_keys=documents.sketches.band_keys[row].astype("<u8").tobytes(),
+            text=text,
         )
     )
 

@@ -69,7 +69,9 @@ class SignatureCodec:
     def standard_error(self, jaccard: float) -> float:
         """Return the most that the estimate deviates from a true similarity, root mean square.
 
-        That of independent permutations; the ``fast`` variant stays below it.
+        That of independent permutations; the ``fast`` variant stays below it. The variance follows
+        from theorem 1 of Li and Konig 2010, with ``2^-b`` for both of its constants, as for texts
+        that have few of all possible shingles.
         """
         accident = 2.0**-self.bits
         agreement = jaccard + (1 - jaccard) * accident

@@ -15,7 +15,8 @@ from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.normalize import resolve
 from streamdedup.sketch.shingle import Shingling, chunks, pack
-from streamdedup.sketch.words import join_words
+from streamdedup.sketch.words import VERSION as WORDS_VERSION
+from streamdedup.sketch.words import join_packed
 
 Unit = Literal["character", "word"]
 Variant = Literal["fast", "classic"]
@@ -39,12 +40,18 @@ class SketchParameters:
     seed: int
 
     def fingerprint(self) -> str:
-        """Return 16 hexadecimal digits that name these parameters."""
-        return xxhash.xxh3_64_hexdigest(repr(self).encode())
+        """Return 16 hexadecimal digits that name these parameters, and how words are cut."""
+        rule = f" words/{WORDS_VERSION}" if self.shingle_unit == "word" else ""
+        return xxhash.xxh3_64_hexdigest((repr(self) + rule).encode())
 
     def codec(self) -> SignatureCodec:
         """Return how signatures are stored and compared."""
         return SignatureCodec(self.num_perm, self.signature_bits)
+
+    def shingling(self) -> Shingling:
+        """Return what a shingle is."""
+        words = self.shingle_unit == "word"
+        return Shingling(words, self.shingle_size, self.shingle_bag, self.seed)
 
 
 def namespace_hash(namespace: str) -> int:
@@ -60,8 +67,8 @@ class Sketcher:
     def __init__(self, parameters: SketchParameters) -> None:
         p = self.parameters = parameters
         self.codec = p.codec()
-        self._normalise = resolve(p.profile)
-        self._shingling = Shingling(p.shingle_unit == "word", p.shingle_size, p.shingle_bag, p.seed)
+        self._profile = resolve(p.profile)
+        self._shingling = p.shingling()
         random = minhash.random_words(p.seed, 2 * p.num_perm)
         self._rounds = random | np.uint64(1)
         kind = np.dtype(f"u{p.value_bits // 8}")
@@ -70,7 +77,7 @@ class Sketcher:
 
     def normalise(self, texts: Sequence[str]) -> list[str]:
         """Return the texts in the form that is compared."""
-        return [self._normalise(text) for text in texts]
+        return self._profile.normalise(texts)
 
     def values(self, normalised: Sequence[str]) -> Values:
         """Return the whole signatures of ``n`` normalised texts.
@@ -106,9 +113,8 @@ class Sketcher:
         return Sketches(signatures=signatures, band_keys=keys)
 
     def _chunk_values(self, texts: Sequence[str]) -> Values:
-        if self._shingling.words:
-            texts = [join_words(text) for text in texts]
-        codes, offsets = pack(texts)
+        packed = pack(texts)
+        codes, offsets = join_packed(packed) if self._shingling.words else packed
         if self.parameters.variant == "fast":
             return minhash.fast(codes, offsets, self._shingling, self._rounds)
         return minhash.classic(codes, offsets, self._shingling, self._multipliers, self._increments)

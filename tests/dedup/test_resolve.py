@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
 from streamdedup.model import Document, Judgement, Outcome, Position, SketchedBatch, Verdict
 from streamdedup.prepare import Preparer
 from streamdedup.settings import Settings
+from streamdedup.sketch.texts import NOT_STORED
 from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
 
-Told = tuple[Outcome, tuple[tuple[Position, float], ...]]
+Told = tuple[Outcome, tuple[tuple[Position, float, float | None], ...]]
 
 
 def streams(texts: Sequence[str]) -> st.SearchStrategy[list[Document]]:
@@ -46,20 +50,35 @@ SHAPES = st.fixed_dictionaries(
         "window_documents": st.sampled_from([1, 3, 10_000, 10_000]),
         "threshold": st.sampled_from([0.4, 0.6, 0.8, 1.0]),
         "shards": st.sampled_from([1, 2, 3, 9]),
+        "verify": st.sampled_from(["estimate", "exact"]),
     }
 )
 
 
 def told(verdicts: Sequence[Verdict]) -> list[Told]:
-    """Return what verdicts say: the outcome, and each match with its estimate."""
+    """Return what verdicts say: the outcome, and each match with its similarity."""
     return [
-        (each.outcome, tuple((match.position, match.jaccard_estimate) for match in each.matches))
+        (
+            each.outcome,
+            tuple(
+                (match.position, match.jaccard_estimate, match.jaccard) for match in each.matches
+            ),
+        )
         for each in verdicts
     ]
 
 
-def model(documents: Sequence[Document], settings: Settings) -> list[Told]:
+def true_jaccard(first: str, second: str) -> float:
+    """Compare the sets of runs of three characters, by their definition."""
+    one, two = (
+        {text[at : at + 3] for at in range(len(text) - 2)} or {text} for text in (first, second)
+    )
+    return len(one & two) / len(one | two)
+
+
+def model(documents: Sequence[Document], settings: Settings, borderline: float) -> list[Told]:
     """Judge documents one by one with nothing but lists: the laws, written down once more."""
+    threshold = settings.dedup.threshold
     batch = sketched(documents, settings)
     sketches = batch.documents.sketches
     codec = settings.dedup.sketch_parameters().codec()
@@ -77,14 +96,17 @@ def model(documents: Sequence[Document], settings: Settings) -> list[Told]:
             [estimate] = codec.estimate_jaccard(
                 sketches.signatures[row], sketches.signatures[other : other + 1]
             ).tolist()
-            if estimate >= settings.dedup.threshold:
-                similar.append((-estimate, number))
-        similar.sort()
+            jaccard = None
+            if settings.dedup.verify == "exact" and abs(estimate - threshold) <= borderline:
+                jaccard = true_jaccard(documents[row].text, documents[other].text)
+            best_known = estimate if jaccard is None else jaccard
+            if best_known >= threshold:
+                similar.append((-best_known, number, (batch.positions[other], estimate, jaccard)))
+        similar.sort(key=lambda match: match[:2])
         blank = row in batch.blank
         if similar and not blank:
             best = similar[: settings.output.max_matches]
-            matches = tuple((batch.positions[kept[number]], -minus) for minus, number in best)
-            verdicts.append((Outcome.DUPLICATE, matches))
+            verdicts.append((Outcome.DUPLICATE, tuple(match for *_, match in best)))
             continue
         verdicts.append((Outcome.KEPT, ()))
         if not blank:
@@ -102,31 +124,45 @@ def cut(documents: Sequence[Document], cuts: set[int], settings: Settings) -> li
     ]
 
 
-@given(documents=DOCUMENTS, cuts=st.sets(st.integers(1, 29), max_size=6), shape=SHAPES)
-@examples(250)
+@given(
+    documents=DOCUMENTS,
+    cuts=st.sets(st.integers(1, 29), max_size=6),
+    shape=SHAPES,
+    every_text=st.booleans(),
+)
+@examples(400)
 def test_any_batches_any_shards(
-    documents: list[Document], cuts: set[int], shape: dict[str, float]
+    documents: list[Document], cuts: set[int], shape: dict[str, Any], every_text: bool
 ) -> None:
-    """However a stream is cut into batches, the verdicts are those of the model (L1, L4)."""
+    """However a stream is cut into batches, the verdicts are those of the model (L1, L4).
+
+    With exact verification of everything the model goes by the texts alone.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        settings = small_settings(Path(directory), **shape)  # type: ignore[arg-type]
+        settings = small_settings(Path(directory), **shape)
+        rule = Rule.from_settings(settings)
+        if every_text:
+            rule = replace(rule, borderline=math.inf)
         with open_index(settings) as index:
-            verdicts = pass_through(index, cut(documents, cuts, settings), settings)
-    assert told(verdicts) == model(documents, settings)
+            verdicts = pass_through(index, cut(documents, cuts, settings), settings, rule)
+    assert told(verdicts) == model(documents, settings, rule.borderline)
 
 
 @given(
     texts=st.lists(st.text(alphabet="ab", max_size=9), min_size=1, max_size=12),
     steps=st.lists(st.integers(0, 11), max_size=40),
     cuts=st.sets(st.integers(1, 40)),
+    verify=st.sampled_from(["estimate", "exact"]),
 )
-@examples(150)
-def test_replays(texts: list[str], steps: list[int], cuts: set[int]) -> None:
+@examples(200)
+def test_replays(
+    texts: list[str], steps: list[int], cuts: set[int], verify: Literal["estimate", "exact"]
+) -> None:
     """A position that comes again gets the verdict it had, in the same batch or later (L3)."""
     first_pass = list(range(len(texts)))
     offsets = first_pass + [step % len(texts) for step in steps]
     with tempfile.TemporaryDirectory() as directory:
-        settings = small_settings(Path(directory))
+        settings = small_settings(Path(directory), verify=verify)
         preparer = Preparer(settings)
         edges = [0, *sorted(at for at in cuts if at < len(offsets)), len(offsets)]
         batches = [
@@ -285,3 +321,75 @@ def test_counts(tmp_path: Path) -> None:
     assert counts.verified == 1
     assert counts.refuted >= 1
     assert counts.buckets_truncated >= 1
+
+
+class TestExact:
+    """Exact verification: the texts decide near the threshold."""
+
+    # Of the 3-grams of the first text, the second has 12 of 21 in common, the third 12 of 22.
+    TEXTS = ("the quick brown fox", "the quick brown cat", "the quick brown bird")
+
+    def judged(self, tmp_path: Path, **changes: Any) -> tuple[Judgement, Rule]:
+        """Judge the texts at a threshold between the two similarities."""
+        settings = small_settings(tmp_path, threshold=0.6, verify="exact")
+        rule = replace(Rule.from_settings(settings), **changes)
+        batch = sketched(self.TEXTS, settings)
+        with open_index(settings) as index:
+            return resolve(batch, index.probe(batch.documents), rule, 0), rule
+
+    def test_the_truth_decides(self, tmp_path: Path) -> None:
+        """What is at the threshold is in, what is just below it is out, and both are counted."""
+        truths = [true_jaccard(self.TEXTS[0], other) for other in self.TEXTS[1:]]
+        assert truths[0] > truths[1]
+        judgement, _ = self.judged(tmp_path, threshold=truths[0], borderline=math.inf)
+        assert [verdict.kept for verdict in judgement.verdicts] == [True, False, True]
+        [match] = judgement.verdicts[1].matches
+        assert match.jaccard == truths[0]
+        assert match.jaccard != match.jaccard_estimate
+        counts = judgement.counts
+        assert (counts.exact_confirmed, counts.exact_refuted) == (1, 1)
+        assert (counts.verified, counts.refuted, counts.exact_without_text) == (1, 1, 0)
+
+    def test_estimates_decide_far_from_the_threshold(self, tmp_path: Path) -> None:
+        """Where no estimate is near, no text is looked at."""
+        judgement, _ = self.judged(tmp_path, threshold=0.05, borderline=0.01)
+        counts = judgement.counts
+        assert counts.candidates >= 1
+        assert counts.exact_confirmed == counts.exact_refuted == 0
+        assert all(match.jaccard is None for one in judgement.verdicts for match in one.matches)
+
+    def test_the_band_is_two_standard_errors(self, tmp_path: Path) -> None:
+        """At the threshold, on both sides of it."""
+        _, rule = self.judged(tmp_path)
+        assert BORDERLINE == 2.0
+        assert rule.borderline == 2 * rule.codec.standard_error(0.6)
+
+    def test_a_text_that_is_not_stored(self, tmp_path: Path) -> None:
+        """Where a text was too long to be stored the estimate decides, and this is counted."""
+        settings = small_settings(tmp_path, threshold=0.6, verify="exact")
+        rule = replace(Rule.from_settings(settings), borderline=math.inf)
+        batch = sketched([self.TEXTS[0], self.TEXTS[0]], settings)
+        documents = replace(batch.documents, texts=[NOT_STORED, batch.documents.texts[1]])
+        with open_index(settings) as index:
+            candidates = index.probe(documents)
+            judgement = resolve(replace(batch, documents=documents), candidates, rule, 0)
+        [match] = judgement.verdicts[1].matches
+        assert (match.jaccard_estimate, match.jaccard) == (1.0, None)
+        assert judgement.counts.exact_without_text == 1
+
+    def test_best_known_similarity_comes_first(self, tmp_path: Path) -> None:
+        """Matches are in the order of the true similarity where it is known."""
+        settings = small_settings(tmp_path, threshold=0.99, verify="exact")
+        words = [f"word{number}" for number in range(30)]
+        kept = [" ".join(words[start:]) for start in range(1, 7)]
+        with open_index(settings) as index:
+            pass_through(index, [sketched(kept, settings)], settings)
+            batch = sketched([" ".join(words)], settings, first=len(kept))
+            rule = replace(Rule.from_settings(settings), threshold=0.3, borderline=math.inf)
+            found = resolve(batch, index.probe(batch.documents), rule, index.next_number)
+        matches = found.verdicts[0].matches
+        assert len(matches) >= 3
+        truths = [match.jaccard or 0.0 for match in matches]
+        assert truths == sorted(truths, reverse=True)
+        for match in matches:
+            assert match.jaccard == true_jaccard(" ".join(words), kept[match.position.offset])

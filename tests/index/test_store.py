@@ -11,12 +11,14 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup import changelog
 from streamdedup.errors import (
     IndexDamaged,
     IndexFull,
@@ -31,6 +33,7 @@ from streamdedup.index.shard import Shard
 from streamdedup.index.store import Index
 from streamdedup.model import Candidates, IndexUpdate, Position, SourceRange
 from streamdedup.settings import Settings
+from streamdedup.sketch.texts import NOT_STORED, unpack_text
 from tests.builders import (
     COLUMNS,
     MIB,
@@ -329,9 +332,9 @@ def test_shard_two_updates_behind(tmp_path: Path) -> None:
 def test_other_parameters(name: str, value: int | str, tmp_path: Path) -> None:
     """An index that was built with another parameter is refused, and the parameter is named."""
     settings = small_settings(tmp_path)
-    Index(settings.index, parameters(), "log").close()
+    Index(settings.index, parameters(), "log", texts=False).close()
     with pytest.raises(IndexMismatch, match=f"{name} .*settings say {value}"):
-        Index(settings.index, parameters(**{name: value}), "log")
+        Index(settings.index, parameters(**{name: value}), "log", texts=False)
 
 
 @pytest.mark.parametrize(
@@ -554,3 +557,97 @@ def test_long_names(tmp_path: Path) -> None:
         assert found.already_judged.tolist() == [True]
         assert found.already_kept == frozenset()
         assert found.documents.positions == [Position(topics[0], 0, 0)]
+
+
+class TestTexts:
+    """Stored texts, for exact verification."""
+
+    def fill(self, path: Path, *, verify: Literal["estimate", "exact"]) -> None:
+        """Index two documents with the settings, and whatever they have of texts."""
+        settings = small_settings(path, verify=verify)
+        with open_index(settings) as index:
+            first = index.next_number
+            batch = sketched([f"{first} the first text", f"{first} one"], settings, first=first)
+            index.apply(update_of(batch.documents, first), index.applied + 1)
+
+    def found(self, index: Index, settings: Settings) -> list[bytes]:
+        """Return what is stored of the first text."""
+        batch = sketched(["0 The FIRST text"], settings, first=99)
+        return list(index.probe(batch.documents).documents.texts)
+
+    def test_they_come_back(self, tmp_path: Path) -> None:
+        """As they were normalised."""
+        self.fill(tmp_path, verify="exact")
+        settings = small_settings(tmp_path, verify="exact")
+        with open_index(settings) as index:
+            assert "0 the first text" in map(unpack_text, self.found(index, settings))
+
+    def test_without_exact_there_are_none(self, tmp_path: Path) -> None:
+        """Neither in the documents nor in what a probe returns, though an update bring some."""
+        self.fill(tmp_path / "plain", verify="estimate")
+        exact = small_settings(tmp_path, verify="exact")
+        settings = small_settings(tmp_path / "mixed")
+        with open_index(settings) as index:
+            batch = sketched(["0 the first text"], exact)
+            index.apply(update_of(batch.documents, 0), 1)
+            assert self.found(index, settings) == []
+            with index._main.read(index._documents) as txn:  # noqa: SLF001
+                [stored] = [store._DECODER.decode(value) for _, value in txn.cursor()]  # noqa: SLF001
+        assert stored.text == NOT_STORED
+
+    def test_an_index_without_texts_is_refused(self, tmp_path: Path) -> None:
+        """One line says what is missing and what to do; as it was it can be used on."""
+        self.fill(tmp_path, verify="estimate")
+        with pytest.raises(
+            IndexMismatch, match=r"without the texts.*set dedup\.verify to estimate"
+        ):
+            open_index(small_settings(tmp_path, verify="exact"))
+        self.fill(tmp_path, verify="estimate")
+
+    def test_an_index_with_texts_can_go_on_without(self, tmp_path: Path) -> None:
+        """But then not back, once a document has come without; that it was opened does no harm."""
+        self.fill(tmp_path, verify="exact")
+        with open_index(small_settings(tmp_path)) as index:
+            index.apply(update_of(columns([]), 2), 2)
+        self.fill(tmp_path, verify="exact")
+        self.fill(tmp_path, verify="estimate")
+        with pytest.raises(IndexMismatch, match="without the texts"):
+            open_index(small_settings(tmp_path, verify="exact"))
+
+    def test_an_index_of_earlier_releases_has_none(self, tmp_path: Path) -> None:
+        """An index that says nothing of texts holds none."""
+        self.fill(tmp_path, verify="estimate")
+        with (
+            open_index(small_settings(tmp_path)) as index,
+            index._main.write(index.applied) as txn,  # noqa: SLF001
+        ):
+            txn.delete(b"texts", db=index._main._meta)  # noqa: SLF001
+        with pytest.raises(IndexMismatch, match="without the texts"):
+            open_index(small_settings(tmp_path, verify="exact"))
+
+    def test_a_rebuilt_index_compares_texts(self, tmp_path: Path) -> None:
+        """What comes back from a changelog's bytes gives the same verdicts, texts compared."""
+        words = [f"word{number}" for number in range(20)]
+        kept = [" ".join(words[start:]) for start in (0, 6)]
+        late = " ".join(words[2:])
+        verdicts = []
+        for name, through in (("first", False), ("rebuilt", True)):
+            settings = small_settings(tmp_path / name, threshold=0.85, verify="exact")
+            fingerprint = settings.dedup.sketch_parameters().fingerprint()
+            with open_index(settings) as index:
+                update = update_of(sketched(kept, settings).documents, 0)
+                [entry] = changelog.encode(update, fingerprint, 2**40)
+                index.apply(changelog.decode(entry, fingerprint) if through else update, 1)
+                verdicts += pass_through(index, [sketched([late], settings, first=9)], settings)
+        assert verdicts[0] == verdicts[1]
+        [match] = verdicts[0].matches
+        assert match.jaccard is not None
+
+    def test_an_update_without_texts_is_refused(self, tmp_path: Path) -> None:
+        """A changelog that was written without texts does not fill an index that needs them."""
+        batch = sketched(["a text"], small_settings(tmp_path))
+        with open_index(small_settings(tmp_path, verify="exact")) as index:
+            with pytest.raises(IndexMismatch, match="changelog was written without the texts"):
+                index.apply(update_of(batch.documents, 0), 1)
+            index.apply(update_of(batch.documents.take([]), 0), 1)
+            assert index.next_number == 0

@@ -20,8 +20,9 @@ from tests.kafka.stage import PLACES, Stage
 pytestmark = pytest.mark.kafka
 
 PART = 500
-Matches = list[tuple[str, float]]
-"""Id and similarity of each match of a verdict; none for a kept document."""
+Matches = list[tuple[str, float, float | None]]
+"""Id, estimate and, where the texts were compared, similarity of each match of a verdict; none for
+a kept document."""
 
 
 def stream(count: int) -> list[dict[str, Any]]:
@@ -44,7 +45,14 @@ def expected(stage: Stage, documents: Sequence[dict[str, Any]]) -> list[Matches]
             Document(document["text"], document["id"]) for document in documents
         )
     return [
-        [(match.id, round(match.jaccard_estimate, 6)) for match in verdict.matches]
+        [
+            (
+                match.id,
+                round(match.jaccard_estimate, 6),
+                None if match.jaccard is None else round(match.jaccard, 6),
+            )
+            for match in verdict.matches
+        ]
         for verdict in verdicts
     ]
 
@@ -58,15 +66,21 @@ def verdicts(stage: Stage) -> dict[int, list[Matches]]:
             matches = content["matches"] if role == "duplicates" else []
             _, offset = PLACES[role](record)
             found.setdefault(offset, []).append(
-                [(match["id"], match["jaccard_estimate"]) for match in matches]
+                [
+                    (match["id"], match["jaccard_estimate"], match.get("jaccard"))
+                    for match in matches
+                ]
             )
     return found
 
 
 def test_a_lost_index_is_rebuilt_from_the_changelog(broker: Broker, tmp_path: Path) -> None:
-    """With the index gone, and then the group's offsets, the verdicts are those of a calm run."""
+    """With the index gone, and then the group's offsets, the verdicts are those of a calm run.
+
+    The texts that verdicts near the threshold go by must come back from the changelog too.
+    """
     stage = Stage(broker.bootstrap, tmp_path)
-    stage.configure(batch={"documents": 64})
+    stage.configure(batch={"documents": 64}, dedup={"verify": "exact", "threshold": 0.95})
     stage.create_topics()
     documents = stream(2 * PART)
     calm = expected(stage, documents)
@@ -78,6 +92,8 @@ def test_a_lost_index_is_rebuilt_from_the_changelog(broker: Broker, tmp_path: Pa
     stage.run_until_committed({0: 2 * PART})
     once = dict(enumerate([matches] for matches in calm))
     assert verdicts(stage) == once
+    compared = [match for matches in calm[PART:] for match in matches if match[2] is not None]
+    assert compared
     assert sum(bool(matches) for matches in calm) > PART // 3
 
     # Offsets set back by hand: each position gets the verdict that it had, and none is indexed.

@@ -74,3 +74,14 @@ def test_fingerprint_is_stable() -> None:
     """The fingerprint of given parameters never changes: every changelog entry carries it."""
     changes = {"num_perm": 8, "bands": 2, "rows": 3, "shingle_size": 5}
     assert parameters(**changes).fingerprint() == "122263cf14f601a1"
+    words = parameters(**changes, shingle_unit="word")
+    assert words.fingerprint() == "2ec1b3539365ceb5"
+
+
+def test_fingerprint_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How words are cut has a say in it where shingles are of words, and only there."""
+    units = [parameters(), parameters(shingle_unit="word")]
+    before = [unit.fingerprint() for unit in units]
+    monkeypatch.setattr("streamdedup.sketch.sketcher.WORDS_VERSION", 2)
+    assert units[0].fingerprint() == before[0]
+    assert units[1].fingerprint() != before[1]

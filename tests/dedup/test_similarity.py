@@ -1,0 +1,54 @@
+"""Stored texts compared: the same numbers whatever is remembered of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from streamdedup.dedup import similarity
+from streamdedup.dedup.similarity import TextSimilarity
+from streamdedup.errors import IndexDamaged
+from streamdedup.sketch import sets
+from streamdedup.sketch.shingle import Shingling
+from streamdedup.sketch.texts import TextPacker, unpack_text
+
+CHARACTERS = Shingling(words=False, size=3, bag=False, seed=1)
+
+
+def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two texts of ten the similarities are those of the sets."""
+    monkeypatch.setattr(similarity, "_MOST_SHINGLES", 20)
+    draw = random.Random(5)
+    texts = ["".join(draw.choices("ab", k=12)) for _ in range(10)]
+    packer = TextPacker(1000)
+    packed = [packer.pack(text) for text in texts]
+    known = list(sets.shingle_sets(texts, CHARACTERS))
+    compared = TextSimilarity(CHARACTERS)
+    for _ in range(200):
+        one, other = draw.randrange(10), draw.randrange(10)
+        expected = sets.jaccard(known[one], known[other])
+        assert compared.jaccard(packed[one], packed[other]) == expected
+
+
+def test_a_text_is_shingled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An original that comes again and again is read once."""
+    read: list[bytes] = []
+
+    def unpack(packed: bytes) -> str:
+        read.append(packed)
+        return unpack_text(packed)
+
+    monkeypatch.setattr(similarity, "unpack_text", unpack)
+    packer = TextPacker(1000)
+    original, *others = [packer.pack(f"text number {number}") for number in range(5)]
+    compared = TextSimilarity(CHARACTERS)
+    for other in others:
+        compared.jaccard(original, other)
+    assert len(read) == 5
+
+
+def test_bytes_that_are_no_text_are_damage() -> None:
+    """They are told as such, with what to do."""
+    with pytest.raises(IndexDamaged, match="remove the index directory"):
+        TextSimilarity(CHARACTERS).jaccard(b"no frame", b"no frame")

@@ -1,0 +1,42 @@
+"""Stored texts: there and back, their bound, and damage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.errors import IndexDamaged
+from streamdedup.sketch.texts import NOT_STORED, TextPacker, unpack_text
+from tests.builders import examples
+
+NO_LIMIT = 2**40
+
+
+@given(text=st.text(st.characters(), max_size=200))
+@examples(200)
+def test_there_and_back(text: str) -> None:
+    """Every text comes back, empty ones and lone surrogates too."""
+    packed = TextPacker(NO_LIMIT).pack(text)
+    assert packed != NOT_STORED
+    assert unpack_text(packed) == text
+
+
+def test_long_texts_are_not_stored() -> None:
+    """What counts is the size on disk."""
+    text = "once upon a time " * 100
+    size = len(TextPacker(NO_LIMIT).pack(text))
+    assert size < len(text) / 10
+    assert TextPacker(size).pack(text) != NOT_STORED
+    assert TextPacker(size - 1).pack(text) == NOT_STORED
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"x", TextPacker(NO_LIMIT).pack("some text or other")[:-1], NOT_STORED],
+    ids=["no frame", "cut", "nothing"],
+)
+def test_damage(data: bytes) -> None:
+    """Bytes that are no stored text are damage."""
+    with pytest.raises(IndexDamaged, match="stored text cannot be read"):
+        unpack_text(data)
