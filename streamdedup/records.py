@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ _SECONDS_END = 100_000_000_000
 """Numbers below are seconds since the epoch (until the year 5138), from there on milliseconds."""
 _quick_parse = msgspec.json.Decoder().decode
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_CONTINUES, _BEGINS = 0x80, 0xC0
+"""In UTF-8 a byte from the first to below the second goes on with a character."""
 _MESSAGE_CHARACTERS = 500
 """Longest message of a refusal: some quote the value, which may have megabytes."""
 
@@ -58,12 +61,15 @@ class Decoder:
         return self._from_json(record, _parse_object(value))
 
     def check(self, document: Document) -> Document:
-        """Return the document if it keeps the limits.
+        """Return the document if it keeps the limits, with its text cut where that is wanted.
 
         Raises:
             Refusal: it does not.
         """
-        _limit("TextTooLarge", "text", document.text, self._limits.text_bytes)
+        if self._limits.long_text == "cut":
+            document = replace(document, text=_cut(document.text, self._limits.text_bytes))
+        else:
+            _limit("TextTooLarge", "text", document.text, self._limits.text_bytes)
         _limit("IdTooLarge", "id", document.id, self._limits.id_bytes)
         if not document.id.isascii() and _has_surrogates(document.id):
             raise Refusal("IdNotUnicode", "the id holds a lone surrogate")
@@ -213,6 +219,20 @@ def _key_or_position(record: Record) -> str:
 
 def _has_surrogates(value: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return as many whole characters from the text's beginning as fit in so many bytes."""
+    if len(text) * 4 <= most:
+        return text
+    # Before it is normalised, so that this costs no more than a text of that size.
+    data = text[:most].encode("utf-8", "surrogatepass")
+    if len(data) <= most:
+        return text[:most]
+    end = most
+    while _CONTINUES <= data[end] < _BEGINS:
+        end -= 1
+    return data[:end].decode("utf-8", "surrogatepass")
 
 
 def _limit(reason: str, what: str, value: str, most: int) -> None:

@@ -482,12 +482,14 @@ class OutputSettings(Section):
 
 
 class LimitSettings(Section):
-    """What is too large. Records over a limit go to the dead-letter topic."""
+    """What is too large. Records over a limit go to the dead-letter topic, except cut texts."""
 
     value_bytes: Size = Field(default=4 * 1024**2, ge=1, le=1024**3)
     """Largest record value that is decoded."""
     text_bytes: Size = Field(default=1024**2, ge=1, le=1024**3)
     """Largest text, in UTF-8."""
+    long_text: Literal["reject", "cut"] = "reject"
+    """Whether a larger text is rejected, or judged by as much of its beginning."""
     id_bytes: Size = Field(default=512, ge=1, le=65_536)
     """Longest document id, in UTF-8."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ NAMES: dict[str, Any] = {"namespace_field": "site"}
 
 
 def decode(
-    value: bytes | None, records: dict[str, Any], key: bytes | None = None, **limits: int
+    value: bytes | None, records: dict[str, Any], key: bytes | None = None, **limits: Any
 ) -> Document:
     """Decode one record under the given settings."""
     decoder = Decoder(RecordSettings(**records), LimitSettings(**limits))
@@ -87,6 +88,26 @@ def test_refused(value: bytes | None, records: dict[str, Any], reason: str) -> N
     rejection = caught.value.rejection
     assert (rejection.stage, rejection.reason) == ("decode", reason)
     assert 0 < len(rejection.message) <= 500
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a" * 10, "a" * 10),
+        ("a" * 11, "a" * 10),
+        ("é" * 6, "é" * 5),
+        ("aé€😀b", "aé€😀"),
+        ("aaé€😀b", "aaé€"),
+        ("a" * 8 + "€", "a" * 8),
+        ("a" * 7 + "\ud800" + "b", "a" * 7 + "\ud800"),
+        ("a" * 9 + "\ud800", "a" * 9),
+        ("", ""),
+    ],
+)
+def test_long_text_is_cut_where_that_is_wanted(text: str, expected: str) -> None:
+    """A text that is too large is judged by as many whole characters as keep the limit."""
+    value = json.dumps({"text": text}).encode()
+    assert decode(value, JSON, text_bytes=10, long_text="cut").text == expected
 
 
 def test_message_does_not_grow_with_the_value() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -127,7 +127,7 @@ class Index:
         shards = min(settings.shards, columns)
 
         def environment(role: str) -> Environment:
-            header = Header(FORMAT, role, shards, asdict(parameters), log)
+            header = Header(FORMAT, role, shards, parameters.described(), log)
             opened = Environment(
                 settings.directory / role, header, map_size=settings.map_size, sync=settings.sync
             )

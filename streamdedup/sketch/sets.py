@@ -14,7 +14,7 @@ import numpy as np
 from streamdedup.model import U64
 from streamdedup.sketch.minhash import hash_shingles
 from streamdedup.sketch.shingle import Shingling, chunks, pack
-from streamdedup.sketch.words import join_words
+from streamdedup.sketch.words import join_packed
 
 
 def shingle_sets(texts: Sequence[str], shingling: Shingling) -> Iterator[U64]:
@@ -23,12 +23,10 @@ def shingle_sets(texts: Sequence[str], shingling: Shingling) -> Iterator[U64]:
     They are the shingles that a sketch is made of; a text without characters has none.
     """
     for chunk in chunks(texts):
-        some = texts[chunk]
-        if shingling.words:
-            some = [join_words(text) for text in some]
-        codes, offsets = pack(some)
-        room = np.empty(max(map(len, some)) + 1, dtype=np.uint64)
-        for at in range(len(some)):
+        packed = pack(texts[chunk])
+        codes, offsets = join_packed(packed) if shingling.words else packed
+        room = np.empty(np.diff(offsets).max() + 1, dtype=np.uint64)
+        for at in range(len(offsets) - 1):
             count = hash_shingles(codes, offsets[at], offsets[at + 1], shingling, room)
             yield np.unique(room[:count])
 

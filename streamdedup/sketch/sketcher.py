@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -43,6 +43,11 @@ class SketchParameters:
         """Return 16 hexadecimal digits that name these parameters, and how words are cut."""
         rule = f" words/{WORDS_VERSION}" if self.shingle_unit == "word" else ""
         return xxhash.xxh3_64_hexdigest((repr(self) + rule).encode())
+
+    def described(self) -> dict[str, str | int]:
+        """Return what the fingerprint names, by name."""
+        rule = {"words_version": WORDS_VERSION} if self.shingle_unit == "word" else {}
+        return asdict(self) | rule
 
     def codec(self) -> SignatureCodec:
         """Return how signatures are stored and compared."""
