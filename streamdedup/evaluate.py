@@ -268,6 +268,8 @@ class Report:
     threshold: float
     profile: str
     shingles: str
+    variant: str
+    verify: str
     corpus_documents: int
     truth: list[Truth]
     errors: list[Error]
@@ -392,6 +394,8 @@ class _Evaluation:
             threshold=self._threshold,
             profile=_profile_name(dedup.profile),
             shingles=f"{dedup.shingle_size} {dedup.shingle_unit}s",
+            variant=dedup.variant,
+            verify=dedup.verify,
             corpus_documents=dedup.corpus_documents,
             truth=[
                 Truth(level.low, level.high, level.pairs)

@@ -26,6 +26,7 @@ _INCHES = (8.0, 4.5)
 _MARKERS = ("●", "+", "x", "o", "-", "*", "~")
 _COLOURS = ("green", "blue", "magenta", "orange", "cyan", "red", "gray")
 _ROWS, _COLUMNS = 18, 78
+_CURVE = "#c2410c"
 
 
 def check_target(path: Path) -> None:
@@ -100,19 +101,27 @@ def save_histograms(path: Path, report: Report) -> None:
     for axes, banding in zip(all_axes, report.bandings, strict=True):
         bars = len(banding.histogram)
         starts = [place / bars for place in range(bars)]
-        axes.bar(starts, banding.histogram, width=1 / bars, align="edge", color="#7aa2d6")
-        axes.set_yscale("symlog")
-        axes.set_ylabel("candidates")
+        axes.bar(starts, banding.histogram, width=1 / bars, align="edge", color="#5c8cc8")
+        # Below one there is nothing but none.
+        axes.set_yscale("symlog", linthresh=1, linscale=0.4)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_ylabel("candidate pairs")
         axes.set_xlabel("true Jaccard similarity")
         axes.set_title(str(banding.banding))
         over = axes.twinx()
-        over.plot(*curve(banding.banding), color="#c2410c")
+        over.plot(*curve(banding.banding), color=_CURVE)
         _label_curves(over, report.threshold)
+        # As coloured as the curve: that is the axis to read it by.
+        over.yaxis.label.set_color(_CURVE)
+        over.tick_params(axis="y", labelcolor=_CURVE)
+        over.legend(loc="upper left")
     _save(figure, path)
 
 
 def _label_curves(axes: Axes, threshold: float) -> None:
-    axes.axvline(threshold, color="gray", linestyle=":", linewidth=1)
+    axes.axvline(
+        threshold, color="dimgray", linestyle=":", linewidth=1.5, label=f"threshold {threshold:g}"
+    )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
     axes.set_ylabel("probability that a pair is compared")

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streamdedup.differences import Part, differences
 from streamdedup.evaluate import BandingReport, Example, Level, Report
 
-_EXCERPT = 240
-_BEFORE = 60
-"""Characters shown of a text, and of these before the first difference."""
+_VERIFIED = {"estimate": "the estimate", "exact": "the texts where the estimate is near"}
 
 
 class Grid(NamedTuple):
-    """A table; the first column is text, the others are numbers."""
+    """A table; the first column is text, the others are numbers. The note says what they are."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
+    note: str
 
 
 class Excerpt(NamedTuple):
-    """Parts of two texts, cut where they begin to differ: id and text of each, and the facts."""
+    """Two texts cut to where they differ: id and parts of each, and the facts."""
 
     ids: tuple[str, str]
-    texts: tuple[str, str]
+    texts: tuple[list[Part], list[Part]]
     facts: str
 
 
@@ -37,8 +37,9 @@ def overview(report: Report) -> list[tuple[str, str]]:
     return [
         ("documents", documents),
         ("pairs", f"{report.pairs:,}"),
-        ("compared", f"{report.shingles}, profile {report.profile}"),
-        ("threshold", f"{report.threshold:g}"),
+        ("compared", f"shingles of {report.shingles}, profile {report.profile}"),
+        ("signatures", f"of the {report.variant} variant"),
+        ("threshold", f"{report.threshold:g}, as a stream verified by {_VERIFIED[report.verify]}"),
     ]
 
 
@@ -54,8 +55,11 @@ def truth_grid(report: Report) -> Grid:
         rows.append([span(level.low, level.high), f"{level.pairs:,}", *found])
     return Grid(
         "True similarity of the pairs, and the error of the estimate",
-        ["true Jaccard", "pairs", "bias", "deviation", "at most, in theory"],
+        ["true Jaccard", "pairs", "bias", "deviation", "in theory"],
         rows,
+        f"Pairs of documents from a Jaccard similarity of {report.floor:g} on, each line without "
+        "its upper bound; 1 is that of copies. Bias is the mean of estimate less truth, deviation "
+        "the root of its mean square; the last column is that of independent values.",
     )
 
 
@@ -74,6 +78,10 @@ def comparison_grid(report: Report) -> Grid:
             "precision of documents",
         ],
         [_comparison_row(banding, report.threshold) for banding in report.bandings],
+        "Candidates are pairs that share a band; never compared is the share of all pairs that do "
+        "not, refuted the share of the candidates that the estimate puts below the threshold. "
+        "Missed are pairs from the threshold on that share no band, false alarms candidates below "
+        "it whose estimate reaches it. Recall and precision are those of the stream.",
     )
 
 
@@ -92,12 +100,19 @@ def _comparison_row(banding: BandingReport, threshold: float) -> list[str]:
     ]
 
 
-def banding_grid(banding: BandingReport, threshold: float) -> Grid:
+def banding_grid(banding: BandingReport, report: Report) -> Grid:
     """Return what became of the pairs of each level."""
     return Grid(
         f"{banding.banding}, of {banding.num_perm} values",
         ["true Jaccard", "pairs", "found", "missed", "by the curve", "refuted", "false alarms"],
-        [_level_row(level, threshold) for level in banding.levels if level.pairs or level.found],
+        [
+            _level_row(level, report.threshold)
+            for level in banding.levels
+            if level.pairs or level.found
+        ],
+        "Numbers of pairs. Found ones share a band; as many as by the curve were to be expected. "
+        "Refuted are those found whose estimate is below the threshold; false alarms reach it and "
+        f"are below. Pairs below {report.floor:g} are counted only where found.",
     )
 
 
@@ -113,15 +128,15 @@ def _level_row(level: Level, threshold: float) -> list[str]:
     ]
 
 
-def banding_sentences(banding: BandingReport, documents: int) -> list[str]:
+def banding_sentences(banding: BandingReport, report: Report) -> list[str]:
     """Say what the candidates and the stream came to."""
-    per_document = banding.candidates / documents
+    per_document = banding.candidates / report.documents
     compared = (
         f"{banding.candidates:,} candidate pairs ({per_document:,.2f} per document); "
         f"{_share(banding.never_compared)} of all pairs were never compared."
     )
     verified = (
-        f"Verification refuted {banding.refuted:,} candidates ({_share(banding.refuted_share)}), "
+        f"The estimate refuted {banding.refuted:,} candidates ({_share(banding.refuted_share)}), "
         f"{banding.lost:,} of them wrongly, and let {banding.false_alarms:,} pass that are below "
         "the threshold."
     )
@@ -129,7 +144,8 @@ def banding_sentences(banding: BandingReport, documents: int) -> list[str]:
     score = banding.documents
     if score is not None:
         sentences.append(
-            f"As a stream: {score.dropped:,} documents dropped, {score.right:,} of them rightly "
+            f"As a stream, verified by {_VERIFIED[report.verify]}: {score.dropped:,} documents "
+            f"dropped, {score.right:,} of them rightly "
             f"(precision {_share(score.precision)}), of {score.repeats:,} that repeat a kept one "
             f"(recall {_share(score.recall)}); {score.named_right:,} name an original that "
             "really is that similar."
@@ -174,29 +190,18 @@ def proposal(report: Report) -> str:
 
 
 def excerpt(example: Example) -> Excerpt:
-    """Cut two texts where they begin to differ."""
-    one, two = (" ".join(text.split()) for text in example.texts)
-    same = 0
-    for a, b in zip(one, two, strict=False):
-        if a != b:
-            break
-        same += 1
-    start = max(0, same - _BEFORE)
+    """Show a pair by where its texts differ."""
     return Excerpt(
         example.ids,
-        (_cut(one, start), _cut(two, start)),
-        f"true {example.jaccard:.4f}, estimate {example.estimate:.4f}",
+        differences(*example.texts),
+        f"true {example.jaccard:.4f}, estimate {example.estimate:.4f}; "
+        f"{len(example.texts[0]):,} and {len(example.texts[1]):,} characters",
     )
 
 
 def span(low: float, high: float) -> str:
     """Name a level."""
     return "1" if low >= 1 else f"{low:g} to {high:g}"
-
-
-def _cut(text: str, start: int) -> str:
-    end = start + _EXCERPT
-    return ("… " if start else "") + text[start:end] + (" …" if end < len(text) else "")
 
 
 def _share(value: float) -> str:

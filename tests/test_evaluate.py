@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 from streamdedup.cli import main
 from streamdedup.deduplicator import Deduplicator
 from streamdedup.errors import InputError, SettingsError
-from streamdedup.evaluate import Corpus, Report, as_json, evaluate
+from streamdedup.evaluate import Corpus, Example, Report, as_json, evaluate
 from streamdedup.model import Document
+from streamdedup.report import excerpt
 from streamdedup.settings import Settings, load_settings
 from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.normalize import PROFILES
@@ -272,6 +273,14 @@ def test_tables(corpus: Path) -> None:
         assert words in result.stdout
 
 
+def test_differences_without_colours(tmp_path: Path) -> None:
+    """Where there are no colours, brackets mark what differs."""
+    path = tmp_path / "near.jsonl"
+    path.write_text('{"text": "a text of one length"}\n{"text": "a text of two lengths"}')
+    result = run(path, "--banding", "1x9", "--threshold", "0.3")
+    assert "a text of [one length]" in result.stdout
+
+
 def test_labels_of_the_command(tmp_path: Path) -> None:
     """Labels are read from a field; a document without it is in a group of its own."""
     path = tmp_path / "labelled.jsonl"
@@ -318,6 +327,67 @@ def test_page_needs_nothing_else(corpus: Path, tmp_path: Path) -> None:
     assert {"table", "svg"} <= page.tags
     assert "&lt;b&gt;" in content
     assert "prefers-color-scheme: dark" in content
+
+
+def test_page_can_be_read_by_all(corpus: Path, tmp_path: Path) -> None:
+    """Tables that are too wide can be reached by keyboard; rows and the page have names."""
+    path = tmp_path / "report.html"
+    assert run(corpus, "--html", path, "--banding", "20x2", "--banding", "9x4").exit_code == 0
+    content = path.read_text()
+    tables = content.count("<table>")
+    assert tables == 4
+    assert content.count('role="region" tabindex="0" aria-label=') == tables
+    assert '<th scope="row">' in content
+    assert '<html lang="en">' in content
+    assert "<title>How good the sketches are: 261 documents at 0.8</title>" in content
+
+
+def test_how_duplicates_are_verified(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of the stream says what decided."""
+    assert "verified by the estimate" in run(corpus).stdout
+    monkeypatch.setenv("STREAMDEDUP_DEDUP__VERIFY", "exact")
+    assert "verified by the texts" in run(corpus).stdout
+
+
+def differing(one: str, two: str) -> list[tuple[str, list[str]]]:
+    """Return what is shown of two texts, and what of it is marked."""
+    shown = excerpt(Example(("1", "2"), (one, two), 0.8, 0.8))
+    return [
+        ("".join(part.text for part in side), [part.text for part in side if part.differs])
+        for side in shown.texts
+    ]
+
+
+def test_differences_are_marked() -> None:
+    """Words that the other text has not are marked; spaces and capitals make no difference."""
+    assert differing("The  cat sat\non mats", "the cat lay down on mats") == [
+        ("The cat sat on mats", ["sat"]),
+        ("the cat lay down on mats", ["lay down"]),
+    ]
+    assert differing("one", "") == [("one", ["one"]), ("", [])]
+    assert differing("", "") == [("", []), ("", [])]
+
+
+def test_differences_without_spaces() -> None:
+    """Where words are written without spaces, single characters are marked."""
+    assert [marked for _, marked in differing("今日は晴れです", "今日は雨です")] == [
+        ["晴れ"],
+        ["雨"],
+    ]
+
+
+def test_differences_far_apart() -> None:
+    """What is alike is left out in the same places, and what does not end is cut."""
+    alike = " ".join(f"w{at}" for at in range(100))
+    one, two = differing(f"{alike} a {alike} b {alike}", f"{alike} c {alike} d {alike}")
+    assert (one[1], two[1]) == (["a", "b"], ["c", "d"])
+    assert one[0].startswith("… w92")
+    assert one[0].endswith("w7 …")
+    assert one[0].count("…") == two[0].count("…") == 3
+    long = [f"a{at} b{at} " * 9 for at in range(1000)]
+    for text, _ in differing("".join(long), "".join(long[::-1])):
+        assert len(text) < 1000
+        assert text.endswith(" …")
 
 
 def test_plot(corpus: Path, tmp_path: Path) -> None:

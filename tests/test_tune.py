@@ -92,6 +92,14 @@ def test_table_and_curves() -> None:
     assert max(map(len, result.stdout.splitlines()[:12])) <= 100
 
 
+def test_stored_texts_are_not_counted(tmp_path: Path) -> None:
+    """Where texts are stored, the table says that its bytes are without them."""
+    path = tmp_path / "streamdedup.yaml"
+    path.write_text("dedup: {verify: exact}\n")
+    assert "not among the bytes" in tune("--config", path).stdout
+    assert "not among the bytes" not in tune().stdout
+
+
 def test_swapped_bands_cannot_be_missed() -> None:
     """20 bands of 450 rows are told to be 450 bands of 20, even beyond num_perm."""
     result = tune("--bands", "20", "--rows", "450")

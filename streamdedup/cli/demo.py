@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.interrupts import Interrupted, Interrupts
+from streamdedup.cli.marked import marked
 from streamdedup.corpus import write_docstrings
+from streamdedup.differences import differences
 from streamdedup.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["demo", "write_docstrings"]
 
 _PAIRS = 4
-_WORDS_BEFORE, _WORDS_SHOWN = 10, 45
 _READABLE = range(100, 900)
 """Characters of the texts that are shown by preference."""
 _NEARLY_EXACT = 0.98
-_DIFFERENT = "bold yellow"
 
 
 def demo(
@@ -183,53 +181,14 @@ def _summary(tally: Tally, files: _Files) -> Padding:
 def _side_by_side(pair: _Pair, codec: SignatureCodec, *, marks: bool) -> Panel:
     similarity = pair.similarity
     error = codec.standard_error(similarity)
-    left, right = _differences(pair.original[1], pair.duplicate[1], marks=marks)
+    sides = differences(pair.original[1], pair.duplicate[1])
     table = Table(box=None, expand=True, padding=(0, 1), show_header=True)
     for role, name in (("kept", pair.original[0]), ("duplicate", pair.duplicate[0])):
         header = Text.assemble((f"{role} ", "bold"), (name, "cyan"))
         table.add_column(header, ratio=1, overflow="fold")
-    table.add_row(left, right)
+    table.add_row(*(marked(side, marks=marks) for side in sides))
     title = f"similarity {similarity:.2f} ± {error:.2f}"
     return Panel(table, title=title, title_align="left")
-
-
-def _differences(left: str, right: str, *, marks: bool) -> tuple[Text, Text]:
-    """Return the texts around their first difference, with all differing words marked."""
-    words = left.split(), right.split()
-    steps = difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes()
-    spans = [(step[1], step[2], step[3], step[4]) for step in steps if step[0] != "equal"]
-    return (
-        _excerpt(words[0], [range(span[0], span[1]) for span in spans], marks=marks),
-        _excerpt(words[1], [range(span[2], span[3]) for span in spans], marks=marks),
-    )
-
-
-def _excerpt(words: Sequence[str], spans: Sequence[range], *, marks: bool) -> Text:
-    first = max(0, spans[0].start - _WORDS_BEFORE) if spans else 0
-    last = min(len(words), first + _WORDS_SHOWN)
-    different = {place for span in spans for place in span}
-    shown = Text("… " if first else "")
-    for text, differs in _runs(words, range(first, last), different):
-        shown.append(f"[{text}]" if differs and marks else text, _DIFFERENT if differs else "")
-        shown.append(" ")
-    shown.append("…" if last < len(words) else "")
-    return shown
-
-
-def _runs(
-    words: Sequence[str], places: Iterable[int], different: set[int]
-) -> Iterator[tuple[str, bool]]:
-    """Join neighbouring words that are alike in whether they differ."""
-    run: list[str] = []
-    differs = False
-    for place in places:
-        if run and (place in different) != differs:
-            yield " ".join(run), differs
-            run = []
-        differs = place in different
-        run.append(words[place])
-    if run:
-        yield " ".join(run), differs
 
 
 def _what_next(console: Console, files: _Files) -> None:

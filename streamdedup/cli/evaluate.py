@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.interrupts import Interrupted, Interrupts
+from streamdedup.cli.marked import marked
 from streamdedup.errors import InputError, SettingsError
 
 # Modules that pull in numba are imported in the command, so that --help need not wait for it.
@@ -291,8 +292,8 @@ def _print(report: Report) -> None:
 def _print_banding(console: Console, banding: BandingReport, report: Report) -> None:
     from streamdedup import report as words  # noqa: PLC0415
 
-    console.print(_table(words.banding_grid(banding, report.threshold)))
-    for sentence in words.banding_sentences(banding, report.documents):
+    console.print(_table(words.banding_grid(banding, report)))
+    for sentence in words.banding_sentences(banding, report):
         console.print(sentence, markup=False)
     console.print()
     for title, examples in (
@@ -300,10 +301,10 @@ def _print_banding(console: Console, banding: BandingReport, report: Report) -> 
         ("The least similar pairs that passed for duplicates", banding.alarms),
     ):
         if examples:
-            console.print(_side_by_side(title, examples[:_SHOWN]))
+            console.print(_side_by_side(title, examples[:_SHOWN], marks=not console.is_terminal))
 
 
-def _side_by_side(title: str, examples: list[Example]) -> Table:
+def _side_by_side(title: str, examples: list[Example], *, marks: bool) -> Table:
     from streamdedup.report import excerpt  # noqa: PLC0415
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False, expand=True)
@@ -312,7 +313,7 @@ def _side_by_side(title: str, examples: list[Example]) -> Table:
     for example in examples:
         shown = excerpt(example)
         table.add_row(*(Text(each, style="bold") for each in shown.ids))
-        table.add_row(*(Text(each) for each in shown.texts))
+        table.add_row(*(marked(side, marks=marks) for side in shown.texts))
         table.add_row(Text(shown.facts, style="dim"), "", end_section=True)
     return table
 

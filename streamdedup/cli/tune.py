@@ -97,6 +97,8 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per flag
         console = Console(highlight=False, width=_WIDTH)
     console.print(_table(advice))
     console.print(f"[bold]Pick:[/] {advice.reason}", soft_wrap=not console.is_terminal)
+    if dedup.verify == "exact":
+        console.print("The texts that dedup.verify: exact stores are not among the bytes.")
     for doubt in advice.doubts:
         console.print(f"[bold red]Warning:[/] {doubt}.", soft_wrap=not console.is_terminal)
     typer.echo("\n" + plots.draw_curves(curves, advice.plan.threshold, colour=console.is_terminal))
