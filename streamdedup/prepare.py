@@ -52,8 +52,8 @@ class Preparer:
 
     def warm(self) -> None:
         """Compile or load the kernels."""
-        texts = self._sketcher.normalise(["warm"])
-        self._sketcher.sketch(texts, np.zeros(1, dtype=np.uint64))
+        texts = self._sketcher.normalise(["warm", "w\u00e4rm"])
+        self._sketcher.sketch(texts, np.zeros(len(texts), dtype=np.uint64))
 
     def prepare_records(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
