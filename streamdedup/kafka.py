@@ -365,8 +365,7 @@ class TransactionalWriter:
         if visible < applied:
             written = await _ends(self._settings.kafka, [changelog], "read_uncommitted")
             confirmed = written[changelog] == applied
-        async with asyncio.timeout(self._timeout_s):
-            await self._producer.begin_transaction()
+        async with self._transaction():
             await self._join(every)
             if confirmed:
                 await self._producer.commit_transaction()
@@ -384,6 +383,22 @@ class TransactionalWriter:
             if await sender._do_add_offsets_to_txn(self._group_id):  # noqa: SLF001
                 return
         await manager.wait_for_transaction_end()  # it has failed, and this raises the cause
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        """Begin a transaction, which must be ended inside, in time; raise what made it fail."""
+        async with asyncio.timeout(self._timeout_s):
+            await self._producer.begin_transaction()
+            try:
+                yield
+            except (errors.KafkaError, errors.IllegalOperation, AssertionError) as error:
+                # Some only say that there is no transaction any more: aiokafka has ended it.
+                ended = self._producer._txn_manager.wait_for_transaction_end()  # noqa: SLF001
+                failed = ended.done() and not ended.cancelled()
+                cause = (ended.exception() if failed else None) or error
+                if isinstance(cause.__cause__, errors.UnknownError):
+                    await self._ask_whether_fenced()
+                raise cause from error
 
     async def _ask_whether_fenced(self) -> None:
         """Find out whether an answer that says nothing came from a takeover.
@@ -426,38 +441,21 @@ class TransactionalWriter:
                 new session can tell.
         """
         with translated("the transaction failed"):
-            async with asyncio.timeout(self._timeout_s):
-                try:
-                    logged = await self._write(transaction)
-                except (errors.KafkaError, errors.IllegalOperation, AssertionError) as error:
-                    cause = self._cause(error)
-                    if isinstance(cause.__cause__, errors.UnknownError):
-                        await self._ask_whether_fenced()
-                    raise cause from error
+            async with self._transaction():
+                sent = await self._send(transaction.messages)
+                entries = [_entry(data) for data in transaction.changelog]
+                logged = await self._send_to(self._changelog, 0, entries)
+                offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
+                if offsets:
+                    await self._producer.send_offsets_to_transaction(offsets, self._group_id)
+                await asyncio.gather(*(batch.delivered for batch in sent + logged))
+                await self._producer.commit_transaction()
         if not logged:
             return 0
         last = logged[-1].delivered.result()
         if last.offset < 0:
             raise BrokerUnavailable("the broker did not say where the changelog entry stands")
         return int(last.offset + logged[-1].messages)
-
-    def _cause(self, error: Exception) -> BaseException:
-        """Return what ended the transaction, where aiokafka only says that there is none."""
-        ended = self._producer._txn_manager.wait_for_transaction_end()  # noqa: SLF001
-        return ended.exception() or error if ended.done() and not ended.cancelled() else error
-
-    async def _write(self, transaction: Transaction) -> list[_SentBatch]:
-        """Write and commit, and return the changelog's batches."""
-        await self._producer.begin_transaction()
-        sent = await self._send(transaction.messages)
-        entries = [_entry(data) for data in transaction.changelog]
-        logged = await self._send_to(self._changelog, 0, entries)
-        offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
-        if offsets:
-            await self._producer.send_offsets_to_transaction(offsets, self._group_id)
-        await asyncio.gather(*(batch.delivered for batch in sent + logged))
-        await self._producer.commit_transaction()
-        return logged
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}
