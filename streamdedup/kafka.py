@@ -532,11 +532,16 @@ async def _stop(stopping: Coroutine[Any, Any, None]) -> None:
         log.warning("a Kafka client did not stop in order", error=_say(error))
 
 
-def _consumer(settings: KafkaSettings, **options: Any) -> AIOKafkaConsumer:
-    common = {"enable_auto_commit": False, "auto_offset_reset": "none"}
+def _consumer(
+    settings: KafkaSettings, isolation_level: str = "read_committed", **options: Any
+) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         bootstrap_servers=list(settings.bootstrap_servers),
-        **common | {"isolation_level": "read_committed"} | connection_options(settings) | options,
+        enable_auto_commit=False,
+        isolation_level=isolation_level,
+        auto_offset_reset="none",
+        **connection_options(settings),
+        **options,
     )
 
 
@@ -544,7 +549,7 @@ async def _ends(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], isolation_level: str
 ) -> dict[TopicPartition, int]:
     """Ask each partition's leader where the partition ends for readers of this isolation level."""
-    consumer = _consumer(settings, isolation_level=isolation_level)
+    consumer = _consumer(settings, isolation_level)
     try:
         await consumer.start()
         ends: dict[TopicPartition, int] = await consumer.end_offsets(list(partitions))

@@ -137,7 +137,7 @@ class Worker:
             resources.push_async_callback(writer.close)
             applied = await self._in_index_thread(lambda: index.applied)
             await writer.start(applied)
-            stats = await self._replay(index)
+            stats = await self._replay(index, applied)
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
             resources.push_async_callback(source.close)
@@ -180,12 +180,11 @@ class Worker:
             self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
         return self._index
 
-    async def _replay(self, index: Index) -> IndexStats:
-        """Bring the index to the end of the changelog."""
+    async def _replay(self, index: Index, applied: int) -> IndexStats:
+        """Bring the index from the changelog offset that it stands for to the end."""
         reader = ChangelogReader(self._settings)
         try:
             await reader.start()
-            applied = await self._in_index_thread(lambda: index.applied)
             begin = reader.first if index.is_new else applied
             self._enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
