@@ -7,6 +7,7 @@ so that reading an entry back costs no loop over its documents.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -14,7 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamdedup.errors import IndexDamaged, IndexMismatch
-from streamdedup.model import DocumentColumns, IndexUpdate, Position, Sketches, SourceRange
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    DocumentColumns,
+    IndexUpdate,
+    Position,
+    Sketches,
+    SourceRange,
+)
 
 VERSION = 1
 
@@ -32,10 +40,13 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     partitions: bytes
     offsets: bytes
     event_times_ms: bytes
+    effective_times_ms: bytes
     namespaces: bytes
     signatures: bytes
     band_keys: bytes
     texts: tuple[bytes, ...] = ()
+    clock_ms: int = NO_TIMESTAMP
+    deleted: bytes = b""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -46,7 +57,8 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
     """Encode an update as one entry, or as several where one would be too large.
 
     Only the last entry carries the source ranges, so that positions count as judged when all of
-    the documents are in.
+    the documents are in, and the deletions. Only the first one carries the clock, which stood so
+    before its documents.
 
     Raises:
         ValueError: a single document does not fit.
@@ -61,18 +73,28 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
             f"batch.changelog_entry_bytes is {most_bytes}"
         )
     middle = len(documents) // 2
-    head = replace(update, documents=documents.take(list(range(middle))), ranges=())
+    head = replace(
+        update,
+        documents=documents.take(list(range(middle))),
+        ranges=(),
+        effective_times_ms=update.effective_times_ms[:middle],
+        deleted=(),
+    )
     tail = replace(
         update,
         first_number=update.first_number + middle,
         documents=documents.take(list(range(middle, len(documents)))),
+        effective_times_ms=update.effective_times_ms[middle:],
+        clock_ms=NO_TIMESTAMP,
     )
     return [*encode(head, fingerprint, most_bytes), *encode(tail, fingerprint, most_bytes)]
 
 
 def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
     documents = update.documents
-    topics = sorted({position.topic for position in documents.positions})
+    # No positions make no columns.
+    of_topics, partitions, offsets = list(zip(*documents.positions, strict=True)) or [()] * 3
+    topics = sorted(set(of_topics))
     place = {topic: index for index, topic in enumerate(topics)}
     entry = Entry(
         version=VERSION,
@@ -81,14 +103,17 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
         ranges=list(update.ranges),
         ids=documents.ids,
         topics=topics,
-        topic_indices=_pack([place[at.topic] for at in documents.positions], "<u4"),
-        partitions=_pack([at.partition for at in documents.positions], "<i4"),
-        offsets=_pack([at.offset for at in documents.positions], "<i8"),
+        topic_indices=_pack([place[topic] for topic in of_topics], "<u4"),
+        partitions=_pack(partitions, "<i4"),
+        offsets=_pack(offsets, "<i8"),
         event_times_ms=_pack(documents.event_times_ms, "<i8"),
+        effective_times_ms=_pack(update.effective_times_ms, "<i8"),
         namespaces=_pack(documents.namespaces, "<u8"),
         signatures=documents.sketches.signatures.tobytes(),
         band_keys=_pack(documents.sketches.band_keys, "<u8"),
         texts=tuple(documents.texts),
+        clock_ms=update.clock_ms,
+        deleted=_pack(update.deleted, "<i8"),
     )
     return _ENCODER.encode(entry)
 
@@ -107,7 +132,14 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             f"{fingerprint}; restore the settings, or choose a new changelog topic and index"
         )
     try:
-        return IndexUpdate(entry.first_number, _documents(entry), tuple(entry.ranges))
+        return IndexUpdate(
+            entry.first_number,
+            _documents(entry),
+            tuple(entry.ranges),
+            _unpack(entry.effective_times_ms, "<i8", len(entry.ids)),
+            entry.clock_ms,
+            tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
+        )
     except (ValueError, IndexError) as error:
         raise IndexDamaged(f"a changelog entry contradicts itself: {error}") from error
 
@@ -133,7 +165,7 @@ def _documents(entry: Entry) -> DocumentColumns:
     count = len(entry.ids)
     if len(entry.texts) not in (0, count):
         raise ValueError(f"{len(entry.texts)} texts for {count} documents")
-    topic_indices, partitions, offsets = (
+    topics, partitions, offsets = (
         _unpack(data, kind, count).tolist()
         for data, kind in (
             (entry.topic_indices, "<u4"),
@@ -141,10 +173,15 @@ def _documents(entry: Entry) -> DocumentColumns:
             (entry.offsets, "<i8"),
         )
     )
-    positions = [
-        Position(entry.topics[topic], partition, offset)
-        for topic, partition, offset in zip(topic_indices, partitions, offsets, strict=True)
-    ]
+    of_topics = [entry.topics[topic] for topic in topics]
+    # Made as the tuples that they are: by their name it takes twice as long.
+    positions = list(
+        map(
+            tuple.__new__,
+            repeat(Position, count),
+            zip(of_topics, partitions, offsets, strict=True),
+        )
+    )
     return DocumentColumns(
         ids=entry.ids,
         positions=positions,

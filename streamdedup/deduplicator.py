@@ -21,7 +21,8 @@ _TOPIC = "python"
 
 def judge(index: Index, batch: SketchedBatch, rule: Rule) -> Judgement:
     """Give the verdicts on a batch; the index is read, not changed."""
-    return resolve(batch, index.probe(batch.documents), rule, index.next_number)
+    candidates = index.probe(batch.documents)
+    return resolve(batch, candidates, rule, index.next_number, index.clock)
 
 
 class Deduplicator:

@@ -364,4 +364,4 @@ def _nothing(next_number: int) -> IndexUpdate:
         namespaces=np.empty(0, dtype=np.uint64),
         sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
     )
-    return IndexUpdate(next_number, empty, ())
+    return IndexUpdate(next_number, empty, (), np.empty(0, dtype=np.int64))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import streamdedup
-from streamdedup.model import NO_TIMESTAMP, Judgement, Outcome, Record
+from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Judgement, Outcome, Record
 from streamdedup.settings import Settings
 
 PREFIX = "streamdedup_"
@@ -129,9 +129,27 @@ CATALOGUE = (
     Entry("replayed_entries_total", "counter", "Changelog entries applied to the index at start."),
     Entry("index_documents", "gauge", "Kept documents in the index."),
     Entry("index_postings", "gauge", "Entries of documents in buckets."),
-    Entry("index_bytes", "gauge", "Bytes that the index takes."),
-    Entry("index_map_bytes", "gauge", "Bytes that the index may take."),
+    Entry("index_segments", "gauge", "Immutable parts of the index on the disk."),
+    Entry("index_delta_documents", "gauge", "Documents of the index that are only in memory."),
+    Entry("index_bytes", "gauge", "Bytes that the index takes on the disk."),
+    Entry("index_room_bytes", "gauge", "Bytes that the index may still take."),
+    Entry("index_reserve_bytes", "gauge", "Bytes that the next merge may need."),
+    Entry("index_memory_bytes", "gauge", "Bytes of memory for what is unwritten, and filters."),
     Entry("index_applied_offset", "gauge", "Changelog offset up to which the index is complete."),
+    Entry("index_durable_offset", "gauge", "Changelog offset that a restart begins from."),
+    Entry("index_clock_timestamp_seconds", "gauge", "What time it is by the documents."),
+    Entry("index_oldest_timestamp_seconds", "gauge", "Earliest effective time on the disk."),
+    Entry("index_flushes_total", "counter", "Times that memory became a segment."),
+    Entry("index_merges_total", "counter", "Merges of segments."),
+    Entry("index_expired_segments_total", "counter", "Segments that left the window."),
+    Entry("index_stalls_total", "counter", "Times that an update waited for a flush."),
+    Entry(
+        "index_lookups_total",
+        "counter",
+        "Look-ups in segments that the filters let through, by what they found.",
+        "result",
+        ("found", "absent"),
+    ),
     Entry("disk_free_bytes", "gauge", "Free bytes on the disk of the index."),
     # Pool and process
     Entry("pool_processes", "gauge", "Sketch processes."),
@@ -147,26 +165,6 @@ CATALOGUE = (
     Entry("build_info", "info", "Version of streamdedup and of Python."),
     Entry("settings_info", "info", "Fingerprint of the parameters, threshold and bands."),
 )
-
-
-class IndexFacts(Protocol):
-    """What an index says of itself; :class:`streamdedup.index.store.IndexStats`."""
-
-    @property
-    def documents(self) -> int:
-        """Kept documents."""
-
-    @property
-    def postings(self) -> int:
-        """Entries of documents in buckets."""
-
-    @property
-    def bytes_used(self) -> int:
-        """Bytes that it takes."""
-
-    @property
-    def applied(self) -> int:
-        """Changelog offset up to which it is complete, exclusive."""
 
 
 class Metrics:
@@ -192,6 +190,7 @@ class Metrics:
         self._histograms: dict[str, Histogram] = {}
         self._batch_histograms: dict[str, BatchHistogram] = {}
         self._infos: dict[str, Info] = {}
+        self._totals: Tally[tuple[str, ...]] = Tally()
         for entry in CATALOGUE:
             self._declare(entry)
         self._infos["build_info"].info(
@@ -199,7 +198,7 @@ class Metrics:
         )
 
     def describe(self, settings: Settings) -> None:
-        """Show the parameters that verdicts depend on, and the room that the settings give."""
+        """Show the parameters that verdicts depend on."""
         parameters = settings.dedup.sketch_parameters()
         self._infos["settings_info"].info(
             {
@@ -210,9 +209,6 @@ class Metrics:
             }
         )
         self._gauges["pool_processes"].set(settings.pool.size())
-        # One environment holds the documents, the others share the bands and the exact copies.
-        environments = 1 + min(settings.index.shards, parameters.bands + 1)
-        self._gauges["index_map_bytes"].set(environments * settings.index.map_size)
 
     def count_received(self, records: Sequence[Record]) -> None:
         """Count a polled batch, and move the positions of its partitions."""
@@ -294,14 +290,41 @@ class Metrics:
         for partition, records in lag.items():
             self._gauges["consumer_lag"].labels(partition).set(records)
 
-    def observe_index(self, stats: IndexFacts, disk_free_bytes: int | None = None) -> None:
-        """Record what the index holds, and the disk's free bytes where they are known."""
-        self._gauges["index_documents"].set(stats.documents)
-        self._gauges["index_postings"].set(stats.postings)
-        self._gauges["index_bytes"].set(stats.bytes_used)
-        self._gauges["index_applied_offset"].set(stats.applied)
-        if disk_free_bytes is not None:
-            self._gauges["disk_free_bytes"].set(disk_free_bytes)
+    def observe_index(self, stats: IndexStats, room: DiskRoom) -> None:
+        """Record what the index holds and did, and what the disk has left for it."""
+        for name, value in (
+            ("documents", stats.documents),
+            ("postings", stats.postings),
+            ("segments", stats.segments),
+            ("delta_documents", stats.delta_documents),
+            ("bytes", stats.bytes_used),
+            ("room_bytes", room.bytes_left),
+            ("reserve_bytes", stats.reserve_bytes),
+            ("memory_bytes", stats.memory_bytes),
+            ("applied_offset", stats.applied),
+            ("durable_offset", stats.durable),
+        ):
+            self._gauges[f"index_{name}"].set(value)
+        for name, time_ms in (("clock", stats.clock_ms), ("oldest", stats.oldest_ms)):
+            if time_ms != NO_TIMESTAMP:
+                self._gauges[f"index_{name}_timestamp_seconds"].set(time_ms / 1000)
+        for name, total in (
+            ("flushes", stats.flushes),
+            ("merges", stats.merges),
+            ("expired_segments", stats.expired),
+            ("stalls", stats.stalls),
+        ):
+            self._count_up(f"index_{name}_total", total)
+        self._count_up("index_lookups_total", stats.lookups_found, "found")
+        self._count_up("index_lookups_total", stats.lookups - stats.lookups_found, "absent")
+        self._gauges["disk_free_bytes"].set(room.free_bytes)
+
+    def _count_up(self, name: str, total: int, *labels: str) -> None:
+        """Bring a counter to a total that somebody else has counted."""
+        key = (name, *labels)
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(total - self._totals[key])
+        self._totals[key] = total
 
     def observe_queue(self, batches: int) -> None:
         """Record how many batches are read and not judged yet."""

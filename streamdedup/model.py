@@ -158,6 +158,8 @@ class Candidates:
         hit_columns: column of ``band_keys`` in which it hit, ``(h,)`` int64.
         hit_numbers: number of the kept document found, ``(h,)`` int64; ascending in each bucket.
         numbers: the distinct numbers found, ``(m,)`` int64, ascending.
+        effective_times_ms: of the documents of those numbers, ``(m,)`` int64; what the window by
+            time goes by, see :mod:`streamdedup.dedup.clock`.
         documents: the kept documents of those numbers; their ``band_keys`` are left out.
         already_kept: documents of the batch whose position is in the index: replays.
         already_judged: ``(n,)`` bool: whether the position was judged before.
@@ -167,6 +169,7 @@ class Candidates:
     hit_columns: I64
     hit_numbers: I64
     numbers: I64
+    effective_times_ms: I64
     documents: DocumentColumns
     already_kept: frozenset[int]
     already_judged: NDArray[np.bool_]
@@ -180,11 +183,18 @@ class IndexUpdate:
         first_number: number of the first of ``documents``; the others follow on.
         documents: the newly kept documents, in order.
         ranges: the source ranges that were judged, in order of judgement.
+        effective_times_ms: of the documents, ``(n,)`` int64; see :mod:`streamdedup.dedup.clock`.
+        clock_ms: what the clock said before the first of the documents; ``NO_TIMESTAMP`` where it
+            said nothing, and in all but the first part of an update that was cut in parts.
+        deleted: numbers of documents that are erased; taken in after ``documents``.
     """
 
     first_number: int
     documents: DocumentColumns
     ranges: tuple[SourceRange, ...]
+    effective_times_ms: I64
+    clock_ms: int = NO_TIMESTAMP
+    deleted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,3 +337,61 @@ class Transaction:
     messages: list[Outgoing]
     changelog: list[bytes]
     offsets: dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """What an index holds and does.
+
+    Attributes:
+        documents: kept documents on the disk and in memory.
+        postings: entries of their buckets on the disk, and those in memory.
+        segments: immutable parts on the disk.
+        bytes_used: bytes on the disk.
+        memory_bytes: deltas and filters.
+        delta_documents: documents that are only in memory.
+        applied: changelog offset that the index stands for.
+        durable: changelog offset that it would begin from after a crash.
+        next_number: number of the next kept document.
+        clock_ms: what the clock of the stream says; -1 for nothing.
+        oldest_ms: earliest effective time of a document on the disk; -1 where there is none.
+        flushes: deltas that became segments since the index was opened.
+        merges: merges since then.
+        expired: segments that left the window since then.
+        stalls: times that an update had to wait for a flush since then.
+        lookups: look-ups in segments that the filters let through since then.
+        lookups_found: those of them that found a document.
+        reserve_bytes: bytes that the next merge may take beside what there is.
+    """
+
+    documents: int
+    postings: int
+    segments: int
+    bytes_used: int
+    memory_bytes: int
+    delta_documents: int
+    applied: int
+    durable: int
+    next_number: int
+    clock_ms: int
+    oldest_ms: int
+    flushes: int
+    merges: int
+    expired: int
+    stalls: int
+    lookups: int
+    lookups_found: int
+    reserve_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """What the disk of an index has left.
+
+    Attributes:
+        free_bytes: free bytes of the file system.
+        bytes_left: what the index may still take of it.
+    """
+
+    free_bytes: int
+    bytes_left: int

@@ -108,8 +108,17 @@ def parse_duration(value: Any) -> dt.timedelta:
 
 
 def format_duration(value: dt.timedelta) -> str:
-    """Write a duration as :func:`parse_duration` reads it."""
-    return str(durationpy.to_str(value, extended=True))
+    """Write a duration as :func:`parse_duration` reads it, in days at most."""
+    # A month of 30 days would be written 1mm, and a year has 365 days to some and not to others.
+    days, rest = divmod(value, dt.timedelta(days=1))
+    if not days:
+        return str(durationpy.to_str(value))
+    return f"{days}d" + (str(durationpy.to_str(rest)) if rest else "")
+
+
+def milliseconds(value: dt.timedelta) -> int:
+    """Return a duration in whole milliseconds, rounded down."""
+    return value // dt.timedelta(milliseconds=1)
 
 
 def _as_list(value: Any) -> Any:
@@ -174,6 +183,7 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 _SECOND = dt.timedelta(seconds=1)
 _HOUR = dt.timedelta(hours=1)
 _DAY = dt.timedelta(days=1)
+_CENTURY = dt.timedelta(days=36_500)
 
 
 def _read_blanks(cls: type[BaseModel], values: Any) -> Any:
@@ -457,13 +467,24 @@ class IndexSettings(Section):
     directory: Path = Path("streamdedup-index")
     """Where it lives; a local file system, never a network one."""
     shards: int = Field(default=2, ge=1, le=64)
-    """LMDB environments that share the bands. Changing it needs a rebuild."""
+    """Files that share the bands of each segment. New segments take to a change."""
     bucket_size: int = Field(default=64, ge=1, le=4096)
     """Documents per bucket; the newest stay."""
-    window_documents: int = Field(default=10_000_000, ge=1)
-    """How many of the newest kept documents can make others duplicates. Bounds the disk."""
-    map_size: Size = Field(default=64 * 1024**3, ge=1024**2, le=2**47)
-    """Most bytes that each environment may take; reserved as addresses, not as disk."""
+    window: Duration | None = Field(default=None, ge=_MILLISECOND, le=_CENTURY)
+    """How long a kept document makes others duplicates, by event time; null: no limit by time."""
+    window_documents: int = Field(default=10_000_000, ge=1, le=50_000_000)
+    """How many of the newest kept documents can make others duplicates. Bounds disk and memory."""
+    allowed_lateness: Duration = Field(default=_DAY, ge=dt.timedelta(0), le=_CENTURY)
+    """How far behind the clock of the stream an event time is believed; an earlier one counts as
+    this. The clock is the running median of the event times of kept documents."""
+    allowed_ahead: Duration = Field(default=_DAY, ge=dt.timedelta(0), le=_CENTURY)
+    """How far ahead of that clock an event time is believed; a later one counts as this."""
+    delta_documents: int = Field(default=65_536, ge=16, le=1_048_576)
+    """Documents held in memory before they become a segment; two such deltas are in use. A restart
+    replays at most these."""
+    disk_budget: Size | None = Field(default=None, ge=1024**2)
+    """Most bytes that the index may take; near it the worker is not ready, at it it stops. null:
+    what the disk has."""
     sync: bool = True
     """Force each commit to disk. Off, a crash of the machine (not of the worker) may cost a
     rebuild from the changelog."""

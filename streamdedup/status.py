@@ -37,6 +37,7 @@ class WorkerState:
         lag: records of each partition that are not read yet.
         positions: offset of each partition that will be read next.
         applied_offset: changelog offset up to which the index is complete.
+        shortage: what will soon stop the worker, for a person to read.
     """
 
     phase: Phase = "starting"
@@ -47,6 +48,7 @@ class WorkerState:
     lag: dict[int, int] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=dict)
     applied_offset: int = 0
+    shortage: str = ""
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Go over to a phase, with the reason where it needs one."""
@@ -54,8 +56,8 @@ class WorkerState:
 
     @property
     def ready(self) -> bool:
-        """Whether documents are being judged."""
-        return self.phase == "running"
+        """Whether documents are being judged, and will be."""
+        return self.phase == "running" and not self.shortage
 
     def explanation(self) -> str:
         """Return one line that says why the worker is ready, or not."""
@@ -63,6 +65,8 @@ class WorkerState:
             return "ready"
         if self.phase == "replaying":
             return f"replaying the changelog: at {self.replay_done} of {self.replay_total}"
+        if self.phase == "running":
+            return f"running: {self.shortage}"
         words = self.phase.replace("_", " ")
         return f"{words}: {self.reason}" if self.reason else words
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,7 @@ from streamdedup.compose import Composer
 from streamdedup.dedup.resolve import Rule
 from streamdedup.deduplicator import judge
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
-from streamdedup.index.store import Index, IndexStats
+from streamdedup.index.store import Index
 from streamdedup.kafka import (
     ChangelogReader,
     Source,
@@ -41,6 +40,8 @@ from streamdedup.kafka import (
 from streamdedup.metrics import Metrics
 from streamdedup.model import (
     ClusterFacts,
+    DiskRoom,
+    IndexStats,
     IndexUpdate,
     Judgement,
     Record,
@@ -197,8 +198,8 @@ class Worker:
             self._state.replay_done = reader.end
         finally:
             await reader.close()
-        stats = await self._in_index_thread(index.stats)
-        self._observe_index(stats)
+        stats, room = await self._in_index_thread(self._look_at_index)
+        self._observe_index(stats, room)
         return stats
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
@@ -246,9 +247,9 @@ class Worker:
         with self._metrics.stage("transaction"):
             applied = await self._commit(writer, transaction)
         with self._metrics.stage("index"):
-            stats = await self._in_index_thread(self._apply, judgement.update, applied)
+            stats, room = await self._in_index_thread(self._apply, judgement.update, applied)
         self._metrics.count_judgement(judgement, records, _now_ms())
-        self._observe_index(stats)
+        self._observe_index(stats, room)
 
     async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
         try:
@@ -276,9 +277,12 @@ class Worker:
         transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
         return judgement, transaction
 
-    def _apply(self, update: IndexUpdate, applied: int) -> IndexStats:
+    def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:
         self._opened.apply(update, applied)
-        return self._opened.stats()
+        return self._look_at_index()
+
+    def _look_at_index(self) -> tuple[IndexStats, DiskRoom]:
+        return self._opened.stats(), self._opened.room()
 
     @property
     def _opened(self) -> Index:
@@ -301,10 +305,21 @@ class Worker:
         self._state.lag = lag
         self._state.positions = source.positions
 
-    def _observe_index(self, stats: IndexStats) -> None:
-        free = shutil.disk_usage(self._settings.index.directory).free
-        self._metrics.observe_index(stats, disk_free_bytes=free)
+    def _observe_index(self, stats: IndexStats, room: DiskRoom) -> None:
+        self._metrics.observe_index(stats, room)
         self._state.applied_offset = stats.applied
+        short = room.bytes_left < stats.reserve_bytes
+        if short and not self._state.shortage:
+            log.warning(
+                "the disk is nearly full", left=room.bytes_left, may_need=stats.reserve_bytes
+            )
+        self._state.shortage = (
+            f"the index has {room.bytes_left} bytes left and may need {stats.reserve_bytes}: make "
+            "room on its disk, raise index.disk_budget, or lower index.window_documents"
+            if short
+            else ""
+        )
+        self._metrics.observe_ready(self._state.ready)
 
     def _wait_for_broker(self, error: BrokerUnavailable) -> None:
         self._enter("waiting_for_broker", str(error))

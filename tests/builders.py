@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -50,8 +51,11 @@ def small_settings(  # noqa: PLR0913 - one keyword per setting that tests vary
     bands: int = 8,
     shards: int = 2,
     bucket_size: int = 64,
+    window: dt.timedelta | None = None,
     window_documents: int = 10_000,
-    map_size: int = 4 * MIB,
+    allowed_lateness: dt.timedelta = dt.timedelta(days=1),
+    allowed_ahead: dt.timedelta = dt.timedelta(hours=1),
+    delta_documents: int = 65_536,
     seed: int = 1,
     verify: Literal["estimate", "exact"] = "estimate",
 ) -> Settings:
@@ -70,8 +74,11 @@ def small_settings(  # noqa: PLR0913 - one keyword per setting that tests vary
             directory=directory,
             shards=shards,
             bucket_size=bucket_size,
+            window=window,
             window_documents=window_documents,
-            map_size=map_size,
+            allowed_lateness=allowed_lateness,
+            allowed_ahead=allowed_ahead,
+            delta_documents=delta_documents,
             sync=False,
         ),
     )
@@ -99,7 +106,8 @@ def pass_through(
     rule = rule or Rule.from_settings(settings)
     verdicts: list[Verdict] = []
     for batch in batches:
-        judgement = resolve(batch, index.probe(batch.documents), rule, index.next_number)
+        candidates = index.probe(batch.documents)
+        judgement = resolve(batch, candidates, rule, index.next_number, index.clock)
         index.apply(judgement.update, index.applied + 1)
         verdicts += judgement.verdicts
     return verdicts
@@ -127,9 +135,9 @@ def columns(
 
 
 def update_of(documents: DocumentColumns, first_number: int) -> IndexUpdate:
-    """Return the update that keeps all of the documents."""
+    """Return the update that keeps all of the documents; event times count as they are."""
     ranges = tuple(SourceRange(*at, at.offset + 1) for at in documents.positions)
-    return IndexUpdate(first_number, documents, ranges)
+    return IndexUpdate(first_number, documents, ranges, documents.event_times_ms)
 
 
 def parameters(**changes: Any) -> SketchParameters:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from streamdedup import changelog
 from streamdedup.errors import IndexDamaged, IndexMismatch
-from streamdedup.model import DocumentColumns, IndexUpdate, Position, Sketches, SourceRange
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    DocumentColumns,
+    IndexUpdate,
+    Position,
+    Sketches,
+    SourceRange,
+)
 from tests.builders import columns, examples, update_of
 
 FINGERPRINT = "0123456789abcdef"
@@ -41,8 +48,14 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
         ),
         texts=[seed.bytes(at) for at in range(count)] if draw(st.booleans()) else (),
     )
-    ranges = tuple(draw(st.lists(RANGES, max_size=4)))
-    return IndexUpdate(draw(st.integers(0, 2**62)), documents, ranges)
+    return IndexUpdate(
+        draw(st.integers(0, 2**62)),
+        documents,
+        ranges=tuple(draw(st.lists(RANGES, max_size=4))),
+        effective_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
+        clock_ms=draw(st.sampled_from([NO_TIMESTAMP, 0, -(2**62), 2**62])),
+        deleted=tuple(draw(st.lists(st.integers(0, 2**62), max_size=3))),
+    )
 
 
 def plain(update: IndexUpdate) -> tuple[object, ...]:
@@ -53,6 +66,9 @@ def plain(update: IndexUpdate) -> tuple[object, ...]:
         documents.ids,
         documents.positions,
         documents.event_times_ms.tolist(),
+        update.effective_times_ms.tolist(),
+        update.clock_ms,
+        update.deleted,
         documents.namespaces.tolist(),
         documents.sketches.signatures.tolist(),
         documents.sketches.band_keys.tolist(),
@@ -73,7 +89,10 @@ def test_there_and_back(update: IndexUpdate) -> None:
 @given(update=updates(), most=st.integers(700, 1500))
 @examples(150)
 def test_pieces(update: IndexUpdate, most: int) -> None:
-    """Pieces keep under the limit, follow on, and only the last one says what was judged."""
+    """Pieces keep under the limit and follow on.
+
+    Only the first one says what the clock was, only the last one what was judged and deleted.
+    """
     pieces = [
         (entry, changelog.decode(entry, FINGERPRINT))
         for entry in changelog.encode(update, FINGERPRINT, most)
@@ -86,6 +105,12 @@ def test_pieces(update: IndexUpdate, most: int) -> None:
     assert number == update.first_number + len(update.documents)
     assert [piece.ranges for _, piece in pieces[:-1]] == [()] * (len(pieces) - 1)
     assert pieces[-1][1].ranges == update.ranges
+    assert [piece.deleted for _, piece in pieces[:-1]] == [()] * (len(pieces) - 1)
+    assert pieces[-1][1].deleted == update.deleted
+    assert pieces[0][1].clock_ms == update.clock_ms
+    assert {piece.clock_ms for _, piece in pieces[1:]} <= {NO_TIMESTAMP}
+    times = [each for _, piece in pieces for each in piece.effective_times_ms.tolist()]
+    assert times == update.effective_times_ms.tolist()
     ids = [each for _, piece in pieces for each in piece.documents.ids]
     assert ids == update.documents.ids
     texts = [each for _, piece in pieces for each in piece.documents.texts]
@@ -101,6 +126,16 @@ def test_texts_are_named_only_where_they_are() -> None:
         fields = msgspec.msgpack.decode(entry)
         assert fields.get("texts", []) == list(texts)
         assert ("texts" in fields) == bool(texts)
+
+
+def test_what_is_empty_is_left_out() -> None:
+    """An entry names deletions and a clock only where there are some."""
+    update = update_of(columns([[1] * 9]), 0)
+    for extra in ({}, {"clock_ms": 0}, {"deleted": (7, 2**40)}):
+        [entry] = changelog.encode(replace(update, **extra), FINGERPRINT, NO_LIMIT)
+        fields = msgspec.msgpack.decode(entry)
+        assert {"clock_ms", "deleted"} & fields.keys() == extra.keys()
+    assert fields["deleted"] == (7).to_bytes(8, "little") + (2**40).to_bytes(8, "little")
 
 
 def test_really_in_pieces() -> None:
@@ -146,6 +181,8 @@ GARBAGE = [
     pytest.param(entry_with(more=1), id="unknown-field"),
     pytest.param(entry_with(offsets=b"1234567"), id="half-a-number"),
     pytest.param(entry_with(offsets=bytes(8)), id="numbers-missing"),
+    pytest.param(entry_with(effective_times_ms=bytes(8)), id="an-effective-time-missing"),
+    pytest.param(entry_with(deleted=b"1234567"), id="half-a-deletion"),
     pytest.param(entry_with(topics=[]), id="topics-missing"),
     pytest.param(entry_with(signatures=bytes(3)), id="ragged-signatures"),
     pytest.param(entry_with(ids=["one"]), id="an-id-missing"),

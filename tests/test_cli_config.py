@@ -104,7 +104,7 @@ def test_show_prints_what_loads_as_the_same_settings(
 ) -> None:
     """The settings of file and environment come out as a file that gives them back alone."""
     file.write_text(
-        "index: {map_size: 3Gi, directory: /data}\n"
+        "index: {disk_budget: 3Gi, directory: /data}\n"
         "records: {text_fields: [title, body], id_field: null}\n"
         "drain_budget: 1h30m\n"
     )
@@ -167,7 +167,7 @@ def test_the_schema_describes_every_setting() -> None:
         for name, field in model["properties"].items():
             assert field.get("description"), name
     assert definitions["KafkaSettings"]["properties"]["request_timeout"]["default"] == "30s"
-    assert definitions["IndexSettings"]["properties"]["map_size"]["default"] == "64GiB"
+    assert definitions["LimitSettings"]["properties"]["value_bytes"]["default"] == "4MiB"
 
 
 def test_the_document_is_up_to_date() -> None:
@@ -200,7 +200,10 @@ def test_the_document_has_a_row_for_every_setting() -> None:
         ("dedup.threshold", "`0.8` | number > 0.0, <= 1.0"),
         ("dedup.bands", "`null` | integer >= 1, <= 1000, or `null`"),
         ("index.directory", "`streamdedup-index` | path"),
-        ("index.map_size", "`64GiB` | size >= 1MiB, <= 128TiB"),
+        ("limits.value_bytes", "`4MiB` | size >= 1, <= 1GiB"),
+        ("index.window", "`null` | duration >= 1ms, <= 36500d, or `null`"),
+        ("index.allowed_lateness", "`1d` | duration >= 0, <= 36500d"),
+        ("index.disk_budget", "`null` | size >= 1MiB, or `null`"),
         ("index.sync", "`true` | `true`, `false`"),
         ("log.level", "`info` | `debug`, `info`, `warning`, `error`"),
     ],

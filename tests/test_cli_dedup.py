@@ -250,7 +250,7 @@ def test_the_profile_says_what_is_the_same(
         (("in.jsonl", "--profile", "prose"), 3, "dedup.profile: unknown profile 'prose'"),
         (("in.jsonl", "--config", "none.yaml"), 3, "cannot read none.yaml: No such file"),
         (("in.jsonl", "--index", "in.jsonl"), 9, "cannot write the index directory in.jsonl"),
-        (("in.jsonl", "--index", "ix", "--threshold", "0.9"), 11, "ix/documents: the index was"),
+        (("in.jsonl", "--index", "ix", "--threshold", "0.9"), 11, "ix: the index was"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

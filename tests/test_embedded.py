@@ -349,13 +349,13 @@ def test_a_crash_after_a_commit_loses_and_repeats_nothing(place: Place, count: i
 
 
 @pytest.mark.parametrize("batches", [0, 1, 5])
-@pytest.mark.parametrize("moment", ["before the commit", "between documents and buckets"])
+@pytest.mark.parametrize("moment", ["before the commit", "between disk and memory"])
 def test_a_crash_inside_a_commit_loses_and_repeats_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch, batches: int, moment: str
 ) -> None:
     """Lines that stand in the outputs without a commit are cut off and judged again."""
-    name = "apply" if moment == "before the commit" else "_write_postings"
-    whole, left = getattr(Index, name), batches * (1 if name == "apply" else 2) + 1
+    name = "apply" if moment == "before the commit" else "_take"
+    whole, left = getattr(Index, name), batches + 1
 
     def apply(*arguments: Any) -> Any:
         nonlocal left

@@ -10,7 +10,7 @@ import pytest
 
 import streamdedup
 from streamdedup import changelog, outputs
-from streamdedup.index.environment import Header
+from streamdedup.index.manifest import Checkpoint, FileEntry, Header, SegmentEntry, ShardEntry
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.sketch.normalize import PROFILES
 
@@ -56,11 +56,12 @@ def test_profile(profile: str) -> None:
     "field",
     [
         each.name
-        for each in (*msgspec.structs.fields(changelog.Entry), *msgspec.structs.fields(Header))
+        for struct in (changelog.Entry, Header, Checkpoint, SegmentEntry, ShardEntry, FileEntry)
+        for each in msgspec.structs.fields(struct)
     ],
 )
 def test_field(field: str) -> None:
-    """Every field of a changelog entry and of an index's header is described."""
+    """Every field of a changelog entry and of an index's manifest is described."""
     assert f"`{field}`" in DOCUMENT
 
 

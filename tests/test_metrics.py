@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamdedup import metrics as catalogue
 from streamdedup.metrics import CATALOGUE, BatchHistogram, Entry, Metrics
 from streamdedup.model import (
+    DiskRoom,
     DocumentColumns,
+    IndexStats,
     IndexUpdate,
     Judgement,
     JudgementCounts,
@@ -28,20 +30,32 @@ from streamdedup.model import (
     Sketches,
     Verdict,
 )
-from streamdedup.settings import IndexSettings, PoolSettings, Settings
+from streamdedup.settings import PoolSettings, Settings
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
 NOW = 1_700_000_000.0
 
 
-@dataclass(frozen=True)
-class Stats:
-    """What an index says of itself."""
-
-    documents: int = 10
-    postings: int = 210
-    bytes_used: int = 4096
-    applied: int = 7
+STATS = IndexStats(
+    documents=10,
+    postings=210,
+    segments=3,
+    bytes_used=4096,
+    memory_bytes=512,
+    delta_documents=4,
+    applied=7,
+    durable=5,
+    next_number=10,
+    clock_ms=1_500,
+    oldest_ms=-1,
+    flushes=3,
+    merges=1,
+    expired=2,
+    stalls=0,
+    lookups=50,
+    lookups_found=20,
+    reserve_bytes=99,
+)
 
 
 class Clock:
@@ -101,7 +115,7 @@ def judgement(outcomes: list[Outcome | str], counts: JudgementCounts | None = No
         )
         for place, outcome in enumerate(outcomes)
     ]
-    return Judgement(verdicts, IndexUpdate(0, columns, ()), counts or JudgementCounts())
+    return Judgement(verdicts, IndexUpdate(0, columns, (), none), counts or JudgementCounts())
 
 
 def test_received_records_are_counted_by_partition(page: Page) -> None:
@@ -177,26 +191,31 @@ def test_only_a_commit_moves_the_time_of_the_last_one(page: Page) -> None:
 
 
 def test_the_index_is_observed(page: Page) -> None:
-    """The index's own figures are shown, and the disk's where they are known."""
-    page.metrics.observe_index(Stats())
+    """The index's own figures are shown, what it counts as counters, and what its disk has left."""
+    page.metrics.observe_index(STATS, DiskRoom(free_bytes=5, bytes_left=4))
     assert page.value("index_documents") == 10
     assert page.value("index_postings") == 210
     assert page.value("index_bytes") == 4096
     assert page.value("index_applied_offset") == 7
-    assert math.isnan(page.value("disk_free_bytes"))
-    page.metrics.observe_index(Stats(), disk_free_bytes=5)
+    assert page.value("index_durable_offset") == 5
+    assert page.value("index_clock_timestamp_seconds") == 1.5
+    assert math.isnan(page.value("index_oldest_timestamp_seconds"))
+    assert page.value("index_reserve_bytes") == 99
     assert page.value("disk_free_bytes") == 5
+    assert page.value("index_room_bytes") == 4
+    page.metrics.observe_index(replace(STATS, flushes=5, lookups=70), DiskRoom(5, 4))
+    assert page.value("index_flushes_total") == 5
+    assert page.value("index_expired_segments_total") == 2
+    assert page.value("index_lookups_total", result="found") == 20
+    assert page.value("index_lookups_total", result="absent") == 50
 
 
 def test_settings_are_described(page: Page) -> None:
-    """The fingerprint, the bands and the room that the settings give are shown."""
-    settings = Settings(
-        pool=PoolSettings(workers=3), index=IndexSettings(shards=2, map_size=1024**2)
-    )
+    """The fingerprint, the bands and the size of the pool are shown."""
+    settings = Settings(pool=PoolSettings(workers=3))
     page.metrics.describe(settings)
     dedup = settings.dedup
     assert page.value("pool_processes") == 3
-    assert page.value("index_map_bytes") == 3 * 1024**2
     assert (
         page.value(
             "settings_info",

@@ -251,7 +251,12 @@ def test_variables_that_kubernetes_or_the_tests_set_are_passed_over(
         pytest.param({"drain_budget": "-5s"}, "drain_budget: ", id="negative budget"),
         pytest.param({"batch": {"linger": "2h"}}, "batch.linger: ", id="long linger"),
         pytest.param({"limits": {"text_bytes": 0}}, "limits.text_bytes: ", id="no text"),
-        pytest.param({"index": {"map_size": "1"}}, "index.map_size: ", id="tiny map"),
+        pytest.param({"index": {"disk_budget": "1"}}, "index.disk_budget: ", id="tiny budget"),
+        pytest.param({"index": {"window": 0}}, "index.window: ", id="no window"),
+        pytest.param({"index": {"window": "-7d"}}, "index.window: ", id="negative window"),
+        pytest.param({"index": {"allowed_ahead": "-1s"}}, "allowed_ahead: ", id="negative ahead"),
+        pytest.param({"index": {"delta_documents": 15}}, "delta_documents: ", id="tiny delta"),
+        pytest.param({"index": {"disk_budget": "1"}}, "index.disk_budget: ", id="tiny disk"),
         pytest.param({"status": {"port": 65536}}, "status.port: ", id="port"),
         pytest.param({"log": {"level": "loud"}}, "log.level: ", id="level"),
         pytest.param(
@@ -355,11 +360,18 @@ def test_what_is_no_duration_is_refused(text: Any) -> None:
         parse_duration(text)
 
 
-@given(st.integers(0, 10**7))
+@given(st.integers(0, 10**7) | st.integers(0, 36_500 * 86_400_000))
 def test_durations_come_back(milliseconds: int) -> None:
     """Whatever duration is written is read again."""
     duration = dt.timedelta(milliseconds=milliseconds)
     assert parse_duration(format_duration(duration)) == duration
+
+
+@pytest.mark.parametrize("text", ["1d", "7d", "30d", "365d", "400d12h", "1d500ms", "90m", "24h"])
+def test_durations_are_written_in_days_at_most(text: str) -> None:
+    """Months and years, which are not of one length, are left to those who write them."""
+    written = {"90m": "1h30m", "24h": "1d"}.get(text, text)
+    assert format_duration(parse_duration(text)) == written
 
 
 @pytest.mark.parametrize(

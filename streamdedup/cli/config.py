@@ -200,8 +200,11 @@ def _kind(field: FieldInfo) -> str:
     from streamdedup.settings import parse_size  # noqa: PLC0415
 
     annotation: Any = field.annotation
+    metadata = field.metadata
     if NoneType in get_args(annotation):
         annotation = get_args(annotation)[0]
+        if get_origin(annotation) is Annotated:
+            annotation, *metadata = get_args(annotation)
     if get_origin(annotation) is Literal:
         return _listed(get_args(annotation))
     extra = field.json_schema_extra
@@ -210,7 +213,7 @@ def _kind(field: FieldInfo) -> str:
     if isinstance(extra, dict) and isinstance(extra.get("anyOf"), list):
         names = cast("list[dict[str, list[str]]]", extra["anyOf"])[0]["enum"]
         return f"{_listed(names)}, or a list of steps"
-    if any(getattr(one, "func", None) is parse_size for one in field.metadata):
+    if any(getattr(one, "func", None) is parse_size for one in metadata):
         return "size"
     return _KINDS.get(get_origin(annotation) or annotation, "secret")
 

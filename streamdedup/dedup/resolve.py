@@ -7,6 +7,10 @@ So a document meets each of its buckets as if it had come alone: what the index 
 this batch has kept before it, cut to the newest ``bucket_size``, cut to the window. And a position
 that comes again is a replay wherever it came first: before this batch, or in it.
 
+The window is one of number, the newest ``window_documents`` kept ones, and where ``window_ms`` is
+set also one of time: effective times less than that apart, either way. The clock that effective
+times depend on (:mod:`streamdedup.dedup.clock`) goes on with each kept document of the batch.
+
 With exact verification the similarity of the texts themselves decides where the estimate is near
 the threshold: within ``BORDERLINE`` standard errors, above and below.
 """
@@ -20,6 +24,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.dedup.clock import Clock
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import (
     NO_TIMESTAMP,
@@ -35,7 +40,7 @@ from streamdedup.model import (
     SketchedBatch,
     Verdict,
 )
-from streamdedup.settings import Settings
+from streamdedup.settings import Settings, milliseconds
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.texts import NOT_STORED
@@ -55,6 +60,7 @@ class Rule:
         codec: how the signatures are stored.
         shingling: what the shingles of texts are, to compare these; None to go by estimates alone.
         borderline: distance of an estimate from the threshold up to which texts are compared.
+        window_ms: how far apart effective times must not be; None for no limit.
     """
 
     threshold: float
@@ -64,6 +70,7 @@ class Rule:
     codec: SignatureCodec
     shingling: Shingling | None = None
     borderline: float = 0.0
+    window_ms: int | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -71,6 +78,7 @@ class Rule:
         dedup = settings.dedup
         parameters = dedup.sketch_parameters()
         codec = parameters.codec()
+        window = settings.index.window
         return cls(
             threshold=dedup.threshold,
             bucket_size=settings.index.bucket_size,
@@ -79,11 +87,12 @@ class Rule:
             codec=codec,
             shingling=parameters.shingling() if dedup.keeps_texts else None,
             borderline=BORDERLINE * codec.standard_error(dedup.threshold),
+            window_ms=None if window is None else milliseconds(window),
         )
 
 
 def resolve(
-    batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int
+    batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int, clock: Clock
 ) -> Judgement:
     """Judge a batch.
 
@@ -92,10 +101,17 @@ def resolve(
         candidates: what the index holds for its documents.
         rule: what makes a duplicate.
         next_number: number that the next kept document gets.
+        clock: the clock after the last kept document; it is left as it is.
     """
-    bench = _Bench(batch, candidates, rule, next_number)
+    bench = _Bench(batch, candidates, rule, next_number, clock.copy())
     of_documents = [bench.judge(row) for row in range(len(batch.documents))]
-    update = IndexUpdate(next_number, batch.documents.take(bench.kept_rows), batch.ranges)
+    update = IndexUpdate(
+        next_number,
+        batch.documents.take(bench.kept_rows),
+        batch.ranges,
+        effective_times_ms=np.array(bench.kept_times_ms, dtype=np.int64),
+        clock_ms=clock.now_ms,
+    )
     return Judgement(_in_record_order(batch, of_documents), update, bench.counts)
 
 
@@ -111,17 +127,28 @@ class _Bench:
     """The state of one judgement: what this batch has kept so far, and in which buckets."""
 
     def __init__(
-        self, batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int
+        self,
+        batch: SketchedBatch,
+        candidates: Candidates,
+        rule: Rule,
+        next_number: int,
+        clock: Clock,
     ) -> None:
         self.counts = JudgementCounts()
         self.kept_rows: list[int] = []
+        self.kept_times_ms: list[int] = []
+        self._clock = clock
+        self._event_times_ms: list[int] = batch.documents.event_times_ms.tolist()
+        self._stored_times_ms: list[int] = candidates.effective_times_ms.tolist()
         self._documents = batch.documents
         self._blank = batch.blank
         self._candidates = candidates
         self._rule = rule
         self._first_number = next_number
         self._hits = _hits_by_row(candidates)
-        self._judged = candidates.already_judged | _judged_within(batch)
+        self._places = {number: at for at, number in enumerate(candidates.numbers.tolist())}
+        judged = candidates.already_judged | _judged_within(batch)
+        self._judged: list[bool] = judged.tolist()
         self._kept_positions: set[Position] = set()
         self._shared = _shared_buckets(batch.documents.sketches.band_keys)
         self._kept_in_bucket: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -139,11 +166,14 @@ class _Bench:
     def _already_kept(self, row: int) -> bool:
         if row in self._candidates.already_kept:
             return True
-        return bool(self._judged[row]) and self._documents.positions[row] in self._kept_positions
+        return self._judged[row] and self._documents.positions[row] in self._kept_positions
 
     def _keep(self, row: int) -> None:
         number = self._first_number + len(self.kept_rows)
+        event_time_ms = self._event_times_ms[row]
         self.kept_rows.append(row)
+        self.kept_times_ms.append(self._clock.effective_ms(event_time_ms))
+        self._clock.keep(number, event_time_ms)
         self._kept_positions.add(self._documents.positions[row])
         for bucket in self._shared.get(row, ()):
             self._kept_in_bucket[bucket].append(number)
@@ -154,11 +184,13 @@ class _Bench:
             Outcome.DUPLICATE if matches else Outcome.KEPT,
             documents.ids[row],
             documents.positions[row],
-            int(documents.event_times_ms[row]),
+            self._event_times_ms[row],
             matches,
         )
 
     def _matches(self, row: int) -> tuple[Match, ...]:
+        if row not in self._hits and row not in self._shared:
+            return ()
         numbers = self._numbers(row)
         if not numbers:
             return ()
@@ -232,14 +264,23 @@ class _Bench:
 
     def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:
         """Find the documents of ascending numbers: first those of the index, then the batch's."""
-        known = [number for number in numbers if number < self._first_number]
-        stored = np.searchsorted(self._candidates.numbers, known).tolist()
-        fresh = [self.kept_rows[number - self._first_number] for number in numbers[len(known) :]]
+        stored = [self._places[number] for number in numbers if number < self._first_number]
+        fresh = [number - self._first_number for number in numbers[len(stored) :]]
+        stored = self._in_window(row, stored, self._stored_times_ms)
+        fresh = [self.kept_rows[at] for at in self._in_window(row, fresh, self.kept_times_ms)]
         found = [
             (place, [at for at in ats if self._comparable(row, place, at)])
             for place, ats in ((self._candidates.documents, stored), (self._documents, fresh))
         ]
         return [(place, ats) for place, ats in found if ats]
+
+    def _in_window(self, row: int, others: list[int], times_ms: list[int]) -> list[int]:
+        """Leave out those of the others whose effective time is too far from the document's."""
+        window_ms = self._rule.window_ms
+        if window_ms is None or not others:
+            return others
+        mine = self._clock.effective_ms(self._event_times_ms[row])
+        return [other for other in others if abs(mine - times_ms[other]) < window_ms]
 
     def _comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
         """Whether the other is of the same namespace and, for a replay, really an earlier one."""
@@ -259,7 +300,7 @@ class _Bench:
         estimate: float,
         jaccard: float | None,
     ) -> Match:
-        mine = int(self._documents.event_times_ms[row])
+        mine = self._event_times_ms[row]
         theirs = int(others.event_times_ms[other])
         known = NO_TIMESTAMP not in (mine, theirs)
         return Match(
@@ -310,7 +351,9 @@ def _hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
 def _shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
     """Find the buckets that several documents of the batch fall into: document -> buckets."""
     shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for column in range(band_keys.shape[1]):
+    in_order = np.sort(band_keys.T, axis=1)
+    repeating = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)
+    for column in np.flatnonzero(repeating).tolist():
         keys = band_keys[:, column]
         _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         for row in np.flatnonzero(counts[inverse] > 1).tolist():

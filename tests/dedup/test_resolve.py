@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+import random
+import string
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,20 +18,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
-from streamdedup.model import Document, Judgement, Outcome, Position, SketchedBatch, Verdict
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    Document,
+    Judgement,
+    Outcome,
+    Position,
+    SketchedBatch,
+    Verdict,
+)
 from streamdedup.prepare import Preparer
 from streamdedup.settings import Settings
 from streamdedup.sketch.texts import NOT_STORED
 from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
+from tests.dedup.test_clock import clock_after, effective
 
+MILLISECOND = dt.timedelta(milliseconds=1)
+HOUR = dt.timedelta(hours=1)
+NOON = 1_700_000_000_000
+TIMES = st.one_of(
+    st.integers(-3, 3).map(lambda hours: NOON + hours * 3_600_000),
+    st.integers(-3, 3).map(lambda hours: NOON + hours * 3_600_000),
+    st.sampled_from([NO_TIMESTAMP, 0, 2**62, -(2**62), NOON + 1]),
+)
+"""Event times around noon, and late, wild and missing ones."""
 Told = tuple[Outcome, tuple[tuple[Position, float, float | None], ...]]
 
 
 def streams(texts: Sequence[str]) -> st.SearchStrategy[list[Document]]:
     """Make streams that come back to a few texts, so that caps and windows bite."""
     names = st.sampled_from(["", "", "", "other"])
-    document = st.builds(Document, text=st.sampled_from(texts), namespace=names)
+    document = st.builds(
+        Document, text=st.sampled_from(texts), namespace=names, event_time_ms=TIMES
+    )
     return st.lists(document, max_size=30)
 
 
@@ -47,6 +71,9 @@ SHAPES = st.fixed_dictionaries(
     {
         "bands": st.sampled_from([1, 1, 2, 8]),
         "bucket_size": st.sampled_from([1, 2, 2, 3, 64]),
+        "window": st.sampled_from([None, MILLISECOND, HOUR, 2 * HOUR, 9 * HOUR]),
+        "allowed_lateness": st.sampled_from([0 * HOUR, HOUR, 4 * HOUR]),
+        "allowed_ahead": st.sampled_from([0 * HOUR, HOUR]),
         "window_documents": st.sampled_from([1, 3, 10_000, 10_000]),
         "threshold": st.sampled_from([0.4, 0.6, 0.8, 1.0]),
         "shards": st.sampled_from([1, 2, 3, 9]),
@@ -84,11 +111,20 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
     codec = settings.dedup.sketch_parameters().codec()
     kept: list[int] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    effective_times: list[int] = []
+    window = settings.index.window
     verdicts: list[Told] = []
     for row in range(len(documents)):
+        now = clock_after([documents[other].event_time_ms for other in kept])
+        time = effective(documents[row].event_time_ms, now, settings.index)
         keys = list(enumerate(sketches.band_keys[row].tolist()))
         newest = {n for key in keys for n in buckets[key][-settings.index.bucket_size :]}
-        in_window = {n for n in newest if n >= len(kept) - settings.index.window_documents}
+        in_window = {
+            n
+            for n in newest
+            if n >= len(kept) - settings.index.window_documents
+            and (window is None or abs(time - effective_times[n]) < window / MILLISECOND)
+        }
         similar = []
         for number in sorted(in_window):
             other = kept[number]
@@ -113,6 +149,7 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
             for key in keys:
                 buckets[key].append(len(kept))
             kept.append(row)
+            effective_times.append(time)
     return verdicts
 
 
@@ -129,23 +166,31 @@ def cut(documents: Sequence[Document], cuts: set[int], settings: Settings) -> li
     cuts=st.sets(st.integers(1, 29), max_size=6),
     shape=SHAPES,
     every_text=st.booleans(),
+    ring=st.sampled_from([1, 3, 3, 1001]),
 )
-@examples(400)
+@examples(600)
 def test_any_batches_any_shards(
-    documents: list[Document], cuts: set[int], shape: dict[str, Any], every_text: bool
+    documents: list[Document],
+    cuts: set[int],
+    shape: dict[str, Any],
+    every_text: bool,
+    ring: int,
 ) -> None:
     """However a stream is cut into batches, the verdicts are those of the model (L1, L4).
 
-    With exact verification of everything the model goes by the texts alone.
+    With exact verification of everything the model goes by the texts alone. The ring of the clock
+    is made small, to be full within the stream.
     """
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as changes:
+        changes.setattr(clocks, "RING", ring)
+        changes.setattr(clocks, "EVERY", 2)
         settings = small_settings(Path(directory), **shape)
         rule = Rule.from_settings(settings)
         if every_text:
             rule = replace(rule, borderline=math.inf)
         with open_index(settings) as index:
             verdicts = pass_through(index, cut(documents, cuts, settings), settings, rule)
-    assert told(verdicts) == model(documents, settings, rule.borderline)
+        assert told(verdicts) == model(documents, settings, rule.borderline)
 
 
 @given(
@@ -247,7 +292,7 @@ def test_matches_are_limited(tmp_path: Path) -> None:
         )
         loose = Rule(0.3, 64, 100, 2, settings.dedup.sketch_parameters().codec())
         batch = sketched([near[3] + "!"], settings, first=4)
-        [verdict] = resolve(batch, index.probe(batch.documents), loose, 4).verdicts
+        [verdict] = resolve(batch, index.probe(batch.documents), loose, 4, index.clock).verdicts
     estimates = [match.jaccard_estimate for match in verdict.matches]
     assert len(estimates) == 2
     assert estimates == sorted(estimates, reverse=True)
@@ -268,7 +313,9 @@ class TestReplay:
             pass_through(index, [sketched(texts, settings)], settings)
             batch = sketched([text], settings, first=offset)
             rule = Rule(0.6, 64, 100, 5, settings.dedup.sketch_parameters().codec())
-            return resolve(batch, index.probe(batch.documents), rule, index.next_number)
+            return resolve(
+                batch, index.probe(batch.documents), rule, index.next_number, index.clock
+            )
 
     def test_kept(self, settings: Settings) -> None:
         """A replayed kept document is kept again, and not filed a second time."""
@@ -316,11 +363,111 @@ def test_counts(tmp_path: Path) -> None:
     with open_index(settings) as index:
         batch = sketched(texts, settings)
         rule = Rule(1.0, 1, 100, 5, settings.dedup.sketch_parameters().codec())
-        counts = resolve(batch, index.probe(batch.documents), rule, 0).counts
+        counts = resolve(batch, index.probe(batch.documents), rule, 0, index.clock).counts
     assert counts.candidates == counts.verified + counts.refuted == len(counts.similarities)
     assert counts.verified == 1
     assert counts.refuted >= 1
     assert counts.buckets_truncated >= 1
+
+
+class TestWindow:
+    """The window by time: effective times that lie apart."""
+
+    TEXT = "the very same text"
+
+    def outcomes(self, tmp_path: Path, times: Sequence[int], window: dt.timedelta) -> list[bool]:
+        """Tell which documents of one text are kept, by their event times."""
+        settings = small_settings(tmp_path, window=window)
+        documents = [Document(self.TEXT, event_time_ms=time) for time in times]
+        return [verdict.kept for verdict in judged(documents, settings)]
+
+    @pytest.mark.parametrize("sign", [1, -1], ids=["later", "earlier"])
+    def test_it_ends_exactly(self, sign: int, tmp_path: Path) -> None:
+        """One millisecond less than the window makes a duplicate, the window itself does not."""
+        hour = 3_600_000
+        times = [NOON, NOON + sign * (hour - 1), NOON + sign * hour]
+        assert self.outcomes(tmp_path, times, HOUR) == [True, False, True]
+
+    def test_the_newest_kept_one_counts(self, tmp_path: Path) -> None:
+        """A text that comes for ever is kept once in each window, not once and for all."""
+        times = [NOON + minute * 60_000 for minute in range(0, 300, 20)]
+        kept = self.outcomes(tmp_path, times, HOUR)
+        assert kept == [minute % 60 == 0 for minute in range(0, 300, 20)]
+
+    def test_stored_and_fresh_alike(self, tmp_path: Path) -> None:
+        """It makes no difference whether the original came in this batch or is in the index."""
+        settings = small_settings(tmp_path, window=HOUR)
+        times = [NOON, NOON + 3_600_000, NOON + 3_600_001]
+        documents = [Document(self.TEXT, event_time_ms=time) for time in times]
+        with open_index(settings) as index:
+            verdicts = pass_through(index, cut(documents, {1, 2}, settings), settings)
+        assert [verdict.kept for verdict in verdicts] == [True, True, False]
+        [match] = verdicts[2].matches
+        assert match.position.offset == 1
+
+    def test_without_times_only_numbers_count(self, tmp_path: Path) -> None:
+        """Where no document has an event time, none is outside of the window by time."""
+        kept = self.outcomes(tmp_path, [NO_TIMESTAMP] * 3, MILLISECOND)
+        assert kept == [True, False, False]
+
+    def test_wild_times_are_believed_so_far(self, tmp_path: Path) -> None:
+        """With a settled clock a wild event time counts as the most that is allowed."""
+        settings = small_settings(tmp_path, window=HOUR, allowed_ahead=HOUR / 2)
+        draw = random.Random(5)
+        fillers = [
+            Document("".join(draw.choices(string.ascii_letters, k=30)), event_time_ms=NOON)
+            for _ in range(1001)
+        ]
+        times = [2**62, NOON, NOON - 1, NO_TIMESTAMP, NOON - 2_000_000]
+        copies = [Document(self.TEXT, event_time_ms=time) for time in times]
+        with open_index(settings) as index:
+            rule = replace(Rule.from_settings(settings), threshold=1.0)
+            batch = sketched([*fillers, *copies], settings)
+            candidates = index.probe(batch.documents)
+            judgement = resolve(batch, candidates, rule, 0, index.clock)
+        kept = [verdict.kept for verdict in judgement.verdicts]
+        assert kept == [True] * 1002 + [False, False, False, True]
+        assert judgement.update.effective_times_ms.tolist() == [NOON] * 1001 + [
+            NOON + 1_800_000,
+            NOON - 2_000_000,
+        ]
+
+    @pytest.mark.parametrize("cuts", [set(), {1}, {1, 3}], ids=str)
+    def test_time_is_told_before_a_document_counts(
+        self, cuts: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A document does not move the clock that it is judged by, and its number counts."""
+        monkeypatch.setattr(clocks, "RING", 1)
+        monkeypatch.setattr(clocks, "EVERY", 2)
+        settings = small_settings(tmp_path, allowed_ahead=0 * HOUR)
+        documents = [
+            Document(text * 5, event_time_ms=NOON + hours * 3_600_000)
+            for hours, text in enumerate(["alpha", "bravo", "ketch", "jumpy"])
+        ]
+        told_ms: list[int] = []
+        rule = Rule.from_settings(settings)
+        with open_index(settings) as index:
+            for batch in cut(documents, cuts, settings):
+                candidates = index.probe(batch.documents)
+                judgement = resolve(batch, candidates, rule, index.next_number, index.clock)
+                index.apply(judgement.update, index.applied + 1)
+                told_ms += judgement.update.effective_times_ms.tolist()
+        assert told_ms == [NOON, NOON, NOON, NOON + 2 * 3_600_000]
+
+    def test_the_callers_clock_stays(self, tmp_path: Path) -> None:
+        """A judgement moves no clock; taking its update in does, to what the documents said."""
+        settings = small_settings(tmp_path)
+        with open_index(settings) as index:
+            batch = sketched([Document(self.TEXT, event_time_ms=NOON)], settings)
+            candidates = index.probe(batch.documents)
+            before = index.clock.state()
+            rule = Rule.from_settings(settings)
+            judgement = resolve(batch, candidates, rule, 0, index.clock)
+            assert index.clock.state() == before
+            index.apply(judgement.update, 1)
+            assert (judgement.update.clock_ms, index.clock.now_ms) == (NO_TIMESTAMP, NOON)
+        with open_index(settings) as index:
+            assert index.clock.now_ms == NOON
 
 
 class TestExact:
@@ -335,7 +482,7 @@ class TestExact:
         rule = replace(Rule.from_settings(settings), **changes)
         batch = sketched(self.TEXTS, settings)
         with open_index(settings) as index:
-            return resolve(batch, index.probe(batch.documents), rule, 0), rule
+            return resolve(batch, index.probe(batch.documents), rule, 0, index.clock), rule
 
     def test_the_truth_decides(self, tmp_path: Path) -> None:
         """What is at the threshold is in, what is just below it is out, and both are counted."""
@@ -372,7 +519,9 @@ class TestExact:
         documents = replace(batch.documents, texts=[NOT_STORED, batch.documents.texts[1]])
         with open_index(settings) as index:
             candidates = index.probe(documents)
-            judgement = resolve(replace(batch, documents=documents), candidates, rule, 0)
+            judgement = resolve(
+                replace(batch, documents=documents), candidates, rule, 0, index.clock
+            )
         [match] = judgement.verdicts[1].matches
         assert (match.jaccard_estimate, match.jaccard) == (1.0, None)
         assert judgement.counts.exact_without_text == 1
@@ -386,7 +535,9 @@ class TestExact:
             pass_through(index, [sketched(kept, settings)], settings)
             batch = sketched([" ".join(words)], settings, first=len(kept))
             rule = replace(Rule.from_settings(settings), threshold=0.3, borderline=math.inf)
-            found = resolve(batch, index.probe(batch.documents), rule, index.next_number)
+            found = resolve(
+                batch, index.probe(batch.documents), rule, index.next_number, index.clock
+            )
         matches = found.verdicts[0].matches
         assert len(matches) >= 3
         truths = [match.jaccard or 0.0 for match in matches]

@@ -96,7 +96,7 @@ class Stage:
                 "metadata_refresh": "1s",
             },
             "topics": self.topics,
-            "index": {"directory": str(self.index), "map_size": "1Gi"},
+            "index": {"directory": str(self.index)},
             "batch": {"linger": "50ms"},
             "pool": {"workers": 1},
             "status": {"port": 0},

@@ -1,0 +1,80 @@
+"""*Pure.* What numba lacks: loads from addresses, as of LMDB's map, and prefetching.
+
+An address carries no length: who calls these has checked that the bytes are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from streamdedup.model import U8
+
+LINE = 64
+"""Bytes of a cache line."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop that runs without the interpreter's lock."""
+    return cast("Callable[P, R]", numba.njit(nogil=True, cache=True, boundscheck=False)(function))
+
+
+def _loader(kind: Any, bits: int) -> Callable[[Any], Any]:
+    @intrinsic
+    def load(_context: Any, _address: Any) -> Any:
+        def generate(_ctx: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            found = builder.load(pointer)
+            found.align = 1
+            return found
+
+        return kind(types.int64), generate
+
+    return cast("Callable[[Any], Any]", load)
+
+
+load8 = _loader(types.uint8, 8)
+load16 = _loader(types.uint16, 16)
+load32 = _loader(types.uint32, 32)
+load64 = _loader(types.int64, 64)
+
+
+@intrinsic
+def _prefetch(_context: Any, _address: Any) -> Any:
+
+    def generate(ctx: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+        name = "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+        return ctx.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+prefetch = cast("Callable[[Any], None]", _prefetch)
+"""Asks for the cache line of an address; it need not be there yet when this returns."""
+
+
+def aligned_zeros(size: int) -> U8:
+    """Return ``(size,)`` zero bytes that begin with a cache line; pages come when touched."""
+    raw = np.zeros(size + LINE, dtype=np.uint8)
+    start = -address(raw) % LINE
+    return raw[start : start + size]
+
+
+def address(array: Any) -> int:
+    """Return where an array's bytes begin."""
+    found: int = array.__array_interface__["data"][0]
+    return found
