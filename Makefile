@@ -8,7 +8,7 @@ LOCKS := deploy/requirements
 PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch lock clean
+.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch bench-index chart lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,12 @@ format: $(VENV)/dev.stamp ## Format the code
 
 bench-sketch: $(BENCH)/peers.stamp ## Measure the sketch beside datasketch and rensa, on one core
 	@$(BENCH)/bin/python -m benchmarks.bench_sketch
+
+bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and beside the peers
+	@$(BENCH)/bin/python -m benchmarks.bench_index
+
+chart: $(VENV)/run.stamp ## Check the Helm chart with real Helm, without a cluster (Go, or it gets one)
+	@.ci/chart
 
 lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock files
 	@$(BIN)/python -m pip install --quiet uv

@@ -1,0 +1,174 @@
+"""A stream of sketched documents without end, with copies planted in it, that needs no memory.
+
+Everything about a document is computed from its place in the stream by a counter-based hash, so
+that a copy can have the keys of a document that was made ten million documents earlier. The
+sketches are random bits, not those of texts: nothing meets in a bucket but copies (and, where an
+index keeps only a part of a key, what agrees in that part).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.model import (
+    I64,
+    U64,
+    DocumentColumns,
+    IndexUpdate,
+    Position,
+    Sketches,
+    SourceRange,
+)
+
+BATCH = 1000
+COPIES = 0.05
+"""Share of the documents that are copies."""
+COLUMNS = 21
+"""Columns of band keys: 20 bands, and the whole text."""
+SIGNATURE_BYTES = 128
+TOPIC = "documents"
+PARTITIONS = 12
+
+_FIRST_TIME_MS = 1_700_000_000_000
+_STEP_MS = 7
+_JITTER_MS = 60_000
+_WORDS_PER_DOCUMENT = 64
+"""Places of the hash's counter that belong to one document: its keys, its signature, its draws."""
+_SIGNATURE_AT = 24
+_DRAWS_AT = 48
+_TRIES = 8
+"""Draws of the document that is copied: copies are passed over; 8 in a row come once in 2^34."""
+
+
+class Batch(NamedTuple):
+    """A part of the stream.
+
+    Attributes:
+        documents: as they come from the sketch.
+        places: of the documents in the stream, ``(n,)`` int64.
+        originals: the places of the documents that they are copies of, else their own.
+        ranges: the source ranges that they cover.
+    """
+
+    documents: DocumentColumns
+    places: I64
+    originals: I64
+    ranges: tuple[SourceRange, ...]
+
+    @property
+    def copies(self) -> NDArray[np.bool_]:
+        """Whether each document is a planted copy."""
+        copies: NDArray[np.bool_] = self.originals != self.places
+        return copies
+
+    def update(self, kept: NDArray[np.bool_], first_number: int) -> IndexUpdate:
+        """Return what an index gains when the given rows are kept."""
+        documents = self.documents.take(np.flatnonzero(kept).tolist())
+        times = documents.event_times_ms
+        return IndexUpdate(first_number, documents, self.ranges, effective_times_ms=times)
+
+
+class Stream:
+    """The stream.
+
+    Args:
+        reach: how many documents that were kept may lie between a copy and its original, about.
+        copies: share of the documents that are copies.
+    """
+
+    def __init__(self, reach: int, copies: float = COPIES) -> None:
+        self._reach = int(reach / (1 - copies))
+        self._copies = copies
+
+    def batch(self, start: int, count: int = BATCH) -> Batch:
+        """Make the documents from a place on; no original stands in the batch of its copy."""
+        places = np.arange(start, start + count, dtype=np.int64)
+        originals = self._originals(places, start)
+        documents = DocumentColumns(
+            ids=[document_id(place) for place in places.tolist()],
+            positions=[
+                Position(TOPIC, place % PARTITIONS, place // PARTITIONS)
+                for place in places.tolist()
+            ],
+            event_times_ms=_FIRST_TIME_MS
+            + places * _STEP_MS
+            + (_words(places, [_DRAWS_AT - 1])[:, 0] % np.uint64(_JITTER_MS)).astype(np.int64),
+            namespaces=np.zeros(count, dtype=np.uint64),
+            sketches=Sketches(signatures=signatures(originals), band_keys=band_keys(originals)),
+        )
+        return Batch(documents, places, originals, _ranges(start, start + count))
+
+    def _originals(self, places: I64, start: int) -> I64:
+        originals = places.copy()
+        if not start:
+            return originals
+        copies = places[self._are_copies(places)]
+        oldest = max(0, start - self._reach)
+        words = _words(copies, range(_DRAWS_AT + 1, _DRAWS_AT + 1 + _TRIES))
+        drawn = oldest + (words % np.uint64(start - oldest)).astype(np.int64)
+        usable = ~self._are_copies(drawn.ravel()).reshape(drawn.shape)
+        found = usable.any(axis=1)
+        chosen = drawn[np.arange(len(drawn)), usable.argmax(axis=1)]
+        originals[copies[found] - start] = chosen[found]
+        return originals
+
+    def _are_copies(self, places: I64) -> NDArray[np.bool_]:
+        """Say which places hold a copy. The first batch holds some originals that are not used."""
+        below: NDArray[np.bool_] = _words(places, [_DRAWS_AT])[:, 0] < np.uint64(
+            self._copies * 2**64
+        )
+        return below
+
+
+def document_id(place: int) -> str:
+    """Return the id of the document at a place, 20 characters."""
+    return f"document-{place:011d}"
+
+
+def band_keys(originals: I64) -> U64:
+    """Return the band keys of documents by their originals, ``(n, COLUMNS)``."""
+    return _words(originals, range(COLUMNS))
+
+
+def signatures(originals: I64) -> NDArray[np.uint8]:
+    """Return the stored signatures of documents by their originals."""
+    words = _words(originals, range(_SIGNATURE_AT, _SIGNATURE_AT + SIGNATURE_BYTES // 8))
+    return words.view(np.uint8)
+
+
+def values(originals: I64, count: int) -> NDArray[np.uint32]:
+    """Return whole MinHash values of documents by their originals, ``(n, count)``; even counts."""
+    # Beyond the counters of all documents.
+    beyond: U64 = originals.astype(np.uint64) | np.uint64(1 << 50)
+    steps: U64 = np.arange(count // 2, dtype=np.uint64)
+    return _hash(beyond[:, None] * np.uint64(len(steps)) + steps).view(np.uint32)
+
+
+def _ranges(start: int, end: int) -> tuple[SourceRange, ...]:
+    """Return the ranges of the partitions over which the documents are dealt in turn."""
+    first = {partition: -(-(start - partition) // PARTITIONS) for partition in range(PARTITIONS)}
+    return tuple(
+        SourceRange(TOPIC, partition, at, -(-(end - partition) // PARTITIONS))
+        for partition, at in first.items()
+    )
+
+
+def _words(places: I64, which: range | list[int]) -> U64:
+    """Return random words of documents, ``(n, len(which))``."""
+    first: U64 = places.astype(np.uint64)[:, None] * np.uint64(_WORDS_PER_DOCUMENT)
+    counters: U64 = first + np.array(which, dtype=np.uint64)
+    return _hash(counters)
+
+
+def _hash(counters: U64) -> U64:
+    """Return SplitMix64's output for counters (Steele, Lea, Flood 2014, figure 17)."""
+    words = (counters + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
