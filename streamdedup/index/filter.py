@@ -36,7 +36,7 @@ class Bank:
     Args:
         columns: columns of the band keys.
         documents: documents that one slot is made for; more raise its error rate.
-        places: bytes for each key of a slot. With 12, about 1.1 % of absent keys seem present;
+        places: bytes for each key of a slot. With 11, about 1.5 % of absent keys seem present;
             with 16, about 0.5 %.
     """
 

@@ -73,7 +73,7 @@ LOCAL_LOG = "the embedded mode"
 
 SLICES = 7
 """Parts of a window. One more may be half filled, and one half expired: eight slots' worth."""
-RUN_PLACES, SLICE_PLACES = 16, 12
+RUN_PLACES, SLICE_PLACES = 16, 11
 """Bytes of filter for each key. Runs are small, so theirs may be better."""
 FAN_IN = 6
 """Segments of much the same size that are merged into one. Eight runs have slots; two of these are
