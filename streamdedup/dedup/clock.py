@@ -18,6 +18,10 @@ The *effective time* of a document, by which the window goes, is told before it 
   than the clock and ``allowed_ahead``;
 - without an event time, what the clock says; ``NO_TIMESTAMP`` while there is no clock.
 
+With the 1,001st sample the early ones, taken as they came, are seen in its light too: the effective
+time of a document that was judged before is, from then on, no further from what the clock said then
+than the allowances. That is the *settlement*, and it does not change again.
+
 So a producer with a wild clock moves nothing while it brings less than half of the kept documents:
 it can neither let the index expire nor fill it with documents that never leave.
 
@@ -28,8 +32,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.model import I64, NO_TIMESTAMP
@@ -42,16 +48,45 @@ EVERY = 4
 and a document costs a quarter of a sample."""
 
 
+class Settlement(NamedTuple):
+    """How documents that were judged before the clock settled are seen afterwards.
+
+    Attributes:
+        number: of the first document after them; 0 for none.
+        floor_ms: their earliest effective time.
+        ceiling_ms: their latest.
+    """
+
+    number: int = 0
+    floor_ms: int = 0
+    ceiling_ms: int = 0
+
+    def seen_ms(self, number: int, effective_ms: int) -> int:
+        """Return the effective time of a document, as it counts now."""
+        if number >= self.number:
+            return effective_ms
+        return min(max(effective_ms, self.floor_ms), self.ceiling_ms)
+
+    def all_seen_ms(self, first_number: int, effective_ms: I64) -> I64:
+        """Return how the effective times of consecutive documents, ``(n,)``, count now."""
+        early = max(0, self.number - first_number)
+        seen = effective_ms.copy()
+        seen[:early] = np.clip(seen[:early], self.floor_ms, self.ceiling_ms)
+        return seen
+
+
 class ClockState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """A clock as it is stored: what it says, whether it may no longer go back, and its samples.
 
     Attributes:
         samples: event times in ms, the oldest sample first; at most ``RING``.
+        settlement: see :class:`Settlement`.
     """
 
     now_ms: int
     settled: bool
     samples: list[int]
+    settlement: Settlement
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -66,7 +101,15 @@ class Clock:
         allowed_ahead_ms: how far ahead of it.
     """
 
-    __slots__ = ("_ahead_ms", "_lateness_ms", "_now_ms", "_ring", "_settled", "_sorted")
+    __slots__ = (
+        "_ahead_ms",
+        "_lateness_ms",
+        "_now_ms",
+        "_ring",
+        "_settled",
+        "_sorted",
+        "settlement",
+    )
 
     def __init__(self, allowed_lateness_ms: int, allowed_ahead_ms: int) -> None:
         self._lateness_ms = allowed_lateness_ms
@@ -75,6 +118,7 @@ class Clock:
         self._settled = False
         self._ring: deque[int] = deque()
         self._sorted: list[int] = []
+        self.settlement = Settlement()
 
     @classmethod
     def from_settings(cls, settings: IndexSettings) -> Clock:
@@ -110,7 +154,7 @@ class Clock:
             if not number % EVERY and event_time_ms != NO_TIMESTAMP:
                 self._replace(event_time_ms)
         elif event_time_ms != NO_TIMESTAMP:
-            self._add(event_time_ms)
+            self._add(number, event_time_ms)
 
     def advance(self, first_number: int, event_times_ms: I64) -> None:
         """Take in that documents were kept, one after the other.
@@ -124,9 +168,10 @@ class Clock:
         while at < count and len(self._ring) < RING:
             # No step of more than what the ring lacks can overfill it.
             stop = at + RING - len(self._ring)
-            for event_time_ms in event_times_ms[at:stop].tolist():
+            numbered = enumerate(event_times_ms[at:stop].tolist(), first_number + at)
+            for number, event_time_ms in numbered:
                 if event_time_ms != NO_TIMESTAMP:
-                    self._add(event_time_ms)
+                    self._add(number, event_time_ms)
             at = min(stop, count)
         first_sample = at + -(first_number + at) % EVERY
         for event_time_ms in event_times_ms[first_sample::EVERY].tolist():
@@ -150,11 +195,14 @@ class Clock:
         clock._settled = self._settled
         clock._ring = self._ring.copy()
         clock._sorted = self._sorted.copy()
+        clock.settlement = self.settlement
         return clock
 
     def state(self) -> bytes:
         """Return the clock as bytes; the allowances are no part of them."""
-        return _ENCODER.encode(ClockState(self._now_ms, self._settled, list(self._ring)))
+        return _ENCODER.encode(
+            ClockState(self._now_ms, self._settled, list(self._ring), self.settlement)
+        )
 
     @classmethod
     def from_state(cls, state: bytes, settings: IndexSettings) -> Clock:
@@ -174,17 +222,25 @@ class Clock:
         clock._settled = found.settled
         clock._ring = deque(found.samples)
         clock._sorted = sorted(found.samples)
+        clock.settlement = found.settlement
         return clock
 
-    def _add(self, event_time_ms: int) -> None:
-        """Take a sample while the ring is not full."""
+    def _add(self, number: int, event_time_ms: int) -> None:
+        """Take a sample, of the document with a number, while the ring is not full."""
         self._ring.append(event_time_ms)
         insort(self._sorted, event_time_ms)
         if len(self._ring) == RING:
             self._tell_median()
-            self._settled = True
+            if not self._settled:
+                self._settle(number + 1)
         elif not self._settled:
             self._now_ms = self._sorted[(len(self._sorted) - 1) // 2]
+
+    def _settle(self, number: int) -> None:
+        self._settled = True
+        self.settlement = Settlement(
+            number, self._now_ms - self._lateness_ms, self._now_ms + self._ahead_ms
+        )
 
     def _replace(self, event_time_ms: int) -> None:
         """Put a sample in the place of the oldest one."""

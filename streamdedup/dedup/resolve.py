@@ -264,23 +264,30 @@ class _Bench:
 
     def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:
         """Find the documents of ascending numbers: first those of the index, then the batch's."""
+        numbers = self._in_window(row, numbers)
         stored = [self._places[number] for number in numbers if number < self._first_number]
-        fresh = [number - self._first_number for number in numbers[len(stored) :]]
-        stored = self._in_window(row, stored, self._stored_times_ms)
-        fresh = [self.kept_rows[at] for at in self._in_window(row, fresh, self.kept_times_ms)]
+        fresh = [self.kept_rows[number - self._first_number] for number in numbers[len(stored) :]]
         found = [
             (place, [at for at in ats if self._comparable(row, place, at)])
             for place, ats in ((self._candidates.documents, stored), (self._documents, fresh))
         ]
         return [(place, ats) for place, ats in found if ats]
 
-    def _in_window(self, row: int, others: list[int], times_ms: list[int]) -> list[int]:
-        """Leave out those of the others whose effective time is too far from the document's."""
+    def _in_window(self, row: int, numbers: list[int]) -> list[int]:
+        """Leave out the numbers whose effective time is too far from the document's."""
         window_ms = self._rule.window_ms
-        if window_ms is None or not others:
-            return others
+        if window_ms is None or not numbers:
+            return numbers
         mine = self._clock.effective_ms(self._event_times_ms[row])
-        return [other for other in others if abs(mine - times_ms[other]) < window_ms]
+        return [number for number in numbers if abs(mine - self._time_ms(number)) < window_ms]
+
+    def _time_ms(self, number: int) -> int:
+        """Return the effective time of a candidate, as it counts now."""
+        fresh = number - self._first_number
+        stored = (
+            self.kept_times_ms[fresh] if fresh >= 0 else self._stored_times_ms[self._places[number]]
+        )
+        return self._clock.settlement.seen_ms(number, stored)
 
     def _comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
         """Whether the other is of the same namespace and, for a replay, really an earlier one."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streamdedup.dedup.clock import Settlement
 from streamdedup.index.blocks import Rows, concatenate
 from streamdedup.index.delta import Delta
 from streamdedup.index.filter import SLOTS, Bank
@@ -27,9 +28,6 @@ from streamdedup.index.manifest import Checkpoint, Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
 from streamdedup.index.segment import Segment, SegmentWriter, segment_directory
 from streamdedup.model import I64, U64
-
-ANY_TIME = 2**62
-"""A latest effective time that bounds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Flush:
 
     Attributes:
         erased: numbers whose erasure became known since the last checkpoint.
-        newest_ms: latest effective time that counts.
+        settlement: how early effective times are seen.
         segment: the outcome.
     """
 
@@ -63,7 +61,7 @@ class Flush:
     slot: int
     checkpoint: Checkpoint
     erased: frozenset[int]
-    newest_ms: int
+    settlement: Settlement
     segment: Segment | None = None
 
 
@@ -73,6 +71,7 @@ class Merge:
 
     Attributes:
         erased: numbers whose bytes are overwritten on the way.
+        settlement: how early effective times are seen.
         store_filter: whether the filter's bits are stored, since nothing more will come to them.
         segment: the outcome.
     """
@@ -80,7 +79,7 @@ class Merge:
     members: list[Segment]
     slot: int
     erased: frozenset[int]
-    newest_ms: int
+    settlement: Settlement
     store_filter: bool
     segment: Segment | None = None
 
@@ -248,7 +247,7 @@ class Background:
             self._banks[job.slot // SLOTS],
             job.slot,
             store_filter=False,
-            newest_ms=job.newest_ms,
+            settlement=job.settlement,
         )
         job.segment = Segment(self._directory, entry, self._geometry.columns)
         job.segment.slot = job.slot
@@ -288,7 +287,7 @@ class Background:
             self._banks[job.slot // SLOTS],
             job.slot,
             store_filter=job.store_filter,
-            newest_ms=job.newest_ms,
+            settlement=job.settlement,
         )
         job.segment = Segment(self._directory, entry, self._geometry.columns)
         job.segment.slot = job.slot

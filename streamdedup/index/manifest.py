@@ -240,7 +240,8 @@ class Manifest:
     def append(self, applied: int, tail: Tail) -> None:
         """Remember an update until a segment holds it."""
         with self._write() as txn:
-            txn.put(_number_key(applied), _ENCODER.encode(tail), db=self._tail, append=True)
+            if not txn.put(_number_key(applied), _ENCODER.encode(tail), db=self._tail, append=True):
+                raise IndexDamaged(f"{self.directory} holds the update {applied} already; {REMEDY}")
 
     def announce(
         self,
@@ -325,7 +326,8 @@ class Manifest:
     def _check_header(self, expected: Header | None) -> Header:
         raw = self._get(_HEADER)
         if raw is None:
-            if expected is None:
+            # Segments without a manifest are what is left of an index, and no new one.
+            if expected is None or any((self.directory.parent / "segments").glob("*")):
                 raise IndexDamaged(f"{self.directory} has no header; {REMEDY}")
             with self._write() as txn:
                 txn.put(_HEADER, msgspec.json.encode(expected), db=self._meta)

@@ -21,6 +21,7 @@ import lmdb
 import numpy as np
 import xxhash
 
+from streamdedup.dedup.clock import Settlement
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS, Rows
@@ -212,7 +213,7 @@ class SegmentWriter:
         slot: int,
         *,
         store_filter: bool,
-        newest_ms: int,
+        settlement: Settlement,
     ) -> SegmentEntry:
         """Write all files.
 
@@ -224,11 +225,11 @@ class SegmentWriter:
             bank: where the filter bits go.
             slot: which of the bank's.
             store_filter: whether the slot's bits are stored too.
-            newest_ms: latest effective time that counts; a later one is taken for this.
+            settlement: how early effective times are seen.
         """
         with translated(self._directory):
             self._directory.mkdir(parents=True)
-            documents, distances, (oldest, newest) = self._write_documents(count, rows)
+            documents, distances, (oldest, newest) = self._write_documents(count, rows, settlement)
             entries = [
                 self._write_shard(
                     number, columns, count, column, bank, slot, store_filter=store_filter
@@ -243,7 +244,7 @@ class SegmentWriter:
             first=self._first,
             count=count,
             oldest_ms=oldest,
-            newest_ms=min(newest, newest_ms),
+            newest_ms=newest,
             documents=documents,
             blocks=distances.tobytes(),
             shards=entries,
@@ -251,14 +252,16 @@ class SegmentWriter:
         )
 
     def _write_documents(
-        self, count: int, rows: Callable[[I64], Rows]
+        self, count: int, rows: Callable[[I64], Rows], settlement: Settlement
     ) -> tuple[FileEntry, I64, tuple[int, int]]:
         oldest, newest = [], []
 
         def values() -> Iterator[tuple[bytes, bytes]]:
             for number, low in enumerate(range(0, count, BLOCK_DOCUMENTS)):
                 some = rows(np.arange(low, min(count, low + BLOCK_DOCUMENTS)))
-                times = some.fields[:, blocks.EFFECTIVE_TIME]
+                times = settlement.all_seen_ms(
+                    self._first + low, some.fields[:, blocks.EFFECTIVE_TIME]
+                )
                 oldest.append(int(times.min()))
                 newest.append(int(times.max()))
                 value = blocks.encode(some)

@@ -38,7 +38,6 @@ from streamdedup.errors import (
 )
 from streamdedup.index import blocks
 from streamdedup.index.background import (
-    ANY_TIME,
     Background,
     Expire,
     Flush,
@@ -161,6 +160,8 @@ class Index:
         self._background.start(max(names, default=-1) + 1)
         for applied, tail in list(self._manifest.tail()):
             update = changelog.decode(tail.update, self._fingerprint)
+            if not self._live.has_room(len(update.documents)):
+                self._freeze()
             self._take(update, applied, tail.notes)
         self._plan()
 
@@ -399,6 +400,9 @@ class Index:
         if applied <= self._applied:
             return
         self._check(update)
+        if not self._live.has_room(len(update.documents)):
+            self._freeze()
+        # Nothing below fails half-way: the index never stands for a part of an update.
         if self._keeps_tail:
             [entry] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
             self._opened_manifest.append(applied, Tail(entry, dict(notes or {})))
@@ -440,9 +444,6 @@ class Index:
 
     def _take(self, update: IndexUpdate, applied: int, notes: Mapping[str, bytes]) -> None:
         documents = update.documents
-        if not self._live.has_room(len(documents)):
-            self._freeze()
-        # Nothing below fails half-way: the index never stands for a part of an update.
         self._remember(update.ranges)
         if len(documents):
             keys = documents.sketches.band_keys
@@ -656,7 +657,7 @@ class Index:
             self._take_slot(delta.first, delta.count),
             self._now(),
             self._to_overwrite(),
-            self._latest_ms(),
+            self._clock.settlement,
         )
         self._changed, self._updates = False, 0
         self._opened_background.submit(job)
@@ -728,7 +729,7 @@ class Index:
         slot = self._take_slot(first, end - first)
         erased = frozenset(each for each in self._to_overwrite() if first <= each < end)
         store = complete and slot in _SLICE_SLOTS
-        self._opened_background.submit(Merge(members, slot, erased, self._latest_ms(), store))
+        self._opened_background.submit(Merge(members, slot, erased, self._clock.settlement, store))
 
     def _next_merge(self) -> tuple[list[Segment], bool]:
         """Choose segments to merge, newest first, and tell whether they are a whole slice."""
@@ -777,13 +778,10 @@ class Index:
         window, oldest_ms = self._settings.window, self._clock.oldest_ms
         if window is None or oldest_ms is None:
             return False
-        return entry.newest_ms + milliseconds(window) <= oldest_ms
-
-    def _latest_ms(self) -> int:
-        """Return the latest effective time that counts; a wild one came before the clock ran."""
-        if self._clock.oldest_ms is None:
-            return ANY_TIME
-        return self._clock.now_ms + milliseconds(self._settings.allowed_ahead)
+        newest_ms, settlement = entry.newest_ms, self._clock.settlement
+        if entry.end <= settlement.number:  # it may have been written before the clock settled
+            newest_ms = min(newest_ms, settlement.ceiling_ms)
+        return newest_ms + milliseconds(window) <= oldest_ms
 
     def _to_overwrite(self) -> frozenset[int]:
         return frozenset(number for number, waiting in self._erased.items() if waiting)

@@ -34,16 +34,19 @@ RINGS = st.sampled_from([1, 3, 5, 1001])
 
 
 class Told(NamedTuple):
-    """What a clock says, and whether it may no longer go back."""
+    """What a clock says, whether it may no longer go back, and how it came to that."""
 
     now_ms: int
     settled: bool
+    settled_with: int = 0
+    settled_ms: int = 0
 
 
 def clock_after(event_times_ms: Sequence[int]) -> Told:
     """Tell the clock after documents kept from number 0 on: its definition, written once more."""
     samples: list[int] = []
     now_ms = NO_TIMESTAMP
+    settled_with = settled_ms = 0
     for number, event_time_ms in enumerate(event_times_ms):
         full = len(samples) >= clocks.RING
         if event_time_ms == NO_TIMESTAMP or (full and number % clocks.EVERY):
@@ -51,7 +54,9 @@ def clock_after(event_times_ms: Sequence[int]) -> Told:
         samples.append(event_time_ms)
         median = median_low(samples[-clocks.RING :])
         now_ms = max(now_ms, median) if full else median
-    return Told(now_ms, len(samples) >= clocks.RING)
+        if len(samples) == clocks.RING:
+            settled_with, settled_ms = number, median
+    return Told(now_ms, len(samples) >= clocks.RING, settled_with, settled_ms)
 
 
 def effective(event_time_ms: int, clock: Told, settings: IndexSettings) -> int:
@@ -63,6 +68,15 @@ def effective(event_time_ms: int, clock: Told, settings: IndexSettings) -> int:
     earliest = clock.now_ms - milliseconds(settings.allowed_lateness)
     latest = clock.now_ms + milliseconds(settings.allowed_ahead)
     return sorted([earliest, event_time_ms, latest])[1]
+
+
+def as_seen(number: int, effective_ms: int, clock: Told, settings: IndexSettings) -> int:
+    """Tell how the effective time of a kept document counts: its definition, written once more."""
+    if not clock.settled or number > clock.settled_with:
+        return effective_ms
+    earliest = clock.settled_ms - milliseconds(settings.allowed_lateness)
+    latest = clock.settled_ms + milliseconds(settings.allowed_ahead)
+    return sorted([earliest, effective_ms, latest])[1]
 
 
 def running(event_times_ms: Sequence[int]) -> Clock:
@@ -174,7 +188,8 @@ def test_it_is_stored(times: list[int], more: list[int], ring: int) -> None:
     """A clock read back goes on as if it had never been away."""
     with pytest.MonkeyPatch.context() as changes:
         changes.setattr(clocks, "RING", ring)
-        clock = running(times)
+        clock = Clock.from_settings(SETTINGS)
+        clock.advance(0, np.array(times, dtype=np.int64))
         again = Clock.from_state(clock.state(), SETTINGS)
         for each in (clock, again):
             each.advance(len(times), np.array(more, dtype=np.int64))
@@ -253,4 +268,7 @@ class TestAdvanceTo:
             update = changelog.decode(entry, "f")
             rebuilt.advance_to(update.clock_ms)
             rebuilt.advance(update.first_number, update.documents.event_times_ms)
-        assert rebuilt.state() == clock.state()
+        # When it settled, one that has lost the beginning cannot know.
+        told, expected = (msgspec.msgpack.decode(each.state()) for each in (rebuilt, clock))
+        assert told[:3] == expected[:3]
+        assert lost or told == expected

@@ -33,7 +33,7 @@ from streamdedup.prepare import Preparer
 from streamdedup.settings import Settings
 from streamdedup.sketch.texts import NOT_STORED
 from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
-from tests.dedup.test_clock import clock_after, effective
+from tests.dedup.test_clock import as_seen, clock_after, effective
 
 MILLISECOND = dt.timedelta(milliseconds=1)
 HOUR = dt.timedelta(hours=1)
@@ -123,7 +123,11 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
             n
             for n in newest
             if n >= len(kept) - settings.index.window_documents
-            and (window is None or abs(time - effective_times[n]) < window / MILLISECOND)
+            and (
+                window is None
+                or abs(time - as_seen(n, effective_times[n], now, settings.index))
+                < window / MILLISECOND
+            )
         }
         similar = []
         for number in sorted(in_window):
