@@ -1,0 +1,154 @@
+{{/* Names. A StatefulSet's name and a hash must fit into a label of 63 characters. */}}
+{{- define "streamdedup.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "streamdedup.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "streamdedup.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "streamdedup.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "streamdedup.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "streamdedup.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{/* Labels that tell this release's objects from others; a StatefulSet never changes them. */}}
+{{- define "streamdedup.releaseLabels" -}}
+app.kubernetes.io/name: {{ include "streamdedup.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "streamdedup.workerLabels" -}}
+{{ include "streamdedup.releaseLabels" . }}
+app.kubernetes.io/component: worker
+{{- end -}}
+
+{{- define "streamdedup.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "streamdedup.releaseLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "streamdedup.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The settings file: what the values say, with what only the chart can know laid over it. */}}
+{{- define "streamdedup.config" -}}
+{{- $security := dict -}}
+{{- with .Values.credentials -}}
+{{- if .sasl.existingSecret -}}
+{{- $_ := set $security "sasl_password_file" "/etc/streamdedup/sasl/password" -}}
+{{- end -}}
+{{- if .ca.existingSecret -}}
+{{- $_ := set $security "ca_file" "/etc/streamdedup/ca/ca.crt" -}}
+{{- end -}}
+{{- if .certificate.existingSecret -}}
+{{- $_ := set $security "certificate_file" "/etc/streamdedup/certificate/tls.crt" -}}
+{{- $_ := set $security "key_file" "/etc/streamdedup/certificate/tls.key" -}}
+{{- if .certificate.passwordKey -}}
+{{- $_ := set $security "key_password_file" "/etc/streamdedup/certificate/password" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $index := dict "directory" "/data/index" -}}
+{{- if not (or .Values.persistence.enabled (dig "index" "disk_budget" "" .Values.config)) -}}
+{{- /* Kubernetes evicts a pod whose directory grows beyond its limit; the worker stops before. */ -}}
+{{- $_ := set $index "disk_budget" .Values.persistence.size -}}
+{{- end -}}
+{{- $ours := dict "index" $index "status" (dict "port" 9464) -}}
+{{- if $security -}}
+{{- $_ := set $ours "kafka" (dict "security" $security) -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite (deepCopy .Values.config) $ours) -}}
+{{- end -}}
+
+{{/* Whole seconds of a duration of the settings file: a number, 500ms, 1h30m, 1d. */}}
+{{- define "streamdedup.seconds" -}}
+{{- $text := toString . | nospace -}}
+{{- if regexMatch "^[0-9.]+$" $text -}}
+{{- $text = printf "%ss" $text -}}
+{{- end -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" -}}
+{{- $end := mustDateModify (regexReplaceAll "^1d$" $text "24h") $start -}}
+{{- sub (unixEpoch $end | int64) (unixEpoch $start | int64) -}}
+{{- end -}}
+
+{{/* Variables of the container, as a YAML list; nothing where there are none. */}}
+{{- define "streamdedup.env" -}}
+{{- $env := list -}}
+{{- with .Values.credentials.sasl -}}
+{{- if and .existingSecret .usernameKey -}}
+{{- $reference := dict "name" .existingSecret "key" .usernameKey -}}
+{{- $env = append $env (dict "name" "STREAMDEDUP_KAFKA__SECURITY__SASL_USERNAME" "valueFrom" (dict "secretKeyRef" $reference)) -}}
+{{- end -}}
+{{- end -}}
+{{- with concat $env .Values.extraEnv -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What every container of the worker's pod mounts. */}}
+{{- define "streamdedup.volumeMounts" -}}
+- name: tmp
+  mountPath: /tmp
+- name: settings
+  mountPath: /etc/streamdedup/settings
+  readOnly: true
+{{- range $name, $source := .Values.credentials }}
+{{- if $source.existingSecret }}
+- name: {{ $name }}
+  mountPath: /etc/streamdedup/{{ $name }}
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Ports of the brokers: those given, else those of the bootstrap servers. As a JSON list. */}}
+{{- define "streamdedup.brokerPorts" -}}
+{{- $ports := .Values.networkPolicy.brokers.ports -}}
+{{- if not $ports -}}
+{{- range .Values.config.kafka.bootstrap_servers -}}
+{{- $ports = append $ports (regexFind "[0-9]+$" . | int) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (uniq $ports) -}}
+{{- end -}}
+
+{{/* Refuses values that the schema cannot judge. */}}
+{{- define "streamdedup.check" -}}
+{{- $protocol := dig "security" "protocol" "PLAINTEXT" .Values.config.kafka -}}
+{{- with .Values.credentials -}}
+{{- if and .sasl.existingSecret (not (hasPrefix "SASL_" $protocol)) -}}
+{{- fail (printf "credentials.sasl is given, but config.kafka.security.protocol is %s: use SASL_SSL" $protocol) -}}
+{{- end -}}
+{{- if and (or .ca.existingSecret .certificate.existingSecret) (not (hasSuffix "SSL" $protocol)) -}}
+{{- fail (printf "credentials.ca or .certificate is given, but config.kafka.security.protocol is %s: use SSL or SASL_SSL" $protocol) -}}
+{{- end -}}
+{{- end -}}
+{{- $network := "(?i)(^|[-_.])(nfs[0-9]?|efs|cephfs|glusterfs|azurefile|filestore|smb|cifs|juicefs)([-_.]|$)" -}}
+{{- if regexMatch $network .Values.persistence.storageClass -}}
+{{- fail (printf "persistence.storageClass %q names a network file system, on which LMDB does not work: use a local disk or a block device" .Values.persistence.storageClass) -}}
+{{- end -}}
+{{- $ours := dict "STREAMDEDUP_INDEX__DIRECTORY" "it is where the volume is mounted" "STREAMDEDUP_STATUS__PORT" "the probes ask 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget, from which the grace period follows" -}}
+{{- range $variable := .Values.extraEnv -}}
+{{- with get $ours (upper $variable.name) -}}
+{{- fail (printf "extraEnv must not set %s: %s" $variable.name .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (or .Values.strimzi.topics.enabled .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
+{{- fail "strimzi.cluster is empty: name the Kafka cluster that the topics and the user belong to" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,137 @@
+"""*Blocking.* Check what the chart renders: objects by their schemas, settings by the worker.
+
+Every object must fit the strict schema of each Kubernetes version that the chart supports; those of
+the Prometheus operator fit the operator's own definitions, those of Strimzi the schema beside this
+file. An object without a schema is an error. The settings file must pass ``streamdedup config
+check``, in the environment that the container would have::
+
+    python check_manifests.py --definitions DIRECTORY --streamdedup PROGRAM RENDERED.yaml ...
+"""  # noqa: INP001 - a script, not a package
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+"""From the oldest that Chart.yaml allows to the newest whose schemas are known."""
+STRIMZI = Path(__file__).parent / "strimzi.schema.json"
+
+Manifest = dict[str, Any]
+
+
+def main() -> int:
+    """Check the files named on the command line; return 1 if anything is wrong with them."""
+    parser = argparse.ArgumentParser(description="Check what the chart renders.")
+    parser.add_argument("--definitions", type=Path, required=True, help="CRDs of the operator")
+    parser.add_argument("--streamdedup", required=True, help="the program that checks settings")
+    parser.add_argument("rendered", type=Path, nargs="+", help="output of helm template")
+    arguments = parser.parse_args()
+    custom = {**operator_schemas(arguments.definitions), **strimzi_schemas()}
+    problems = 0
+    for path in arguments.rendered:
+        manifests = [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
+        found = [*schema_problems(manifests, custom)]
+        found += settings_problems(manifests, arguments.streamdedup)
+        for problem in found:
+            sys.stderr.write(f"{path.name}: {problem}\n")
+        sys.stdout.write(f"{path.name}: {len(manifests)} objects, {len(found)} problems\n")
+        problems += len(found)
+    return min(problems, 1)
+
+
+def operator_schemas(directory: Path) -> dict[str, Manifest]:
+    """Return the schemas of the operator's objects that the chart makes, by kind, made strict."""
+    schemas = {}
+    for name in ("podmonitors", "prometheusrules"):
+        text = (directory / f"monitoring.coreos.com_{name}.yaml").read_text(encoding="utf-8")
+        definition = yaml.safe_load(text)["spec"]
+        (version,) = [one for one in definition["versions"] if one["name"] == "v1"]
+        schema = strict(version["schema"]["openAPIV3Schema"])
+        schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
+        schemas[definition["names"]["kind"]] = schema
+    return schemas
+
+
+def strict(schema: Any) -> Any:
+    """Return a schema of a custom resource that refuses fields which it does not know."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {name: strict(part) for name, part in schema.items()}
+    if result.pop("x-kubernetes-int-or-string", False):
+        result["type"] = ["integer", "string"]
+    if "properties" in result and not result.get("x-kubernetes-preserve-unknown-fields"):
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+def strimzi_schemas() -> dict[str, Manifest]:
+    """Return the schemas of Strimzi's objects that the chart makes, by kind."""
+    schema = yaml.safe_load(STRIMZI.read_text(encoding="utf-8"))
+    return {
+        kind: {"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]}
+        for kind in ("KafkaTopic", "KafkaUser")
+    }
+
+
+def schema_problems(manifests: list[Manifest], custom: dict[str, Manifest]) -> Iterator[str]:
+    """Yield what is wrong with objects by their schemas."""
+    for manifest in manifests:
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        if manifest["kind"] in custom:
+            validator = jsonschema.Draft202012Validator(custom[manifest["kind"]])
+            for error in validator.iter_errors(manifest):
+                yield f"{name}: {error.json_path}: {error.message}"
+            continue
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(manifest, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                yield f"{name}: Kubernetes {version}: {error.json_path}: {error.message}"
+            except kubernetes_validate.SchemaNotFoundError as error:
+                yield f"{name}: Kubernetes {version}: {error.message}"
+
+
+def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
+    """Return what the worker says against its settings, in the environment that it would have."""
+    (text,) = [
+        one["data"]["streamdedup.yaml"]
+        for one in manifests
+        if one["kind"] == "ConfigMap" and "streamdedup.yaml" in one["data"]
+    ]
+    (worker,) = [one for one in manifests if one["kind"] == "StatefulSet"]
+    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    given = {one["name"]: one.get("value", "from-elsewhere") for one in container.get("env", [])}
+    inherited = {name: of for name, of in os.environ.items() if not _is_setting(name)}
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "streamdedup.yaml"
+        path.write_text(text, encoding="utf-8")
+        ran = subprocess.run(  # noqa: S603 - our own program, arguments of our own
+            [streamdedup, "config", "check", "--config", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=inherited | given,
+        )
+    return [] if ran.returncode == 0 else [f"the settings: {ran.stderr.strip()}"]
+
+
+def _is_setting(name: str) -> bool:
+    return re.match("streamdedup_", name, re.IGNORECASE) is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
