@@ -8,7 +8,7 @@ LOCKS := deploy/requirements
 PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch bench-index chart lock clean
+.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch bench-index package chart image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ bench-sketch: $(BENCH)/peers.stamp ## Measure the sketch beside datasketch and r
 bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and beside the peers
 	@$(BENCH)/bin/python -m benchmarks.bench_index
 
+package: $(VENV)/dev.stamp ## Build the wheel, and use it as a stranger would
+	@.ci/package
+
+image: $(VENV)/dev.stamp ## Build the container image and run it with compose (a Docker engine)
+	@.ci/image
+
 chart: $(VENV)/run.stamp ## Check the Helm chart with real Helm, without a cluster (Go, or it gets one)
 	@.ci/chart
 
@@ -54,6 +60,9 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--no-header --no-annotate pyproject.toml --output-file $(LOCKS)/run.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --extra dev pyproject.toml --output-file $(LOCKS)/dev.lock
+	@echo 'hatchling>=1.27,<2' | $(BIN)/uv pip compile --quiet --upgrade --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
+		--output-file $(LOCKS)/build.lock
 
 clean: ## Remove the environment and what the demos wrote
 	rm -rf $(VENV) $(BENCH) demo-out

@@ -1,0 +1,201 @@
+"""*Blocking.* Compiles every kernel ahead of time, for an image whose file system is read-only.
+
+``python -m streamdedup.warm`` runs each kind of job once, on a few texts, so that numba's cache
+holds every kernel; a second run compiles none, and says so. ``deploy/Dockerfile`` calls it.
+
+Numba takes no cache that it cannot write to. :class:`WarmedCacheLocator` lets it: set
+``NUMBA_CACHE_DIR`` to the folder, and ``NUMBA_CACHE_LOCATOR_CLASSES`` to
+``streamdedup.warm.WarmedCacheLocator``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numba.core.caching import UserProvidedCacheLocator
+
+# Numba imports this module while the first of ours that has a kernel is being imported, hence no
+# import of them up here.
+if TYPE_CHECKING:
+    from streamdedup.model import Document
+    from streamdedup.settings import Settings
+
+_SENTENCES = (
+    "The council met on Monday to settle the budget for the coming year",
+    "A storm closed the harbour, and all the ferries stayed in port",
+    "Readers of the evening paper wrote in about the price of bread",
+)
+_SCRIPTS = (
+    "",
+    "  with   runs of   spaces  ",
+    "Der Rat tagte am Montag, um über den Haushalt für das nächste Jahr zu befinden",
+    "Le conseil s'est re\u0301uni lundi\u2026 \u2167 \ufb01n",
+    "Совет собрался в понедельник, чтобы утвердить бюджет на будущий год",
+    "市議会は月曜日に来年度の予算を決めるために開かれた",
+    "시의회는 월요일에 내년도 예산을 확정하기 위해 모였다",
+)
+
+
+class WarmedCacheLocator(UserProvidedCacheLocator):
+    """Finds numba's cache in ``NUMBA_CACHE_DIR``, also where nothing can be written there.
+
+    A kernel that is not in a read-only folder is compiled, and kept in the folder for temporary
+    files, where the others are linked to. Without such a folder it is an error.
+    """
+
+    def ensure_cache_path(self) -> None:
+        """Accept the folder as it is, or put one in its place that can be written to."""
+        try:
+            super().ensure_cache_path()  # type: ignore[no-untyped-call]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._cache_path = _writable_copy(Path(self._cache_path))
+
+
+def _writable_copy(folder: Path) -> str:
+    """Return a folder of this user with links to all the files of another."""
+    own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
+    own.mkdir(mode=0o700, exist_ok=True)
+    if own.lstat().st_uid != os.getuid():
+        # What lies there would be run.
+        raise PermissionError(f"{own} belongs to another user")
+    copy = own / folder.name
+    copy.mkdir(exist_ok=True)
+    for file in folder.glob("*.nb[ci]"):
+        # Another process may do the same at the same time.
+        with contextlib.suppress(FileExistsError):
+            copy.joinpath(file.name).symlink_to(file)
+    return str(copy)
+
+
+def warm() -> None:
+    """Run every kind of job once."""
+    for settings in _kinds_of_jobs():
+        _deduplicate(settings)
+        _evaluate(settings)
+    _fill_index()
+
+
+def _kinds_of_jobs() -> Iterator[Settings]:
+    """Yield settings that, between them, use each kernel with each type that it is called with."""
+    from streamdedup.settings import Settings  # noqa: PLC0415
+
+    kinds: tuple[dict[str, Any], ...] = (
+        {"variant": "fast"},
+        {"variant": "classic"},
+        {"variant": "classic", "value_bits": 64},
+    )
+    for kind in kinds:
+        for unit in ("character", "word"):
+            yield Settings.model_validate(
+                {"dedup": {**kind, "shingle_unit": unit, "verify": "exact"}}
+            )
+
+
+def _documents() -> list[Document]:
+    from streamdedup.model import Document  # noqa: PLC0415
+
+    stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
+    # Some of them are so near the threshold that the texts themselves decide.
+    near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
+    return [Document(text) for text in (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)]
+
+
+def _deduplicate(settings: Settings) -> None:
+    """Judge a stream, one script per batch too, and replay what it wrote to the index."""
+    from streamdedup import changelog  # noqa: PLC0415
+    from streamdedup.deduplicator import Deduplicator  # noqa: PLC0415
+    from streamdedup.model import Position  # noqa: PLC0415
+    from streamdedup.prepare import Preparer  # noqa: PLC0415
+
+    preparer = Preparer(settings)
+    preparer.warm()
+    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    with Deduplicator(settings) as judging, Deduplicator(settings) as replaying:
+        offset = 0
+        for batch in (_documents(), _documents(), *([one] for one in _documents())):
+            positions = [Position("warm", 0, offset + place) for place in range(len(batch))]
+            offset += len(batch)
+            judgement = judging.judge(preparer.prepare_documents(batch, positions))
+            judging.apply(judgement)
+            for entry in changelog.encode(
+                judgement.update, fingerprint, settings.batch.changelog_entry_bytes
+            ):
+                replaying.index.apply(
+                    changelog.decode(entry, fingerprint), replaying.index.applied + 1
+                )
+
+
+def _fill_index() -> None:
+    """Let a small index live through everything: flushes, merges, expiry, opening, a replay."""
+    import numpy as np  # noqa: PLC0415
+
+    from streamdedup.index.store import LOCAL_LOG, Index  # noqa: PLC0415
+    from streamdedup.model import (  # noqa: PLC0415
+        DocumentColumns,
+        IndexUpdate,
+        Position,
+        Sketches,
+        SourceRange,
+    )
+    from streamdedup.settings import DedupSettings, IndexSettings  # noqa: PLC0415
+
+    parameters = DedupSettings().sketch_parameters()
+    count, batches = 16, 24
+
+    def update(first: int) -> IndexUpdate:
+        keys = np.random.default_rng(first).integers(
+            0, 2**64, (count, parameters.bands + 1), np.uint64
+        )
+        signatures = np.zeros((count, parameters.codec().num_bytes), dtype=np.uint8)
+        times = np.arange(first, first + count)
+        documents = DocumentColumns(
+            [str(number) for number in times],
+            [Position("warm", 0, offset) for offset in times.tolist()],
+            times,
+            np.zeros(count, dtype=np.uint64),
+            Sketches(signatures, keys),
+            [b"text"] * count,
+        )
+        ranges = (SourceRange("warm", 0, first, first + count),)
+        return IndexUpdate(first, documents, ranges, times)
+
+    with tempfile.TemporaryDirectory() as directory:
+        settings = IndexSettings(
+            directory=Path(directory), window_documents=8 * count, delta_documents=count, sync=False
+        )
+        with Index(settings, parameters, LOCAL_LOG, texts=True) as index:
+            for batch in range(batches):
+                index.apply(update(batch * count), batch + 1)
+                index.flush()
+                index.settle()
+        with Index(settings, parameters, LOCAL_LOG, texts=True) as index:
+            index.probe(update((batches - 1) * count).documents)
+
+
+def _evaluate(settings: Settings) -> None:
+    from streamdedup.evaluate import Corpus, evaluate  # noqa: PLC0415
+
+    documents = _documents()
+    labels = [str(place % 3) for place in range(len(documents))]
+    evaluate(Corpus(documents, 0, labels), settings, [settings.dedup.banding()])
+
+
+def main() -> None:
+    """Run every kind of job once, and say how many kernels had to be compiled for it."""
+    from numba.core.event import install_recorder  # noqa: PLC0415
+
+    with install_recorder("numba:compile") as recorder:
+        warm()
+    compiled = sum(event.is_end for _, event in recorder.buffer)
+    sys.stdout.write(f"{compiled} kernels compiled\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The locator of a numba cache that cannot be written to; `.ci/image` shows it at work."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numba
+import pytest
+
+from streamdedup.sketch import codec
+from streamdedup.warm import WarmedCacheLocator
+
+
+@pytest.fixture(name="cache")
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with one kernel in it, and a folder for temporary files."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    cache = Path(_locator().get_cache_path())
+    (cache / "kernel.nbi").write_bytes(b"index")
+    (cache / "kernel.1.nbc").write_bytes(b"code")
+    tmp_path.joinpath("tmp").mkdir()
+    return cache
+
+
+def _locator() -> Any:
+    find: Any = WarmedCacheLocator.from_function
+    return find(codec.SignatureCodec.pack, codec.__file__)
+
+
+def _refuse_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let numba's attempt at writing fail, as it does on a read-only file system."""
+
+    def refuse(**_: object) -> NoReturn:
+        raise PermissionError
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+
+
+def test_a_cache_that_can_be_written_to_is_used_as_it_is(cache: Path) -> None:
+    """It is numba's own behaviour."""
+    assert Path(_locator().get_cache_path()) == cache
+
+
+def test_a_read_only_cache_is_linked_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels are found in a folder where others can be added; a second process finds it so."""
+    _refuse_writing(monkeypatch)
+    for _ in range(2):
+        found = Path(_locator().get_cache_path())
+        assert found.parent.parent == Path(tempfile.gettempdir())
+        assert {file.name: file.readlink() for file in found.iterdir()} == {
+            file.name: file for file in cache.iterdir()
+        }
+
+
+def test_a_read_only_cache_is_read_where_nothing_can_be_written(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without a folder for temporary files still has its kernels."""
+    _refuse_writing(monkeypatch)
+    Path(tempfile.gettempdir()).rmdir()
+    Path(tempfile.gettempdir()).write_bytes(b"in the way")
+    assert Path(_locator().get_cache_path()) == cache
