@@ -1,11 +1,16 @@
-"""Fixtures that all tests share: one real broker, and the corpora."""
+"""Fixtures that all tests share: one real broker, the corpora, and a look at every index."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streamdedup.errors import IndexLocked
+from streamdedup.index.check import check
+from streamdedup.index.store import Index
 from tests.broker.broker import Broker
 from tests.broker.obtain import own_broker as start_own_broker
 from tests.broker.obtain import running_broker
@@ -30,3 +35,36 @@ def own_broker() -> Iterator[Broker]:
     """A broker for one test alone, which may stop, kill and restart it."""
     with start_own_broker() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def every_index_is_sound(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """After each test, check every index that it leaves: its own, and those of its workers.
+
+    A test that spoils one says so with the mark ``damages_index``. One that is still open is a
+    mistake of the test, or of what it tests.
+    """
+    opened: set[Path] = set()
+    initialise = Index.__init__
+
+    def remembering(self: Index, settings: Any, *arguments: Any, **named: Any) -> None:
+        opened.add(settings.directory.absolute())
+        initialise(self, settings, *arguments, **named)
+
+    monkeypatch.setattr(Index, "__init__", remembering)
+    yield
+    if request.node.get_closest_marker("damages_index"):
+        return
+    below: Path | None = request.node.funcargs.get("tmp_path")
+    if below is not None:
+        opened.update(path.parents[1] for path in below.rglob("manifest/data.mdb"))
+    problems = []
+    for directory in sorted(each for each in opened if (each / "manifest").is_dir()):
+        try:
+            problems += [f"{directory}: {problem}" for problem in check(directory).problems]
+        except IndexLocked:
+            problems.append(f"{directory} is still open")
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)

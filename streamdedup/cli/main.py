@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import streamdedup
-from streamdedup.cli import config, dedup, demo, evaluate, run, topics, tune
+from streamdedup.cli import config, dedup, demo, evaluate, index, run, topics, tune
 from streamdedup.errors import StreamdedupError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
+app.add_typer(index.app, name="index")
 
 
 def _print_version(wanted: bool) -> None:

@@ -164,6 +164,7 @@ def compact_manifest(directory: Path) -> None:
     staging = directory / _STAGING
     descriptor = lock_existing(directory)
     try:
+        shutil.rmtree(staging, ignore_errors=True)
         with translated(directory):
             staging.mkdir()
             manifest = directory / "manifest"
@@ -289,7 +290,7 @@ def _from_file(source: Path, resources: ExitStack) -> Iterator[_Part]:
         file.seek(0)
         stream: Any = file
         if magic.startswith(b"\x1f\x8b"):
-            stream = resources.enter_context(gzip.open(file))
+            stream = resources.enter_context(gzip.GzipFile(fileobj=file))
         elif magic == b"\x28\xb5\x2f\xfd":
             stream = resources.enter_context(zstandard.open(file))
         tar = resources.enter_context(_tar(stream, "r|"))

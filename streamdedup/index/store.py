@@ -160,6 +160,7 @@ class Index:
         self._background.start(max(names, default=-1) + 1)
         for applied, tail in list(self._manifest.tail()):
             update = changelog.decode(tail.update, self._fingerprint)
+            self._check(update)
             if not self._live.has_room(len(update.documents)):
                 self._freeze()
             self._take(update, applied, tail.notes)
@@ -459,7 +460,10 @@ class Index:
         self._updates += 1
         if self._updates >= _MOST_UPDATES:
             self._checkpoint()
-        self._expire()
+        if update.deleted:
+            self._plan()
+        else:
+            self._expire()
 
     def _rows(self, update: IndexUpdate) -> Rows:
         documents = update.documents

@@ -1,0 +1,37 @@
+"""*Blocking.* The command line, run in this process as it is typed."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from streamdedup.cli import main
+
+
+class CommandLine:
+    """Runs ``streamdedup``, without a terminal to ask anybody."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, code: int, *arguments: object) -> str:
+        """Run a command that must end with this exit code.
+
+        Returns:
+            What it prints; of one that fails, its one line on standard error.
+        """
+        self._capfd.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["streamdedup", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.StringIO())
+            with pytest.raises(SystemExit) as ended:
+                main.main()
+        output, errors = self._capfd.readouterr()
+        assert (ended.value.code or 0) == code, output + errors
+        if not code:
+            return output
+        assert len(errors.splitlines()) == 1, errors
+        assert errors.startswith("streamdedup: ")
+        return errors
