@@ -19,12 +19,6 @@ _TOPIC = "python"
 """The topic in the positions of documents that come through the Python API."""
 
 
-def judge(index: Index, batch: SketchedBatch, rule: Rule) -> Judgement:
-    """Give the verdicts on a batch; the index is read, not changed."""
-    candidates = index.probe(batch.documents)
-    return resolve(batch, candidates, rule, index.next_number, index.clock)
-
-
 class Deduplicator:
     """Judges documents in the calling process, against an index of its own.
 
@@ -80,7 +74,8 @@ class Deduplicator:
 
     def judge(self, batch: SketchedBatch) -> Judgement:
         """Give the verdicts on a prepared batch; the index is not changed yet."""
-        return judge(self.index, batch, self._rule)
+        candidates = self.index.probe(batch.documents)
+        return resolve(batch, candidates, self._rule, self.index.next_number, self.index.clock)
 
     def apply(self, judgement: Judgement, notes: Mapping[str, bytes] | None = None) -> None:
         """Index what a judgement keeps."""

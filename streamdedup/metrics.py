@@ -33,10 +33,10 @@ PREFIX = "streamdedup_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Kind = Literal["counter", "gauge", "histogram", "batch histogram", "info"]
-Stage = Literal["poll", "sketch", "queue", "probe", "resolve", "transaction", "index"]
-TransactionResult = Literal["committed", "aborted", "unknown", "fenced"]
+Stage = Literal["poll", "sketch", "probe", "resolve", "transaction", "index"]
+TransactionResult = Literal["committed", "unknown", "fenced"]
 
-_STAGES = ("poll", "sketch", "queue", "probe", "resolve", "transaction", "index")
+_STAGES = ("poll", "sketch", "probe", "resolve", "transaction", "index")
 _SIMILARITIES = tuple(share / 100 for share in (*range(10, 50, 10), *range(50, 100, 5), 98, 100))
 _DURATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LATENCIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
@@ -121,7 +121,7 @@ CATALOGUE = (
         "counter",
         "Kafka transactions, by how they ended.",
         "result",
-        ("committed", "aborted", "unknown", "fenced"),
+        ("committed", "unknown", "fenced"),
     ),
     Entry("last_commit_timestamp_seconds", "gauge", "When a transaction was last committed."),
     Entry("sessions_total", "counter", "Sessions with the brokers begun, by reason.", "reason"),
