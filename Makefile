@@ -8,7 +8,7 @@ LOCKS := deploy/requirements
 PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch bench-index package chart image lock clean
+.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch bench-index package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million document
 
 package: $(VENV)/dev.stamp ## Build the wheel, and use it as a stranger would
 	@.ci/package
+
+rules: $(VENV)/dev.stamp ## Check the alerts and the dashboard with Debian's promtool
+	@.ci/rules
+
+browser: $(VENV)/dev.stamp ## Check the worker's page in Debian's Chromium
+	@.ci/browser
 
 image: $(VENV)/dev.stamp ## Build the container image and run it with compose (a Docker engine)
 	@.ci/image

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -23,7 +24,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.conn import create_conn
 from aiokafka.partitioner import DefaultPartitioner
-from aiokafka.protocol.transaction import EndTxnRequest
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.transaction import AddOffsetsToTxnRequest, EndTxnRequest
+from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 
 from streamdedup.errors import (
     BrokerRefused,
@@ -31,6 +35,7 @@ from streamdedup.errors import (
     Fenced,
     IndexDamaged,
     SettingsError,
+    StreamdedupError,
     TopicError,
 )
 from streamdedup.model import (
@@ -45,9 +50,9 @@ from streamdedup.settings import (
     KafkaSettings,
     SecuritySettings,
     Settings,
-    TopicSettings,
     read_secret,
 )
+from streamdedup.topics import changelog_retention_ms, topic_names, topic_problems
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +75,41 @@ _PRODUCER_FENCED = 90
 """An error code that aiokafka does not know."""
 _POLL_S = 0.02
 _QUESTIONS = 100
+_OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}
+"""Of Kafka's access control, those that a worker needs; by their number."""
+_RETRIES, _RETRY_WINDOW_S = 3, 2.0
+_NOT_SAID = -(2**31)
+_NOBODY = -1
+"""A producer id that no producer has."""
+
+
+class RetriedWrites(logging.Filter):
+    """Holds back the client's warning of a write that is tried again, until it lasts.
+
+    A broker asks the transaction's coordinator before it takes a transaction's first write to a
+    partition (KIP-890). Where it cannot tell at once it answers NOT_ENOUGH_REPLICAS, so that older
+    clients try again (``ReplicaManager`` says so); a tenth of a second later the write is taken.
+    Where replicas are lacking indeed the answer stays the same, and is told from the fourth on.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._refused: dict[Any, list[float]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Decide whether a record is written."""
+        args = record.args
+        if not isinstance(args, tuple) or args[-1:] != (errors.NotEnoughReplicasError,):
+            return True
+        now, partition = self._clock(), args[0]
+        before = self._refused.get(partition, [])
+        recent = [*(at for at in before if now - at < _RETRY_WINDOW_S), now][-_RETRIES - 1 :]
+        self._refused[partition] = recent
+        return len(recent) > _RETRIES
+
+
+_RETRIED_WRITES = RetriedWrites()
 
 
 @contextlib.contextmanager
@@ -160,19 +200,36 @@ async def check_connection(settings: KafkaSettings) -> None:
         BrokerRefused: login or certificate; one server that says so decides.
         BrokerUnavailable: no server answers.
     """
-    options = connection_options(settings)
     unavailable: BrokerUnavailable | None = None
     for server in settings.bootstrap_servers:
-        host, _, port = server.rpartition(":")
         try:
-            with translated(f"cannot connect to {server}"):
-                connection = await create_conn(host.strip("[]"), int(port), **options)
+            await _connect(server, settings)
         except BrokerUnavailable as error:
             unavailable = error
         else:
-            connection.close()
             return
     raise unavailable or SettingsError("kafka.bootstrap_servers is empty")
+
+
+async def try_servers(
+    settings: KafkaSettings, servers: Sequence[str]
+) -> dict[str, StreamdedupError]:
+    """Connect to each of some servers, ``host:port``; return the errors of those that fail."""
+    failed: dict[str, StreamdedupError] = {}
+    for server in servers:
+        try:
+            await _connect(server, settings)
+        except StreamdedupError as error:
+            failed[server] = error
+    return failed
+
+
+async def _connect(server: str, settings: KafkaSettings) -> None:
+    host, _, port = server.rpartition(":")
+    options = connection_options(settings)
+    with translated(f"cannot connect to {server}"):
+        connection = await create_conn(host.strip("[]"), int(port), **options)
+    connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -192,36 +249,40 @@ async def inspect(settings: Settings) -> ClusterFacts:
     """Ask for the topics, and check that they can be used.
 
     Raises:
-        TopicError: a topic is missing, or the changelog has several partitions.
+        TopicError: a topic is missing, or is not what it must be.
     """
-    topics = settings.topics
-    names = _names(topics)
+    facts = await look_at_topics(settings)
+    for problem in topic_problems(settings, facts.topics):
+        raise TopicError(problem)
+    return facts
+
+
+async def look_at_topics(settings: Settings) -> ClusterFacts:
+    """Ask for the topics; those that are missing are left out of the answer.
+
+    Raises:
+        BrokerRefused: we may not ask.
+    """
     async with _admin(settings.kafka) as admin:
-        cluster = await admin.describe_cluster()
-        partitions = await _partitions(admin, names)
-        missing = [name for name in names if name not in partitions]
-        if missing:
-            raise TopicError(
-                f"missing topics: {', '.join(missing)}; create them, for example with "
-                "'streamdedup topics create'"
-            )
-        configs = await _configs(admin, names)
-    if partitions[topics.changelog] != 1:
-        raise TopicError(
-            f"the changelog topic {topics.changelog} has {partitions[topics.changelog]} "
-            "partitions; it must have exactly one, since its order is the index's"
-        )
-    facts = {name: _facts(name, partitions[name], configs[name]) for name in names}
-    if facts[topics.changelog].max_message_bytes < settings.batch.changelog_entry_bytes:
-        raise TopicError(
-            f"the changelog topic takes messages of {facts[topics.changelog].max_message_bytes} "
-            f"bytes, batch.changelog_entry_bytes is {settings.batch.changelog_entry_bytes}; lower "
-            "the setting or raise the topic's max.message.bytes"
-        )
-    return ClusterFacts(cluster["cluster_id"], facts)
+        cluster = await _describe(admin, topic_names(settings.topics))
+        found = {topic["topic"]: topic for topic in cluster["topics"] if not topic["error_code"]}
+        configs = await _configs(admin, list(found))
+    return ClusterFacts(
+        cluster["cluster_id"],
+        {
+            name: _facts(found[name], configs[name])
+            for name in topic_names(settings.topics)
+            if name in found
+        },
+        {each["node_id"]: _address(each["host"], each["port"]) for each in cluster["brokers"]},
+    )
 
 
-def _facts(name: str, partitions: int, config: dict[str, str]) -> TopicFacts:
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
     # Brokers before 3.6 know one limit for both directions, those from 4.0 on only the other two.
     both = config.get("message.timestamp.difference.max.ms", _NO_LIMIT)
     before, after = (
@@ -229,61 +290,125 @@ def _facts(name: str, partitions: int, config: dict[str, str]) -> TopicFacts:
         for direction in ("before", "after")
     )
     stamped_by_broker = config.get("message.timestamp.type") == "LogAppendTime"
+    partitions = topic["partitions"]
+    operations = topic.get("authorized_operations", _NOT_SAID)
     return TopicFacts(
-        name,
-        partitions,
-        int(config["max.message.bytes"]),
-        int(_NO_LIMIT) if stamped_by_broker else _narrowed(before),
-        int(_NO_LIMIT) if stamped_by_broker else _narrowed(after),
+        name=topic["topic"],
+        partitions=len(partitions),
+        max_message_bytes=int(config["max.message.bytes"]),
+        timestamp_before_max_ms=int(_NO_LIMIT) if stamped_by_broker else _narrowed(before),
+        timestamp_after_max_ms=int(_NO_LIMIT) if stamped_by_broker else _narrowed(after),
+        cleanup_policy=config["cleanup.policy"],
+        retention_ms=int(config["retention.ms"]),
+        retention_bytes=int(config["retention.bytes"]),
+        min_insync_replicas=int(config["min.insync.replicas"]),
+        replicas=min(len(each["replicas"]) for each in partitions),
+        in_sync=min(len(each["isr"]) if each["leader"] >= 0 else 0 for each in partitions),
+        allowed=None if operations == _NOT_SAID else _names_of(operations),
     )
+
+
+def _names_of(operations: int) -> frozenset[str]:
+    return frozenset(name for number, name in _OPERATIONS.items() if operations >> number & 1)
 
 
 def _narrowed(limit_ms: int) -> int:
     return max(limit_ms - _TIMESTAMP_MARGIN_MS, limit_ms // 2)
 
 
-def _names(topics: TopicSettings) -> list[str]:
-    return [topics.source, topics.clean, topics.duplicates, topics.dead_letter, topics.changelog]
-
-
-async def _partitions(admin: AIOKafkaAdminClient, names: list[str]) -> dict[str, int]:
-    described = await admin.describe_topics(names)
-    for topic in described:
+async def _describe(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, Any]:
+    """Ask for topics without making them: aiokafka's own question lets brokers create them."""
+    answer = await admin._send_request(_AskForTopics(names))  # noqa: SLF001
+    cluster: dict[str, Any] = answer.to_object()
+    for topic in cluster["topics"]:
         error = errors.for_code(topic["error_code"])
         if error in _REFUSALS:
             raise BrokerRefused(f"not authorised to describe topic {topic['topic']}")
         if error not in (errors.NoError, errors.UnknownTopicOrPartitionError):
             raise error(topic["topic"])
-    return {
-        topic["topic"]: len(topic["partitions"]) for topic in described if not topic["error_code"]
-    }
+    return cluster
 
 
-async def _configs(admin: AIOKafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
+async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     configs: dict[str, dict[str, str]] = {}
     for response in await admin.describe_configs(resources):
         for code, message, _, name, entries in response.resources:
             error = errors.for_code(code)
+            if error in _REFUSALS:
+                raise BrokerRefused(f"not authorised to read the settings of topic {name}")
             if error is not errors.NoError:
                 raise error(message or name)
             configs[name] = {entry[0]: entry[1] for entry in entries}
     return configs
 
 
+async def check_identity(settings: KafkaSettings) -> None:
+    """Ask whether we may use our transactional id and group; no worker is fenced by that.
+
+    The brokers are asked to add the group to a transaction of a producer that nobody is. They look
+    at the authorisation first, and refuse it then.
+
+    Raises:
+        BrokerRefused: we may not use one of them.
+        BrokerUnavailable: the coordinator does not answer.
+    """
+    name, group = settings.transactional_id, settings.group_id
+    async with _admin(settings) as admin:
+        with translated(f"cannot use transactional id {name} and group {group}"):
+            async with asyncio.timeout(settings.request_timeout.total_seconds()):
+                while (error := await _identity_error(admin, name, group)).retriable:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_S)
+            if error not in (errors.InvalidProducerIdMapping, errors.NoError):
+                raise error
+
+
+async def _identity_error(
+    admin: AIOKafkaAdminClient, name: str, group: str
+) -> type[errors.KafkaError]:
+    """Ask the two coordinators once; in a cluster that never had one they take a moment."""
+    try:
+        await admin.find_coordinator(group, CoordinationType.GROUP)
+        node = await admin.find_coordinator(name, CoordinationType.TRANSACTION)
+    except errors.CoordinatorNotAvailableError:
+        return errors.CoordinatorNotAvailableError  # type: ignore[no-any-return]
+    request = AddOffsetsToTxnRequest(name, _NOBODY, _NOBODY, group)
+    answer = await admin._send_request(request, node)  # noqa: SLF001
+    error: type[errors.KafkaError] = errors.for_code(answer.error_code)
+    # A transaction that is just being ended: the authorisation was looked at before.
+    return errors.NoError if error is errors.ConcurrentTransactions else error
+
+
+async def longest_transaction_ms(settings: KafkaSettings) -> int | None:
+    """Ask for the brokers' transaction.max.timeout.ms; None where we may not, as most may not."""
+    option = "transaction.max.timeout.ms"
+    async with _admin(settings) as admin:
+        cluster = await _describe(admin, [])
+        resource = ConfigResource(
+            ConfigResourceType.BROKER, str(cluster["brokers"][0]["node_id"]), {option: None}
+        )
+        (response,) = await admin.describe_configs([resource])
+    ((code, _, _, _, entries),) = response.resources
+    if errors.for_code(code) in _REFUSALS:
+        return None
+    return next((int(entry[1]) for entry in entries if entry[0] == option), None)
+
+
 async def create_topics(settings: Settings, partitions: int, replication: int) -> list[str]:
-    """Create the topics that are missing; the changelog gets one partition and endless retention.
+    """Create the topics that are missing; the changelog gets one partition.
+
+    It keeps its records for as long as :func:`streamdedup.topics.changelog_retention_ms` says.
 
     Returns:
         The names of those that were created.
     """
-    names = _names(settings.topics)
     await check_connection(settings.kafka)
     async with _admin(settings.kafka) as admin:
-        there = await _partitions(admin, names)
+        described = (await _describe(admin, topic_names(settings.topics)))["topics"]
+        there = {topic["topic"] for topic in described if not topic["error_code"]}
         new = [
-            _new_topic(name, settings.topics, partitions, replication)
-            for name in names
+            _new_topic(name, settings, partitions, replication)
+            for name in topic_names(settings.topics)
             if name not in there
         ]
         if new:
@@ -295,11 +420,82 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     return [topic.name for topic in new]
 
 
-def _new_topic(name: str, topics: TopicSettings, partitions: int, replication: int) -> NewTopic:
-    if name != topics.changelog:
+def _new_topic(name: str, settings: Settings, partitions: int, replication: int) -> NewTopic:
+    if name != settings.topics.changelog:
         return NewTopic(name, partitions, replication)
-    forever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    return NewTopic(name, 1, replication, topic_configs=forever)
+    kept = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(changelog_retention_ms(settings)),
+        "retention.bytes": "-1",
+    }
+    return NewTopic(name, 1, replication, topic_configs=kept)
+
+
+class _Topics_v8(Response):  # type: ignore[misc] # noqa: N801 - as aiokafka names versions
+    API_KEY = 3
+    API_VERSION = 8
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            Array(
+                ("node_id", Int32),
+                ("host", String("utf-8")),
+                ("port", Int32),
+                ("rack", String("utf-8")),
+            ),
+        ),
+        ("cluster_id", String("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            Array(
+                ("error_code", Int16),
+                ("topic", String("utf-8")),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    Array(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", Array(Int32)),
+                        ("isr", Array(Int32)),
+                        ("offline_replicas", Array(Int32)),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+            ),
+        ),
+        ("cluster_authorized_operations", Int32),
+    )
+
+
+class _AskForTopics_v8(RequestStruct):  # type: ignore[misc] # noqa: N801
+    API_KEY = 3
+    API_VERSION = 8
+    RESPONSE_TYPE = _Topics_v8
+    SCHEMA = Schema(
+        ("topics", Array(String("utf-8"))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+    )
+
+
+class _AskForTopics(Request[MetadataRequest_v5 | _AskForTopics_v8]):  # type: ignore[misc]
+    """Kafka's Metadata request; from version 8 on its answer says what we may do with a topic."""
+
+    API_KEY = 3
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+
+    def build(self, request_struct_class: type[Any]) -> Any:
+        if request_struct_class is _AskForTopics_v8:
+            return _AskForTopics_v8(self._names, False, False, True)
+        return request_struct_class(self._names, False)
 
 
 class _SentBatch(NamedTuple):
@@ -317,11 +513,12 @@ class TransactionalWriter:
         self._settings = settings
         self._group_id = kafka.group_id
         self._changelog = settings.topics.changelog
-        self._outputs = _names(settings.topics)[1:]
+        self._outputs = topic_names(settings.topics)[1:]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
         self._partitioner = DefaultPartitioner()
         smallest = min(topic.max_message_bytes for topic in facts.topics.values())
+        logging.getLogger("aiokafka.producer.sender").addFilter(_RETRIED_WRITES)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=list(kafka.bootstrap_servers),
             transactional_id=kafka.transactional_id,
@@ -745,7 +942,7 @@ class ChangelogReader:
             TopicError: the offset is not in the topic.
             IndexDamaged: an entry has no content.
         """
-        self._check(offset)
+        self.check(offset)
         self._consumer.seek(self._at, offset)
         while True:
             with translated("cannot read the changelog"):
@@ -760,7 +957,12 @@ class ChangelogReader:
                     )
                 yield message.offset, message.value
 
-    def _check(self, offset: int) -> None:
+    def check(self, offset: int) -> None:
+        """Check that an index that stands at an offset can go on from there.
+
+        Raises:
+            TopicError: the offset is not in the topic.
+        """
         topic = self._at.topic
         if offset > self.end:
             raise TopicError(

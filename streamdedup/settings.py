@@ -538,12 +538,17 @@ class PoolSettings(Section):
 
 
 class StatusSettings(Section):
-    """The HTTP port with /metrics, /livez and /readyz."""
+    """The HTTP port with /metrics, /livez and /readyz, and the page for people."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on; 0.0.0.0 inside a container."""
     port: int = Field(default=9464, ge=0, le=65535)
     """Port; 0 lets the system choose one, which is logged."""
+    page: bool = True
+    """Whether /page shows what the worker does and the latest duplicates."""
+    show_text: bool = False
+    """Whether the page shows the texts of duplicates and originals, to everybody who reaches the
+    port. The texts of recent records are then held in memory."""
 
 
 class LogSettings(Section):

@@ -1,4 +1,4 @@
-"""*Async.* The HTTP port (/metrics, /livez, /readyz, /status), and the event loop's heartbeat."""
+"""*Async.* The HTTP port (/metrics, /livez, /readyz, /status, /page), and the loop's heartbeat."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from aiohttp import web
 
 import streamdedup
 from streamdedup.errors import SettingsError
 from streamdedup.metrics import Metrics
+from streamdedup.page import Page
+from streamdedup.recent import Recent
 from streamdedup.settings import StatusSettings
 
 Phase = Literal["starting", "replaying", "running", "draining", "waiting_for_broker", "stopped"]
@@ -38,6 +40,7 @@ class WorkerState:
         positions: offset of each partition that will be read next.
         applied_offset: changelog offset up to which the index is complete.
         shortage: what will soon stop the worker, for a person to read.
+        recent: what the page shows of the latest batches; None where there is no page.
     """
 
     phase: Phase = "starting"
@@ -49,6 +52,7 @@ class WorkerState:
     positions: dict[int, int] = field(default_factory=dict)
     applied_offset: int = 0
     shortage: str = ""
+    recent: Recent | None = None
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Go over to a phase, with the reason where it needs one."""
@@ -147,6 +151,8 @@ class StatusServer:
         application.router.add_get("/livez", self._serve_live)
         application.router.add_get("/readyz", self._serve_ready)
         application.router.add_get("/status", self._serve_status)
+        if self._settings.page:
+            Page(self._describe, lambda: self._state.recent).add_to(application.router)
         return application
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
@@ -163,20 +169,21 @@ class StatusServer:
         return web.Response(text=f"{self._state.explanation()}\n", status=status)
 
     async def _serve_status(self, _: web.Request) -> web.Response:
+        return web.json_response(self._describe())
+
+    def _describe(self) -> dict[str, Any]:
         state = self._state
-        return web.json_response(
-            {
-                "version": streamdedup.__version__,
-                "phase": state.phase,
-                "ready": state.ready,
-                "explanation": state.explanation(),
-                "replay": {"done": state.replay_done, "total": state.replay_total},
-                "partitions": state.partitions,
-                "positions": {str(partition): at for partition, at in state.positions.items()},
-                "lag": {str(partition): records for partition, records in state.lag.items()},
-                "applied_offset": state.applied_offset,
-            }
-        )
+        return {
+            "version": streamdedup.__version__,
+            "phase": state.phase,
+            "ready": state.ready,
+            "explanation": state.explanation(),
+            "replay": {"done": state.replay_done, "total": state.replay_total},
+            "partitions": state.partitions,
+            "positions": {str(partition): at for partition, at in state.positions.items()},
+            "lag": {str(partition): records for partition, records in state.lag.items()},
+            "applied_offset": state.applied_offset,
+        }
 
 
 def _cause(error: OSError) -> str:

@@ -26,8 +26,7 @@ import structlog
 
 from streamdedup import changelog
 from streamdedup.compose import Composer
-from streamdedup.dedup.resolve import Rule
-from streamdedup.deduplicator import judge
+from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
 from streamdedup.index.store import Index
 from streamdedup.kafka import (
@@ -49,8 +48,10 @@ from streamdedup.model import (
     Transaction,
 )
 from streamdedup.pool import PendingBatch, SketchPool
+from streamdedup.recent import Recent
 from streamdedup.settings import Settings
 from streamdedup.status import Phase, WorkerState
+from streamdedup.topics import retention_warning
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +95,7 @@ class Worker:
         self._pool = pool
         self._metrics = metrics
         self._state = state
+        self._state.recent = Recent(settings) if settings.status.page else None
         self._stop = stop
         self._parameters = settings.dedup.sketch_parameters()
         self._fingerprint = self._parameters.fingerprint()
@@ -168,7 +170,10 @@ class Worker:
 
     async def _open_index(self, facts: ClusterFacts) -> Index:
         if self._index is None:
-            identity = facts.log(self._settings.topics.changelog)
+            changelog_topic = self._settings.topics.changelog
+            identity = facts.log(changelog_topic)
+            if short := retention_warning(self._settings, facts.topics[changelog_topic]):
+                log.warning("the changelog is not kept for as long as the window", reason=short)
             self._index = await self._in_index_thread(
                 Index,
                 self._settings.index,
@@ -240,15 +245,14 @@ class Worker:
         records = polled.pending.records
         batch = await self._prepared(polled.pending)
         self._metrics.observe_stage("sketch", time.perf_counter() - polled.polled_at)
-        with self._metrics.stage("resolve"):
-            judgement, transaction = await self._in_index_thread(
-                self._judge, records, batch, composer
-            )
+        judgement, transaction = await self._in_index_thread(self._judge, records, batch, composer)
         with self._metrics.stage("transaction"):
             applied = await self._commit(writer, transaction)
         with self._metrics.stage("index"):
             stats, room = await self._in_index_thread(self._apply, judgement.update, applied)
         self._metrics.count_judgement(judgement, records, _now_ms())
+        if self._state.recent is not None:
+            self._state.recent.add(records, judgement)
         self._observe_index(stats, room)
 
     async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
@@ -273,8 +277,12 @@ class Worker:
     def _judge(
         self, records: Sequence[Record], batch: SketchedBatch, composer: Composer
     ) -> tuple[Judgement, Transaction]:
-        judgement = judge(self._opened, batch, self._rule)
-        transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
+        index = self._opened
+        with self._metrics.stage("probe"):
+            candidates = index.probe(batch.documents)
+        with self._metrics.stage("resolve"):
+            judgement = resolve(batch, candidates, self._rule, index.next_number, index.clock)
+            transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
         return judgement, transaction
 
     def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:

@@ -56,7 +56,7 @@ def schema() -> Any:
 
 def test_check_says_ok_and_what_follows() -> None:
     """A person sees the bands, the S-curve and the names that follow from the settings."""
-    lines = printed("check").splitlines()
+    lines = printed("check", "--offline").splitlines()
     assert lines[0] == "ok"
     assert lines[1] == "bands x rows      20 x 7, 140 of 256 MinHash values"
     assert "S-curve at 0.5    0.1452" in lines
@@ -67,7 +67,7 @@ def test_check_says_ok_and_what_follows() -> None:
 def test_check_prints_the_same_as_json(file: Path) -> None:
     """A program gets the facts of the file that it names; the threshold is on the curve too."""
     file.write_text("dedup: {threshold: 0.75, bands: 10, rows: 5}\nkafka: {ordinal: 2}")
-    facts = json.loads(printed("check", "--config", file, "--json"))
+    facts = json.loads(printed("check", "--offline", "--config", file, "--json"))
     curve = facts.pop("candidate_probability")
     assert facts == {
         "ok": True,
@@ -97,6 +97,45 @@ def test_check_says_what_is_wrong_as_json_too(file: Path) -> None:
     result = run("check", "-c", file, "--json")
     assert isinstance(result.exception, SettingsError)
     assert json.loads(result.stdout) == {"ok": False, "error": str(result.exception)}
+
+
+def test_check_tells_of_brokers_that_are_away(file: Path, tmp_path: Path) -> None:
+    """Without a broker the disk is still looked at; the code is that of `run` without waiting."""
+    index = {"directory": str(tmp_path / "index"), "disk_budget": "1MiB"}
+    kafka = {"bootstrap_servers": "127.0.0.1:9", "request_timeout": "1s"}
+    file.write_text(yaml.safe_dump({"index": index, "kafka": kafka}))
+    result = run("check", "-c", file, "--json")
+    assert result.exit_code == 7
+    told = json.loads(result.stdout)
+    assert told["ok"] is False
+    assert told["bands"] == 20
+    levels = {one["check"]: one["level"] for one in told["findings"]}
+    assert levels["index directory"] == "ok"
+    assert levels["disk room"] == "warning"
+    assert levels["bootstrap servers"] == "error"
+    assert levels["the rest"] == "not checked"
+    assert not (tmp_path / "index").exists()
+
+    table = run("check", "-c", file)
+    assert table.exit_code == 7
+    lines = table.stdout.splitlines()
+    assert lines[0].startswith("bands x rows")
+    # The second warning is of a file system that goes with a container.
+    assert lines[-1] in ("1 error, 1 warning", "1 error, 2 warnings")
+    (refusal,) = [number for number, line in enumerate(lines) if line.startswith("error ")]
+    assert "127.0.0.1:9" in lines[refusal]
+    assert lines[refusal + 1].split() == ["->", "Kafka", "administrator"]
+
+
+def test_check_names_a_directory_that_cannot_be(file: Path) -> None:
+    """A file in the index's place is the first thing that a worker would end with."""
+    file.write_text(
+        f"index: {{directory: {file}/index}}\n"
+        "kafka: {bootstrap_servers: '127.0.0.1:9', request_timeout: 1s}\n"
+    )
+    result = run("check", "-c", file)
+    assert result.exit_code == 9
+    assert f"{file} is no directory" in result.stdout
 
 
 def test_show_prints_what_loads_as_the_same_settings(

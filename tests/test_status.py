@@ -138,7 +138,7 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
     }
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/metrics/x"])
+@pytest.mark.parametrize("path", ["/nothing", "/metrics/x"])
 async def test_there_is_nothing_else(site: Site, path: str) -> None:
     """Other paths are not found."""
     assert (await site.get(path))[0] == 404

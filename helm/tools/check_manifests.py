@@ -120,7 +120,7 @@ def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
         path = Path(directory) / "streamdedup.yaml"
         path.write_text(text, encoding="utf-8")
         ran = subprocess.run(  # noqa: S603 - our own program, arguments of our own
-            [streamdedup, "config", "check", "--config", str(path)],
+            [streamdedup, "config", "check", "--offline", "--config", str(path)],
             capture_output=True,
             text=True,
             check=False,

@@ -1,9 +1,12 @@
-"""*Blocking.* ``streamdedup config``: check, show and document the settings, without a broker."""
+"""*Blocking.* ``streamdedup config``: check, show and document the settings."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType
@@ -18,6 +21,7 @@ from streamdedup.errors import SettingsError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from streamdedup.checks import Finding
     from streamdedup.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and document the settings.")
@@ -57,29 +61,84 @@ variables that begin with `STREAMDEDUP_`.
 - An empty text means "not set" where `null` is among the values.
 
 `Settings()` made in Python reads the environment too. `streamdedup config show` prints the settings
-in force, `streamdedup config check` what follows from them, and `streamdedup config schema` a JSON
-Schema for editors.
+in force, `streamdedup config check` what follows from them and whether a worker could start, and
+`streamdedup config schema` a JSON Schema for editors.
 """
 
 
 @app.command()
 def check(
     config: ConfigFile = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only the settings: ask no broker, look at no disk.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the settings, and print what follows from them; no broker is asked.
+    """Check the settings, print what follows from them, and hold them against disk and brokers.
 
     The S-curve says how probable it is that a pair of that Jaccard similarity is compared at all.
+
+    Below it stands what was found of the index directory and its disk, the brokers, the topics and
+    their retention, sizes, replicas and access control, and the offsets; and who can act on it.
+    Nothing is changed, and a worker that runs is not disturbed.
+
+    Exit codes: 0 nothing that would end a worker (warnings are no errors), 3 wrong settings,
+    5 topics, 6 refused by the broker, 7 no broker answers, 9-12 the index; of several the first.
     """
     from streamdedup.settings import load_settings  # noqa: PLC0415
 
     try:
-        facts = _facts(load_settings(config))
+        settings = load_settings(config)
+        facts = _facts(settings)
+        findings = None if offline else _findings(settings)
     except SettingsError as error:
         if as_json:
             typer.echo(json.dumps({"ok": False, "error": str(error)}))
         raise
-    typer.echo(json.dumps(facts) if as_json else _told(facts))
+    if findings is None:
+        typer.echo(json.dumps(facts) if as_json else "\n".join(["ok", *_told(facts)]))
+        return
+    from streamdedup.checks import exit_code  # noqa: PLC0415
+
+    code = exit_code(findings)
+    if as_json:
+        shown = [
+            {"check": one.check, "level": one.level, "message": one.message, "who": one.who}
+            for one in findings
+        ]
+        typer.echo(json.dumps({**facts, "ok": not code, "findings": shown}))
+    else:
+        typer.echo("\n".join([*_told(facts), "", *_table(findings), "", _verdict(findings)]))
+    raise typer.Exit(code)
+
+
+def _findings(settings: Settings) -> list[Finding]:
+    from streamdedup import checks  # noqa: PLC0415 - aiokafka is slow to import
+
+    # What the client would log of a failure is among the findings.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    return asyncio.run(checks.check(settings))
+
+
+def _table(findings: list[Finding]) -> list[str]:
+    """Return the findings as lines; below one that wants a deed stands who can do it."""
+    wide = max(len(one.check) for one in findings) + 2
+    lines = []
+    for one in findings:
+        lines.append(f"{one.level:<13}{one.check:<{wide}}{one.message}")
+        if one.who:
+            lines.append(f"{'':<13}{'':<{wide}}-> {one.who}")
+    return lines
+
+
+def _verdict(findings: list[Finding]) -> str:
+    counts = Counter(one.level.value for one in findings)
+    counted = [
+        f"{counts[level]} {level}{'s' if counts[level] > 1 else ''}"
+        for level in ("error", "warning")
+        if counts[level]
+    ]
+    return ", ".join(counted) or "ok"
 
 
 @app.command()
@@ -128,11 +187,10 @@ def _facts(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _told(facts: dict[str, Any]) -> str:
+def _told(facts: dict[str, Any]) -> list[str]:
     """Return the facts as lines for a person."""
     bands, rows = facts["bands"], facts["rows"]
     lines = [
-        "ok",
         f"bands x rows      {bands} x {rows}, {bands * rows} of {facts['num_perm']} MinHash values",
         f"threshold         {facts['threshold']:g}",
     ]
@@ -142,7 +200,7 @@ def _told(facts: dict[str, Any]) -> str:
         f"fingerprint       {facts['fingerprint']}",
         f"transactional id  {facts['transactional_id']}",
     ]
-    return "\n".join(lines)
+    return lines
 
 
 def _markdown() -> str:

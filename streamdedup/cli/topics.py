@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from streamdedup.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Create the topics that the worker needs.")
 
@@ -28,7 +32,10 @@ def create(
 ) -> None:
     """Create those of the five topics that are missing; the others are left alone.
 
-    The changelog topic keeps its records for ever: it is what a lost index is rebuilt from.
+    The changelog is what a lost index is rebuilt from. It keeps its records for as long as the
+    window by time reaches back (index.window, index.allowed_lateness, and a day), and for ever
+    where index.window is not set. A changelog that is there keeps what it has: `streamdedup config
+    check` tells whether that suits the window.
     """
     from streamdedup.kafka import create_topics  # noqa: PLC0415 - aiokafka is slow to import
     from streamdedup.settings import load_settings  # noqa: PLC0415
@@ -36,6 +43,19 @@ def create(
     settings = load_settings(config)
     created = asyncio.run(create_topics(settings, partitions, replication))
     for name in created:
-        typer.echo(f"created {name}")
+        is_changelog = name == settings.topics.changelog
+        kept = f", which keeps its records {_kept(settings)}" if is_changelog else ""
+        typer.echo(f"created {name}{kept}")
     if not created:
         typer.echo("all topics are there")
+
+
+def _kept(settings: Settings) -> str:
+    from streamdedup.settings import format_duration  # noqa: PLC0415
+    from streamdedup.topics import FOREVER, changelog_retention_ms  # noqa: PLC0415
+
+    retention_ms = changelog_retention_ms(settings)
+    if retention_ms == FOREVER:
+        return "for ever"
+    duration = format_duration(dt.timedelta(milliseconds=retention_ms))
+    return f"for {duration}: index.window, index.allowed_lateness and a day"

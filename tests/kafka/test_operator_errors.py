@@ -67,14 +67,21 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path) -> No
 
 
 def test_topics_that_cannot_be_used_are_named(broker: Broker, tmp_path: Path) -> None:
-    """Missing topics and a changelog of several partitions end the start with exit code 5."""
-    empty = Stage(broker.bootstrap, tmp_path / "empty")
-    torn = Stage(broker.bootstrap, tmp_path / "torn")
+    """Missing topics, a torn changelog and a compacted one end the start with exit code 5."""
+    empty, torn, compacted = (
+        Stage(broker.bootstrap, tmp_path / name) for name in ("empty", "torn", "compacted")
+    )
     torn.create_topics(1)
     torn.add_partitions("changelog", 2)
-    with empty.start_worker() as first, torn.start_worker() as second:
+    compacted.create_topics(1, changelog={"cleanup.policy": "compact,delete"})
+    with (
+        empty.start_worker() as first,
+        torn.start_worker() as second,
+        compacted.start_worker() as third,
+    ):
         first.assert_ends(5, *empty.topics.values())
         second.assert_ends(5, torn.topics["changelog"], "2 partitions")
+        third.assert_ends(5, compacted.topics["changelog"], "cleanup.policy compact,delete")
 
 
 def test_an_index_refuses_strangers(broker: Broker, tmp_path: Path) -> None:

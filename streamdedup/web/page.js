@@ -1,0 +1,288 @@
+// Asks the worker again and again, and shows what it says. All of it is set as text, never as HTML.
+"use strict";
+
+const PERIOD_MS = 2000;
+const WIDE = 600, HIGH = 220, LEFT = 44, RIGHT = 10, TOP = 18, BOTTOM = 24;
+const OUTCOMES = ["kept", "duplicate", "rejected"];
+const numbers = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const shown = new Map();
+let answered = null;
+let scaled = false;
+let asked = 0;
+
+const byId = (id) => document.getElementById(id);
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+function say(id, text) {
+  // Screen readers would read out again what is set again.
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
+function element(name, text = "", kind = "") {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
+function shape(name, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.textContent = text;
+  return made;
+}
+
+async function ask(path) {
+  const response = await fetch(path, { signal: AbortSignal.timeout(10 * PERIOD_MS) });
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response.json();
+}
+
+function showState(state) {
+  byId("phase").className = state.ready ? "ready" : "";
+  const words = state.phase.replaceAll("_", " ");
+  say("phase", state.ready ? "ready" : words);
+  const detail = state.explanation.startsWith(words) ? state.explanation.slice(words.length)
+    : state.explanation;
+  say("explanation", state.ready ? "" : detail.replace(/^: /, ""));
+  const replay = byId("replay");
+  replay.hidden = state.phase !== "replaying";
+  replay.max = Math.max(1, state.replay.total);
+  replay.value = state.replay.done;
+  const behind = Object.values(state.lag);
+  say("lag", behind.length ? numbers.format(sum(behind)) : "–");
+  say("partitions", numbers.format(state.partitions));
+  say("version", state.version);
+  byId("by-partition").replaceChildren(...Object.keys(state.positions).map((partition) => {
+    const row = element("tr");
+    const lag = state.lag[partition];
+    row.append(
+      element("td", partition),
+      element("td", numbers.format(state.positions[partition])),
+      element("td", lag === undefined ? "–" : numbers.format(lag)),
+    );
+    return row;
+  }));
+}
+
+function frame(svg, label, parts) {
+  svg.setAttribute("aria-label", label);
+  svg.replaceChildren(...parts);
+}
+
+function ordinate(share, label) {
+  const y = TOP + (HIGH - TOP - BOTTOM) * (1 - share);
+  return [
+    shape("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: y, y2: y }),
+    shape("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, label),
+  ];
+}
+
+function abscissa(share, label, anchor = "middle") {
+  const x = LEFT + (WIDE - LEFT - RIGHT) * share;
+  return shape("text", { x, y: HIGH - 6, "text-anchor": anchor }, label);
+}
+
+function bar(kind, from, to, low, high) {
+  const width = WIDE - LEFT - RIGHT, height = HIGH - TOP - BOTTOM;
+  return shape("rect", {
+    class: kind,
+    x: LEFT + width * from + 0.5,
+    width: Math.max(0.5, width * (to - from) - 1),
+    y: TOP + height * (1 - high),
+    height: height * (high - low),
+  });
+}
+
+// The next of 1, 2, 5, 10, 20, ... so that the scale does not change with every record.
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= value);
+}
+
+function showMinutes(minutes, slotSeconds) {
+  const count = minutes.kept.length;
+  const totals = minutes.kept.map((_, at) => sum(OUTCOMES.map((name) => minutes[name][at])));
+  const top = roundUp(Math.max(...totals) / slotSeconds);
+  const parts = [0, 0.5, 1].flatMap((share) => ordinate(share, short.format(top * share)));
+  for (let at = 0; at < count; at++) {
+    let low = 0;
+    for (const name of OUTCOMES) {
+      const high = low + minutes[name][at] / slotSeconds / top;
+      if (high > low) parts.push(bar(name, at / count, (at + 1) / count, low, high));
+      low = high;
+    }
+  }
+  parts.push(abscissa(0, "10 minutes ago", "start"), abscissa(1, "now", "end"));
+  // The last slot is not over.
+  const last = Math.round(60 / slotSeconds);
+  const rate = sum(totals.slice(-last - 1, -1)) / (last * slotSeconds);
+  const [kept, duplicates, rejected] = OUTCOMES.map((name) => sum(minutes[name]));
+  const total = kept + duplicates + rejected;
+  say("rate", rate < 10 ? rate.toFixed(1) : numbers.format(Math.round(rate)));
+  say("share", total ? `${(100 * duplicates / total).toFixed(1)} %` : "–");
+  frame(byId("verdicts"), `In ten minutes ${numbers.format(kept)} records were kept, ` +
+    `${numbers.format(duplicates)} were duplicates and ${numbers.format(rejected)} rejected.`, parts);
+}
+
+function showSimilarities(counts, threshold) {
+  const bins = counts.length;
+  const powers = Math.max(1, Math.ceil(Math.log10(Math.max(1, ...counts))));
+  const top = Math.log10(10 ** powers + 1);
+  const scale = (count) => Math.log10(count + 1) / top;
+  const ticks = [0];
+  for (let power = 0; power <= powers; power += Math.ceil(powers / 5)) ticks.push(10 ** power);
+  const parts = ticks.flatMap((tick) => ordinate(scale(tick), short.format(tick)));
+  counts.forEach((count, at) => {
+    if (!count) return;
+    const kind = (at + 0.5) / bins < threshold ? "below" : "duplicate";
+    const made = bar(kind, at / bins, (at + 1) / bins, 0, scale(count));
+    const range = `${(at / bins).toFixed(2)} to ${((at + 1) / bins).toFixed(2)}`;
+    made.append(shape("title", {}, `${range}: ${numbers.format(count)}`));
+    parts.push(made);
+  });
+  const x = LEFT + (WIDE - LEFT - RIGHT) * threshold;
+  parts.push(
+    shape("line", { class: "threshold", x1: x, x2: x, y1: TOP, y2: HIGH - BOTTOM }),
+    shape("text", { x, y: 12, "text-anchor": threshold > 0.8 ? "end" : "middle" },
+      `threshold ${threshold}`),
+    ...[0, 0.2, 0.4, 0.6, 0.8, 1].map((share) =>
+      abscissa(share, String(share), share === 1 ? "end" : "middle")),
+  );
+  const above = sum(counts.filter((_, at) => (at + 0.5) / bins >= threshold));
+  frame(byId("similarities"), `${numbers.format(above)} of ${numbers.format(sum(counts))} ` +
+    `candidate pairs have an estimated similarity of ${threshold} or more.`, parts);
+}
+
+function age(seconds) {
+  if (seconds === null) return "age not known";
+  const size = Math.abs(seconds);
+  const [unit, name] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]
+    .find(([unit]) => size >= unit) ?? [0.001, "ms"];
+  const words = `${numbers.format(Math.round(size / unit))} ${name}`;
+  return seconds < 0 ? `original ${words} younger` : `original ${words} older`;
+}
+
+function side(title, id, position, texts, parts) {
+  const made = element("div");
+  const name = element("p", `${title} `, "soft");
+  name.append(element("bdi", id, "name"), element("span", " at "), element("bdi", position));
+  made.append(name);
+  if (texts && parts) {
+    const text = element("p", "", "text");
+    text.dir = "auto";
+    for (const [words, differs] of parts) {
+      text.append(differs ? element("mark", words) : document.createTextNode(words));
+    }
+    made.append(text);
+  } else if (texts) {
+    made.append(element("p", "The text is no longer held, or is too large.", "soft"));
+  }
+  return made;
+}
+
+function facts(duplicate) {
+  const { jaccard, texts } = duplicate;
+  const estimate = duplicate.estimate.toFixed(3);
+  const made = element("p", "Similarity ", "soft");
+  made.append(element("strong", jaccard === null ? estimate : jaccard.toFixed(3)));
+  made.append(jaccard === null ? " estimated" : ` by the texts, ${estimate} estimated`);
+  made.append(` · ${age(duplicate.age_s)}`);
+  const both = texts && texts[0] && texts[1];
+  if (both && !texts.flat().some(([, differs]) => differs)) made.append(" · the same words");
+  return made;
+}
+
+function item(duplicate) {
+  const made = element("li");
+  const sides = element("div", "", "sides");
+  const texts = duplicate.texts;
+  sides.append(
+    side("Original", duplicate.original_id, duplicate.original_position, texts, texts?.[1]),
+    side("Duplicate", duplicate.id, duplicate.position, texts, texts?.[0]),
+  );
+  made.append(facts(duplicate), sides);
+  return made;
+}
+
+function showDuplicates({ remembered, duplicates }) {
+  const some = duplicates.length < remembered ? `, the latest ${duplicates.length} are shown` : "";
+  say("found", remembered ? `${numbers.format(remembered)} remembered${some}.` : "None remembered.");
+  const current = new Set(duplicates.map(({ number }) => number));
+  for (const number of shown.keys()) if (!current.has(number)) shown.delete(number);
+  const items = duplicates.map((duplicate) => {
+    if (!shown.has(duplicate.number)) shown.set(duplicate.number, item(duplicate));
+    return shown.get(duplicate.number);
+  });
+  const list = byId("duplicates");
+  // To put the same items in anew would undo a selection of text.
+  if (items.length !== list.children.length || items.some((one, at) => one !== list.children[at])) {
+    list.replaceChildren(...items);
+  }
+}
+
+function showRange() {
+  say("low-is", Number(byId("low").value).toFixed(2));
+  say("high-is", Number(byId("high").value).toFixed(2));
+}
+
+// No duplicate is less similar than the threshold.
+function fitRange(threshold) {
+  if (scaled) return;
+  scaled = true;
+  for (const id of ["low", "high"]) byId(id).min = Math.floor(threshold * 100) / 100;
+  byId("low").value = byId("low").min;
+  showRange();
+}
+
+async function refreshDuplicates() {
+  const turn = ++asked;
+  const [low, high] = [byId("low").value, byId("high").value];
+  const answer = await ask(`page/duplicates?low=${low}&high=${high}`);
+  // The slider may have gone on in the meantime.
+  if (turn === asked) showDuplicates(answer);
+}
+
+async function refresh() {
+  const state = await ask("page/state");
+  answered = new Date();
+  showState(state);
+  if (state.minutes) {
+    showMinutes(state.minutes, state.slot_seconds);
+    showSimilarities(state.similarities, state.threshold);
+    fitRange(state.threshold);
+    byId("with-text").hidden = !state.show_text;
+    byId("no-text").hidden = state.show_text;
+    if (byId("hold").getAttribute("aria-pressed") === "false") await refreshDuplicates();
+  }
+}
+
+function complain() {
+  byId("phase").className = "";
+  say("phase", "no answer");
+  say("explanation", answered ? `since ${answered.toLocaleTimeString()}` : "");
+}
+
+async function follow() {
+  for (;;) {
+    if (!document.hidden) await refresh().catch(complain);
+    await new Promise((resume) => { setTimeout(resume, PERIOD_MS); });
+  }
+}
+
+byId("filter").addEventListener("submit", (event) => event.preventDefault());
+for (const [moved, other, limit] of [["low", "high", Math.max], ["high", "low", Math.min]]) {
+  byId(moved).addEventListener("input", () => {
+    byId(other).value = limit(byId(other).value, byId(moved).value);
+    showRange();
+    refreshDuplicates().catch(complain);
+  });
+}
+byId("hold").addEventListener("click", () => {
+  const held = byId("hold").getAttribute("aria-pressed") === "true";
+  byId("hold").setAttribute("aria-pressed", String(!held));
+  if (held) refreshDuplicates().catch(complain);
+});
+showRange();
+follow();

@@ -1,0 +1,208 @@
+"""*Async.* Chromium without a window, led through its DevTools protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+PATIENCE_S = 30.0
+"""How long a condition is waited for."""
+
+
+class Tab:
+    """A tab of a browser.
+
+    Attributes:
+        requests: addresses that were asked for.
+        complaints: what the console says is wrong: exceptions, and violations of the policy.
+    """
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    async def listen(self) -> None:
+        """Take in answers and events until the browser ends."""
+        async for message in self._socket:
+            content = json.loads(message.data)
+            if "id" in content:
+                self._answers.pop(content["id"]).set_result(content)
+                continue
+            parameters = content["params"]
+            match content["method"]:
+                case "Network.requestWillBeSent":
+                    self.requests.append(parameters["request"]["url"])
+                case "Runtime.exceptionThrown":
+                    self.complaints.append(json.dumps(parameters["exceptionDetails"]))
+                case "Log.entryAdded":
+                    self.complaints.append(parameters["entry"]["text"])
+                case "Page.javascriptDialogOpening":
+                    self.complaints.append(f"dialog: {parameters['message']}")
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol, and return its result."""
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        content = await asyncio.wait_for(answer, PATIENCE_S)
+        if "error" in content:
+            raise RuntimeError(f"{method}: {content['error']}")
+        result: dict[str, Any] = content["result"]
+        return result
+
+    async def value(self, expression: str) -> Any:
+        """Return the value of an expression in the page."""
+        answer = await self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    async def until(self, expression: str) -> None:
+        """Wait until an expression is true in the page."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while not await self.value(f"Boolean({expression})"):
+            if asyncio.get_running_loop().time() > deadline:
+                said = await self.value("document.body.innerText")
+                raise AssertionError(f"waited in vain for {expression}; the page says:\n{said}")
+            await asyncio.sleep(0.05)
+
+    async def until_asked(self, more: int) -> None:
+        """Wait until the page has asked for so many more things."""
+        enough = len(self.requests) + more
+        for _ in range(int(PATIENCE_S / 0.1)):
+            if len(self.requests) >= enough:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"waited in vain for {more} more requests")
+
+    async def press(self, key: str, code: int) -> None:
+        """Press and release a key, named as in keyboard events."""
+        for kind in ("keyDown", "keyUp"):
+            text = "\r" if key == "Enter" and kind == "keyDown" else ""
+            await self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                text=text,
+            )
+
+    async def screen(self, width: int, height: int) -> None:
+        """Set the size of the window, in CSS pixels."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    async def scheme(self, name: str) -> None:
+        """Prefer ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        await self.call("Emulation.setEmulatedMedia", features=features)
+
+    async def picture(self) -> bytes:
+        """Return what the window shows, as PNG."""
+        answer = await self.call("Page.captureScreenshot", format="png")
+        return base64.b64decode(answer["data"])
+
+
+@contextlib.asynccontextmanager
+async def open_tab(url: str) -> AsyncIterator[Tab]:
+    """Start a browser and open an address; the browser ends with the context.
+
+    Raises:
+        RuntimeError: there is no browser, or it does not start.
+    """
+    program = shutil.which("chromium")
+    if program is None:
+        raise RuntimeError("no chromium is installed")
+    with tempfile.TemporaryDirectory(
+        prefix="streamdedup-chromium-", ignore_cleanup_errors=True
+    ) as profile:
+        flags = [
+            "--headless",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={profile}",
+            "--no-first-run",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--hide-scrollbars",
+            "--lang=en",
+        ]
+        if os.getuid() == 0:
+            flags.append("--no-sandbox")  # it has none for root, and shows our own page alone
+        with (Path(profile) / "log").open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                program, *flags, "about:blank", stdout=output, stderr=output
+            )
+        try:
+            port = await _port(Path(profile), process)
+            async with _connect(port) as tab:
+                await tab.call("Page.navigate", url=url)
+                yield tab
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+            await _remove(Path(profile))
+
+
+async def _port(profile: Path, process: asyncio.subprocess.Process) -> int:
+    """Wait for the port that the browser writes down."""
+    written = profile / "DevToolsActivePort"
+    for _ in range(int(PATIENCE_S / 0.1)):
+        if process.returncode is not None:
+            break
+        if written.exists() and "\n" in written.read_text():
+            return int(written.read_text().split()[0])
+        await asyncio.sleep(0.1)
+    raise RuntimeError(f"chromium does not start:\n{(profile / 'log').read_text()}")
+
+
+@contextlib.asynccontextmanager
+async def _connect(port: int) -> AsyncIterator[Tab]:
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/json") as response:
+            tabs = await response.json(content_type=None)
+        address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+        async with session.ws_connect(address, max_msg_size=0) as socket:
+            tab = Tab(socket)
+            listening = asyncio.create_task(tab.listen())
+            for domain in ("Page", "Runtime", "Network", "Log"):
+                await tab.call(f"{domain}.enable")
+            yield tab
+        await listening
+
+
+async def _remove(profile: Path) -> None:
+    """Remove the profile once the browser's helpers, which end after it, have let go of it."""
+    for _ in range(50):
+        if await asyncio.to_thread(_removed, profile):
+            return
+        await asyncio.sleep(0.1)
+
+
+def _removed(profile: Path) -> bool:
+    shutil.rmtree(profile, ignore_errors=True)
+    return not profile.exists()

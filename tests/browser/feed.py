@@ -1,0 +1,58 @@
+"""*Blocking.* A page with something on it, without Kafka: documents through a real index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any, Self
+
+from streamdedup.deduplicator import Deduplicator
+from streamdedup.model import Judgement, Position, Record
+from streamdedup.prepare import Preparer
+from streamdedup.recent import Recent
+from streamdedup.settings import Settings
+from streamdedup.status import WorkerState
+
+TOPIC = "documents"
+START_MS = 1_790_000_000_000
+
+
+class Feed:
+    """Judges documents as the worker does, and remembers them for the page.
+
+    Attributes:
+        state: what the page shows; its ``recent`` gets the batches.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] | None = None) -> None:
+        self.settings = settings
+        self.recent = Recent(settings, clock) if clock is not None else Recent(settings)
+        self.state = WorkerState("running", partitions=1, recent=self.recent)
+        self._resources = ExitStack()
+        self._engine = self._resources.enter_context(Deduplicator(settings))
+        self._preparer = Preparer(settings)
+        self._next_offset = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def give(self, documents: Iterable[dict[str, Any] | bytes]) -> Judgement:
+        """Judge documents, or bare values, as one batch."""
+        records = [self._record(document) for document in documents]
+        judgement = self._engine.judge(self._preparer.prepare_records(records))
+        self._engine.apply(judgement)
+        self.recent.add(records, judgement)
+        self.state.positions = {0: self._next_offset}
+        self.state.lag = {0: 0}
+        return judgement
+
+    def _record(self, document: dict[str, Any] | bytes) -> Record:
+        value = document if isinstance(document, bytes) else json.dumps(document).encode()
+        position = Position(TOPIC, 0, self._next_offset)
+        self._next_offset += 1
+        # Records come a second apart.
+        return Record(position, value, timestamp_ms=START_MS + 1000 * position.offset)
