@@ -258,6 +258,7 @@ class SegmentWriter:
 
         def values() -> Iterator[tuple[bytes, bytes]]:
             for number, low in enumerate(range(0, count, BLOCK_DOCUMENTS)):
+                self._pause()
                 some = rows(np.arange(low, min(count, low + BLOCK_DOCUMENTS)))
                 times = settlement.all_seen_ms(
                     self._first + low, some.fields[:, blocks.EFFECTIVE_TIME]

@@ -1,15 +1,16 @@
-"""The index: against a dict, over crashes between its files, and against strangers and damage."""
+"""The index as its callers see it: what comes back, what is refused, and in which words."""
 
 from __future__ import annotations
 
+import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,18 +26,14 @@ from streamdedup.errors import (
     IndexLocked,
     IndexMismatch,
     IndexUnusable,
-    StreamdedupError,
 )
-from streamdedup.index import store
-from streamdedup.index.environment import FORMAT
-from streamdedup.index.shard import Shard
-from streamdedup.index.store import Index
-from streamdedup.model import Candidates, IndexUpdate, Position, SourceRange
+from streamdedup.index.manifest import FORMAT, Manifest
+from streamdedup.index.store import LOCAL_LOG, Index
+from streamdedup.model import Candidates, DocumentColumns, Position, SourceRange
 from streamdedup.settings import Settings
-from streamdedup.sketch.texts import NOT_STORED, unpack_text
+from streamdedup.sketch.texts import unpack_text
 from tests.builders import (
     COLUMNS,
-    MIB,
     TOPIC,
     columns,
     examples,
@@ -49,9 +46,11 @@ from tests.builders import (
 )
 
 WIDTH = COLUMNS
-KEYS = st.lists(st.integers(0, 3), min_size=WIDTH, max_size=WIDTH)
-BATCHES = st.lists(st.lists(KEYS, max_size=4), max_size=6)
-TEXTS = [f"text number {number} of {number * 7919} words" for number in range(30)]
+
+
+def key(number: int) -> int:
+    """Return a band key; small numbers lie in the bits that the index does not store."""
+    return number << 40
 
 
 def hits(found: Candidates) -> dict[tuple[int, int], list[int]]:
@@ -64,68 +63,35 @@ def hits(found: Candidates) -> dict[tuple[int, int], list[int]]:
     return grouped
 
 
-def fill(index: Index, batches: list[list[list[int]]]) -> None:
-    """Apply one update for each batch."""
+def fill(index: Index, batches: list[list[int]]) -> None:
+    """Apply one update for each batch of documents, whose keys are all the same one."""
     for batch in batches:
-        index.apply(
-            update_of(columns(batch, index.next_number), index.next_number), index.applied + 1
-        )
-
-
-@given(
-    batches=BATCHES,
-    probes=st.lists(KEYS, max_size=4),
-    shards=st.sampled_from([1, 2, 9]),
-    bucket_size=st.sampled_from([1, 2, 64]),
-    window=st.sampled_from([1, 3, 100]),
-    reopen=st.booleans(),
-)
-@examples(120)
-def test_against_a_dict(
-    batches: list[list[list[int]]],
-    probes: list[list[int]],
-    shards: int,
-    bucket_size: int,
-    window: int,
-    reopen: bool,
-) -> None:
-    """A probe finds, in each bucket, the newest documents of the window, and all about them."""
-    everything = [keys for batch in batches for keys in batch]
-    oldest = max(0, len(everything) - window)
-    with tempfile.TemporaryDirectory() as directory:
-        settings = small_settings(
-            Path(directory), shards=shards, bucket_size=bucket_size, window_documents=window
-        )
-        with open_index(settings) as index:
-            fill(index, batches)
-            found = index.probe(columns(probes, 1000))
-        if reopen:
-            with open_index(settings) as index:
-                found = index.probe(columns(probes, 1000))
-    expected = {}
-    for row, keys in enumerate(probes):
-        for column, key in enumerate(keys):
-            bucket = [n for n, each in enumerate(everything) if each[column] == key]
-            bucket = [n for n in bucket[-bucket_size:] if n >= oldest]
-            if bucket:
-                expected[row, column] = bucket
-    assert hits(found) == expected
-    assert found.numbers.tolist() == sorted({n for bucket in expected.values() for n in bucket})
-    assert found.documents.ids == [f"id-{n}" for n in found.numbers.tolist()]
-    assert [at.offset for at in found.documents.positions] == found.numbers.tolist()
+        first = index.next_number
+        documents = columns([[key(each)] * WIDTH for each in batch], first)
+        index.apply(update_of(documents, first), index.applied + 1)
 
 
 def test_everything_comes_back(tmp_path: Path) -> None:
     """Ids, positions, times, namespaces and signatures are read back as they were written."""
     documents = columns(
-        [[1] * WIDTH, [2] * WIDTH], ids=["x" * 5000, "\x00é\U0001f600"], topic="t" * 400
+        [[key(1)] * WIDTH, [key(2)] * WIDTH], ids=["x" * 5000, "\x00é\U0001f600"], topic="t" * 400
     )
-    documents = documents.take([0, 1])
-    documents.event_times_ms[:] = [-(2**62), 2**62]
     documents.namespaces[:] = [2**64 - 1, 7]
-    with open_index(small_settings(tmp_path)) as index:
+    documents = replace(documents, event_times_ms=np.array([-(2**62), 2**62], dtype=np.int64))
+    settings = small_settings(tmp_path)
+    with open_index(settings) as index:
         index.apply(update_of(documents, 0), 1)
-        found = index.probe(documents).documents
+        in_memory = index.probe(documents)
+    with open_index(settings) as index:
+        on_disk = index.probe(documents)
+    for candidates in (in_memory, on_disk):
+        compare(candidates, documents)
+
+
+def compare(candidates: Candidates, documents: DocumentColumns) -> None:
+    """Compare all that is stored of some documents."""
+    found = candidates.documents
+    np.testing.assert_array_equal(candidates.effective_times_ms, documents.event_times_ms)
     assert found.ids == documents.ids
     assert found.positions == documents.positions
     np.testing.assert_array_equal(found.event_times_ms, documents.event_times_ms)
@@ -135,22 +101,25 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 def test_replays_are_told(tmp_path: Path) -> None:
     """A probe says which positions were judged, and which of them are in the index."""
-    with open_index(small_settings(tmp_path)) as index:
-        update = update_of(columns([[1] * WIDTH], 5), 0)
+    settings = small_settings(tmp_path)
+    with open_index(settings) as index:
+        update = update_of(columns([[key(1)] * WIDTH], 5), 0)
         ranges = (SourceRange(TOPIC, 0, 3, 8),)
-        index.apply(IndexUpdate(0, update.documents, ranges), 1)
-        found = index.probe(columns([[9] * WIDTH] * 4, 4))
-        assert found.already_judged.tolist() == [True, True, True, True]
-        assert found.already_kept == {1}
+        index.apply(replace(update, ranges=ranges), 1)
+        before = index.probe(columns([[key(9)] * WIDTH] * 4, 4))
+    with open_index(settings) as index:
+        for found in (before, index.probe(columns([[key(9)] * WIDTH] * 4, 4))):
+            assert found.already_judged.tolist() == [True, True, True, True]
+            assert found.already_kept == {1}
         assert index.next_offset(TOPIC, 0) == 8
         assert index.next_offset(TOPIC, 1) == index.next_offset("another", 0) == 0
-        assert not index.probe(columns([[1] * WIDTH], 8)).already_judged.any()
+        assert not index.probe(columns([[key(1)] * WIDTH], 8)).already_judged.any()
 
 
 def test_apply_twice(tmp_path: Path) -> None:
     """An update that is applied again, at the same or an earlier offset, changes nothing."""
     with open_index(small_settings(tmp_path)) as index:
-        update = update_of(columns([[1] * WIDTH]), 0)
+        update = update_of(columns([[key(1)] * WIDTH]), 0)
         index.apply(update, 7)
         before = index.stats()
         index.apply(update, 7)
@@ -161,29 +130,30 @@ def test_apply_twice(tmp_path: Path) -> None:
 def test_gap(tmp_path: Path) -> None:
     """An update that does not go on where the index ends is refused."""
     with open_index(small_settings(tmp_path)) as index:
-        index.apply(update_of(columns([[1] * WIDTH]), 0), 1)
+        index.apply(update_of(columns([[key(1)] * WIDTH]), 0), 1)
         with pytest.raises(IndexDamaged, match=r"next document has number 1"):
-            index.apply(update_of(columns([[2] * WIDTH], 5), 5), 2)
+            index.apply(update_of(columns([[key(2)] * WIDTH], 5), 5), 2)
 
 
 def test_changelog_that_begins_late(tmp_path: Path) -> None:
-    """A new index begins where the changelog does, and expires from there on."""
-    with open_index(small_settings(tmp_path, window_documents=2)) as index:
-        for step in range(4):
+    """A new index begins where the changelog does, and is opened again there."""
+    settings = small_settings(tmp_path, delta_documents=16)
+    with open_index(settings, "changelog") as index:
+        for step in range(40):
             number = 1_000_000 + step
-            index.apply(update_of(columns([[1] * WIDTH], number), number), step + 1)
-        assert set(index.probe(columns([[1] * WIDTH], 9)).numbers.tolist()) == {
-            1_000_002,
-            1_000_003,
-        }
-        assert index.stats().postings == 2 * WIDTH
+            index.apply(update_of(columns([[key(step)] * WIDTH], number), number), step + 1)
+        index.settle()
+    with open_index(settings, "changelog") as index:
+        found = index.probe(columns([[key(0)] * WIDTH, [key(39)] * WIDTH], 9))
+        assert found.numbers.tolist() == [1_000_000, 1_000_039]
+        assert (index.next_number, index.stats().documents) == (1_000_040, 40)
 
 
 @pytest.mark.parametrize(("signature", "width"), [(16, 8), (15, 9)], ids=["keys", "signature"])
 def test_other_widths(signature: int, width: int, tmp_path: Path) -> None:
     """An update whose sketches are of another width is refused, and not half written."""
     with open_index(small_settings(tmp_path)) as index:
-        update = update_of(columns([[1] * width], num_bytes=signature), 0)
+        update = update_of(columns([[key(1)] * width], num_bytes=signature), 0)
         with pytest.raises(IndexDamaged, match="width"):
             index.apply(update, 1)
         assert index.is_new
@@ -194,121 +164,65 @@ def test_notes(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     with open_index(settings) as index:
         assert index.note("file") is None
-        index.apply(update_of(columns([[1] * WIDTH]), 0), 1, {"file": b"1", "x" * 3000: b"long"})
-        index.apply(update_of(columns([[2] * WIDTH], 1), 1), 2, {"file": b"2"})
+        index.apply(
+            update_of(columns([[key(1)] * WIDTH]), 0), 1, {"file": b"1", "x" * 3000: b"long"}
+        )
+        index.apply(update_of(columns([[key(2)] * WIDTH], 1), 1), 2, {"file": b"2"})
     with open_index(settings) as index:
         assert (index.note("file"), index.note("x" * 3000)) == (b"2", b"long")
 
 
-class TestWindow:
-    """Documents leave the index when newer ones have taken their place."""
-
-    def test_postings_and_positions_go(self, tmp_path: Path) -> None:
-        """Ten times the window later nothing is left of the oldest, in any of the databases."""
-        with open_index(small_settings(tmp_path, window_documents=10)) as index:
-            fill(index, [[[number] * WIDTH for _ in range(5)] for number in range(20)])
-            stats = index.stats()
-            assert stats.postings == 10 * WIDTH
-            # Documents go with the update after the one that took out their postings.
-            assert stats.documents == 15
-            assert index._main.entries(index._positions) == 15  # noqa: SLF001
-
-    def test_one_update_longer_than_the_window(self, tmp_path: Path) -> None:
-        """Documents that leave the window with the update that brought them are never found."""
-        settings = small_settings(tmp_path, window_documents=3)
-        with open_index(settings) as index:
-            fill(index, [[[number] * WIDTH for number in range(8)], [[99] * WIDTH]])
-            found = index.probe(columns([[0] * WIDTH, [7] * WIDTH], 50))
-            assert found.numbers.tolist() == [7]
-            assert index.stats().postings == 3 * WIDTH
-
-    def test_smaller_window(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A window made smaller is reached in steps, so that no update grows without limit."""
-        monkeypatch.setattr(store, "_MOST_OVERDUE", 4)
-        with open_index(small_settings(tmp_path)) as index:
-            fill(index, [[[number] * WIDTH for number in range(30)]])
-        with open_index(small_settings(tmp_path, window_documents=2)) as index:
-            left = []
-            for _ in range(9):
-                fill(index, [[[99] * WIDTH]])
-                left.append(index.stats().postings // WIDTH)
-        assert left == [26, 22, 18, 14, 10, 6, 2, 2, 2]
+@pytest.mark.parametrize("log", [LOCAL_LOG, "changelog"], ids=["tail", "changelog"])
+def test_crash(log: str, tmp_path: Path) -> None:
+    """Without a changelog everything is back; with one it is known from where to read again."""
+    settings = small_settings(tmp_path, delta_documents=16)
+    index = open_index(settings, log)
+    fill(index, [[number] * 3 for number in range(15)])
+    index.settle()
+    durable = index.stats().durable
+    assert 0 < durable < 15
+    index._failure = RuntimeError("crashed")  # noqa: SLF001 - nothing more is written
+    index.close()
+    with open_index(settings, log) as index:
+        assert index.applied == (15 if log == LOCAL_LOG else durable)
+        assert index.next_number == 3 * index.applied
+        fill(index, [[number] * 3 for number in range(index.applied, 15)])
+        found = hits(index.probe(columns([[key(each)] * WIDTH for each in range(15)], 500)))
+    assert found == {
+        (row, column): [3 * row, 3 * row + 1, 3 * row + 2]
+        for row in range(15)
+        for column in range(WIDTH)
+    }
 
 
-class Crash(Exception):  # noqa: N818 - the process is gone
-    """What stands for the end of the process."""
-
-
-def crash_at(monkeypatch: pytest.MonkeyPatch, shard: int) -> None:
-    """Let the next update end before the given shard is written."""
-    written = iter(range(100))
-    apply = Shard.apply
-
-    def until(self: Shard, *arguments: object) -> None:
-        if next(written) == shard:
-            raise Crash
-        apply(self, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Shard, "apply", until)
-
-
-@pytest.mark.parametrize("shard", [0, 1, 2])
-@pytest.mark.parametrize("window", [8, 1000])
-@pytest.mark.parametrize("reopened", [True, False], ids=["reopened", "used-further"])
-class TestCrash:
-    """A crash between the documents' commit and a shard's."""
-
-    def settings(self, directory: Path, window: int) -> Settings:
-        """Settings with three shards."""
-        return small_settings(directory, shards=3, window_documents=window, bucket_size=3)
-
-    def test_caught_up(
-        self,
-        shard: int,
-        window: int,
-        reopened: bool,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """The shards get their part before the index is used again, as if nothing had been."""
-        batches = [
-            [[number % 4] * WIDTH for number in range(start, start + 5)] for start in range(6)
-        ]
-        probes = columns([[number] * WIDTH for number in range(4)], 500)
-        results = []
-        for name in ("smooth", "crashed"):
-            settings = self.settings(tmp_path / name, window)
-            index = open_index(settings)
-            fill(index, batches[:4])
-            if name == "crashed":
-                with monkeypatch.context() as faults:
-                    crash_at(faults, shard)
-                    with pytest.raises(Crash):
-                        fill(index, batches[4:5])
-                if reopened:
-                    index.close()
-                    index = open_index(settings)
-            else:
-                fill(index, batches[4:5])
-            seen = [hits(index.probe(probes)), index.stats().postings]
-            fill(index, batches[5:])
-            seen += [hits(index.probe(probes)), index.stats().postings, index.next_number]
-            index.close()
-            results.append(seen)
-        assert results[0] == results[1]
-
-
-def test_shard_two_updates_behind(tmp_path: Path) -> None:
-    """A shard that lost more than the last update is not mended in silence."""
-    settings = small_settings(tmp_path)
-    with open_index(settings) as index:
-        fill(index, [[[1] * WIDTH], [[2] * WIDTH]])
-    kept = (tmp_path / "shard-001" / "data.mdb").read_bytes()
-    with open_index(settings) as index:
-        fill(index, [[[3] * WIDTH], [[4] * WIDTH]])
-    (tmp_path / "shard-001" / "data.mdb").write_bytes(kept)
-    with pytest.raises(IndexDamaged, match="shard-001"):
-        open_index(settings)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 5), max_size=9), max_size=20),
+    bucket_size=st.sampled_from([1, 3, 64]),
+    probes=st.lists(st.integers(0, 6), max_size=3),
+)
+@examples(30)
+def test_flushes_change_nothing(
+    batches: list[list[int]], bucket_size: int, probes: list[int]
+) -> None:
+    """The same stream has the same candidates, whatever is in memory, in runs, or merged."""
+    seen = []
+    for delta_documents, shards in ((16, 1), (32, 9), (65_536, 2)):
+        with tempfile.TemporaryDirectory() as folder:
+            settings = small_settings(
+                Path(folder),
+                shards=shards,
+                bucket_size=bucket_size,
+                delta_documents=delta_documents,
+                window_documents=50,
+            )
+            with open_index(settings) as index:
+                fill(index, batches)
+                index.settle()
+                oldest = index.next_number - 50
+                found = hits(index.probe(columns([[key(each)] * WIDTH for each in probes], 10**6)))
+                seen.append({at: [n for n in found[at] if n >= oldest] for at in found})
+                seen[-1] = {at: numbers for at, numbers in seen[-1].items() if numbers}
+    assert seen[0] == seen[1] == seen[2]
 
 
 @pytest.mark.parametrize(
@@ -337,38 +251,62 @@ def test_other_parameters(name: str, value: int | str, tmp_path: Path) -> None:
         Index(settings.index, parameters(**{name: value}), "log", texts=False)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda path: open_index(small_settings(path, shards=3)), "index.shards is 3"),
-        (lambda path: open_index(small_settings(path), "changelog topic other"), "topic other"),
-    ],
-    ids=["shards", "log"],
-)
-def test_other_layout(change: Callable[[Path], Index], message: str, tmp_path: Path) -> None:
-    """An index with other shards or of another changelog is refused, with what differs."""
+def test_other_log(tmp_path: Path) -> None:
+    """The index of another changelog is refused, and both are named."""
     open_index(small_settings(tmp_path)).close()
-    with pytest.raises(IndexMismatch, match=message):
-        change(tmp_path)
+    with pytest.raises(IndexMismatch, match="belongs to the embedded mode, not to changelog other"):
+        open_index(small_settings(tmp_path), "changelog other")
 
 
-def test_other_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.damages_index
+def test_other_format(tmp_path: Path) -> None:
     """An index of another format is refused, and both formats are named."""
-    with monkeypatch.context() as future:
-        future.setattr("streamdedup.index.store.FORMAT", 99)
-        open_index(small_settings(tmp_path)).close()
+    settings = small_settings(tmp_path)
+    open_index(settings).close()
+    rewrite_header(tmp_path, {"format": 99})
     with pytest.raises(IndexMismatch, match=f"index format 99, this release reads {FORMAT}"):
-        open_index(small_settings(tmp_path))
+        open_index(settings)
 
 
-def test_mixed_up_files(tmp_path: Path) -> None:
-    """Two shards whose directories were swapped are refused."""
-    open_index(small_settings(tmp_path)).close()
-    (tmp_path / "shard-000").rename(tmp_path / "aside")
-    (tmp_path / "shard-001").rename(tmp_path / "shard-000")
-    (tmp_path / "aside").rename(tmp_path / "shard-001")
-    with pytest.raises(IndexMismatch, match="this is shard-001, not shard-000"):
-        open_index(small_settings(tmp_path))
+@pytest.mark.damages_index
+@pytest.mark.parametrize("raw", ["no JSON", [], {"format": FORMAT}], ids=str)
+def test_unreadable_header(raw: object, tmp_path: Path) -> None:
+    """A header that is no JSON, or lacks a field, is damage."""
+    settings = small_settings(tmp_path)
+    open_index(settings).close()
+    rewrite_header(tmp_path, raw)
+    with pytest.raises(IndexDamaged, match="header"):
+        open_index(settings)
+
+
+def rewrite_header(directory: Path, content: object) -> None:
+    """Put something else where the header stands; a text as it is."""
+    raw = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+    with (
+        closing(Manifest(directory, None)) as manifest,
+        manifest._lmdb.begin(write=True, db=manifest._meta) as txn,  # noqa: SLF001
+    ):
+        txn.put(b"header", raw)
+
+
+@pytest.mark.parametrize("shards", [1, 3, 9, 64])
+def test_other_shards(shards: int, tmp_path: Path) -> None:
+    """Segments keep the shards that they were written with; merged ones get the new number."""
+    probes = columns([[key(each)] * WIDTH for each in range(8)], 10**6)
+    with open_index(small_settings(tmp_path, shards=2, delta_documents=16)) as index:
+        fill(index, [[number] * 8 for number in range(4)])
+        index.flush()
+        index.settle()
+    with open_index(small_settings(tmp_path, shards=shards, delta_documents=16)) as index:
+        before = hits(index.probe(probes))
+        fill(index, [[number] * 8 for number in range(4, 24)])
+        index.flush()
+        index.settle()
+        assert index.stats().merges > 0
+        after = hits(index.probe(probes))
+    assert {at: after[at] for at in before} == before
+    assert len(before) == 4 * WIDTH
+    assert len(after) == 8 * WIDTH
 
 
 class TestLock:
@@ -423,124 +361,85 @@ def test_unwritable_directory(tmp_path: Path) -> None:
     if pid == 0:  # Root may write everywhere, so it is a child that is nobody who tries.
         if os.geteuid() == 0:
             os.setuid(65534)
-        os._exit(use(small_settings(tmp_path / "index")))
+        os._exit(outcome_of(small_settings(tmp_path / "index")))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
 
 
-def test_full(tmp_path: Path) -> None:
-    """A full map is said, the update can be had again with a larger one, and nothing is lost."""
-    small = small_settings(tmp_path, map_size=MIB)
-    texts = [random.Random(number).randbytes(60).hex() for number in range(3000)]
-    batches = [sketched(texts[at : at + 50], small, first=at) for at in range(0, len(texts), 50)]
-    with open_index(small) as index, pytest.raises(IndexFull, match=r"index\.map_size"):
-        pass_through(index, batches, small)
-    with open_index(small_settings(tmp_path, map_size=64 * MIB)) as index:
-        done = index.next_offset(TOPIC, 0)
-        assert 0 < done < len(texts)
-        pass_through(index, batches[done // 50 :], small)
-        grown = hits(index.probe(batches[3].documents)), index.stats().postings
-    with open_index(small_settings(tmp_path / "roomy", map_size=64 * MIB)) as index:
-        pass_through(index, batches, small)
-        assert grown == (hits(index.probe(batches[3].documents)), index.stats().postings)
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a sound index, by environment."""
-    directory = tmp_path_factory.mktemp("sound")
-    settings = small_settings(directory)
-    with open_index(settings) as index:
-        for at in range(0, 30, 10):
-            pass_through(index, [sketched(TEXTS[at : at + 10], settings, first=at)], settings)
-    files = directory.glob("*/data.mdb")
-    return {path.parent.name: path.read_bytes() for path in files}
-
-
-def write(directory: Path, files: dict[str, bytes]) -> Settings:
-    """Lay files out as an index."""
-    for name, content in files.items():
-        (directory / name).mkdir(parents=True)
-        (directory / name / "data.mdb").write_bytes(content)
-    return small_settings(directory)
-
-
-ENVIRONMENTS = pytest.mark.parametrize("name", ["documents", "shard-000", "shard-001"])
-
-
-class TestDamage:
-    """Files that are not what was written are refused in our words, and never end the process."""
-
-    @ENVIRONMENTS
-    @pytest.mark.parametrize("pages", [1, 2, 3, 5])
-    def test_cut(self, name: str, pages: int, sound: dict[str, bytes], tmp_path: Path) -> None:
-        """A file that was cut is refused, before anything behind its end is read."""
-        assert len(sound[name]) > pages * 4096
-        settings = write(tmp_path, {**sound, name: sound[name][: pages * 4096]})
-        with pytest.raises(IndexDamaged, match=name):
-            open_index(settings)
-
-    @ENVIRONMENTS
-    @pytest.mark.parametrize("size", [0, 10, 100], ids=["empty", "10-bytes", "100-bytes"])
-    def test_hardly_anything_left(
-        self, name: str, size: int, sound: dict[str, bytes], tmp_path: Path
-    ) -> None:
-        """A file that was emptied is not taken for a new one beside the others."""
-        settings = write(tmp_path, {**sound, name: sound[name][:size]})
-        with pytest.raises((IndexDamaged, IndexUnusable), match=r"index|shard|documents"):
-            open_index(settings)
-
-    @ENVIRONMENTS
-    def test_gone(self, name: str, sound: dict[str, bytes], tmp_path: Path) -> None:
-        """An environment that is gone is not made anew beside the others."""
-        files = {key: content for key, content in sound.items() if key != name}
-        with pytest.raises(IndexDamaged):
-            open_index(write(tmp_path, files))
-
-    @ENVIRONMENTS
-    def test_no_magic(self, name: str, sound: dict[str, bytes], tmp_path: Path) -> None:
-        """A file that is something else is refused."""
-        with pytest.raises(IndexDamaged, match=name):
-            open_index(write(tmp_path, {**sound, name: b"\xff" * len(sound[name])}))
-
-    @ENVIRONMENTS
-    @pytest.mark.parametrize("page", [0, 1])
-    def test_flipped_header(
-        self, name: str, page: int, sound: dict[str, bytes], tmp_path: Path
-    ) -> None:
-        """Each flipped byte in a header is refused in our words or does no harm at all."""
-        outcomes = set()
-        for at in range(page * 4096, page * 4096 + 152, 5):
-            content = bytearray(sound[name])
-            content[at] ^= 0xFF
-            settings = write(tmp_path / str(at), {**sound, name: bytes(content)})
-            pid = os.fork()
-            if pid == 0:  # A crash would end this process, so it is a child that looks.
-                os._exit(use(settings))
-            outcomes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        assert outcomes <= {0, 1}
-
-
-def use(settings: Settings) -> int:
-    """Use an index; return 0 if that works, 1 for an error of ours and 2 for any other."""
+def outcome_of(settings: Settings) -> int:
+    """Open an index; return 0 if that works, 1 if it is unusable and 2 for any other error."""
     try:
-        with open_index(settings) as index:
-            batch = sketched(TEXTS, settings, first=100)
-            pass_through(index, [batch], settings)
-    except StreamdedupError:
+        open_index(settings).close()
+    except IndexUnusable:
         return 1
     except BaseException:  # noqa: BLE001 - whatever it is, it must not be
         return 2
     return 0
 
 
-@pytest.mark.parametrize("raw", [b"no JSON", b"[]", b'{"format":1}'], ids=ascii)
-def test_unreadable_header(raw: bytes, tmp_path: Path) -> None:
-    """A header that is no JSON, or lacks a field, is damage."""
-    settings = small_settings(tmp_path)
-    with open_index(settings) as index, index._main.write(0) as txn:  # noqa: SLF001
-        index._main.put_note(txn, b"header", raw)  # noqa: SLF001
-    with pytest.raises(IndexDamaged, match="header"):
-        open_index(settings)
+class TestNoRoom:
+    """A full disk, or the most that the index may take of it."""
+
+    CODE = """
+import resource, sys
+from pathlib import Path
+from streamdedup.errors import IndexFull
+from tests.builders import columns, open_index, small_settings, update_of
+
+settings = small_settings(Path(sys.argv[1]), delta_documents=2048)
+index = open_index(settings, sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    for step in range(1000):
+        first = index.next_number
+        documents = columns([[key << 40] * 9 for key in range(first, first + 100)], first)
+        index.apply(update_of(documents, first), step + 1)
+        print(index.applied, flush=True)
+    index.close()
+except Exception as error:
+    print(type(error).__name__, error, sep="|", file=sys.stderr)
+"""
+
+    @pytest.mark.parametrize("log", [LOCAL_LOG, "changelog"], ids=["tail", "changelog"])
+    @pytest.mark.parametrize("limit", [30_000, 100_000])
+    def test_files_cannot_grow(self, log: str, limit: int, tmp_path: Path) -> None:
+        """What the system refuses to write is said in one line, and costs nothing that was in."""
+        ended = subprocess.run(
+            [sys.executable, "-c", self.CODE, str(tmp_path), log, str(limit)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+        kind, _, message = ended.stderr.strip().partition("|")
+        assert kind in {"IndexFull", "IndexUnusable"}, ended.stderr
+        assert str(tmp_path) in message
+        done = int(ended.stdout.split()[-1]) if ended.stdout else 0
+        with open_index(small_settings(tmp_path, delta_documents=2048), log) as index:
+            if log == LOCAL_LOG:
+                assert index.applied >= done
+            number = index.next_number
+            assert number == 100 * index.applied
+            found = index.probe(columns([[key(each)] * WIDTH for each in range(number)], 10**6))
+            assert found.numbers.tolist() == list(range(number))
+
+    def test_disk_budget(self, tmp_path: Path) -> None:
+        """At the budget the index stops with one line; with a larger one it goes on."""
+        settings = small_settings(tmp_path, delta_documents=1024)
+        index_settings = settings.index.model_copy(update={"disk_budget": 1024**2})
+        small = settings.model_copy(update={"index": index_settings})
+        index = open_index(small, "changelog")
+        with pytest.raises(IndexFull, match=r"no room left.*raise index\.disk_budget"):
+            fill(index, [list(range(at, at + 512)) for at in range(0, 100_000, 512)])
+        assert 0 < index.stats().bytes_used < 2 * 1024**2
+        assert index.room().bytes_left < 1024**2
+        with pytest.raises(IndexFull):
+            index.close()
+        with open_index(settings, "changelog") as index:
+            done = index.next_number
+            assert done > 0
+            fill(index, [list(range(done, done + 512))])
+            found = index.probe(columns([[key(each)] * WIDTH for each in (0, done + 511)], 10**6))
+            assert found.numbers.tolist() == [0, done + 511]
 
 
 def test_long_names(tmp_path: Path) -> None:
@@ -549,11 +448,11 @@ def test_long_names(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     with open_index(settings) as index:
         for number, topic in enumerate(topics):
-            documents = columns([[number] * WIDTH], number, topic=topic)
+            documents = columns([[key(number)] * WIDTH], number, topic=topic)
             index.apply(update_of(documents, number), number + 1)
     with open_index(settings) as index:
         assert [index.next_offset(topic, 0) for topic in topics] == [1, 2]
-        found = index.probe(columns([[0] * WIDTH], 0, topic=topics[1]))
+        found = index.probe(columns([[key(0)] * WIDTH], 0, topic=topics[1]))
         assert found.already_judged.tolist() == [True]
         assert found.already_kept == frozenset()
         assert found.documents.positions == [Position(topics[0], 0, 0)]
@@ -591,9 +490,8 @@ class TestTexts:
             batch = sketched(["0 the first text"], exact)
             index.apply(update_of(batch.documents, 0), 1)
             assert self.found(index, settings) == []
-            with index._main.read(index._documents) as txn:  # noqa: SLF001
-                [stored] = [store._DECODER.decode(value) for _, value in txn.cursor()]  # noqa: SLF001
-        assert stored.text == NOT_STORED
+        with closing(Manifest(tmp_path / "mixed", None, readonly=True)) as manifest:
+            assert not manifest.checkpoint().has_all_texts
 
     def test_an_index_without_texts_is_refused(self, tmp_path: Path) -> None:
         """One line says what is missing and what to do; as it was it can be used on."""
@@ -614,14 +512,15 @@ class TestTexts:
         with pytest.raises(IndexMismatch, match="without the texts"):
             open_index(small_settings(tmp_path, verify="exact"))
 
-    def test_an_index_of_earlier_releases_has_none(self, tmp_path: Path) -> None:
-        """An index that says nothing of texts holds none."""
-        self.fill(tmp_path, verify="estimate")
-        with (
-            open_index(small_settings(tmp_path)) as index,
-            index._main.write(index.applied) as txn,  # noqa: SLF001
-        ):
-            txn.delete(b"texts", db=index._main._meta)  # noqa: SLF001
+    def test_they_are_lost_by_a_crash_as_well(self, tmp_path: Path) -> None:
+        """A document without its text that only the tail holds counts as one."""
+        self.fill(tmp_path, verify="exact")
+        settings = small_settings(tmp_path)
+        index = open_index(settings)
+        batch = sketched(["2 a third text"], settings, first=2)
+        index.apply(update_of(batch.documents, 2), 2)
+        index._failure = RuntimeError("crashed")  # noqa: SLF001 - nothing more is written
+        index.close()
         with pytest.raises(IndexMismatch, match="without the texts"):
             open_index(small_settings(tmp_path, verify="exact"))
 
