@@ -199,9 +199,7 @@ def _ask(keys: U64, masks: U64, slots: I64, places: I64) -> None:
         low = np.int64((key >> _PREFIX_SHIFT) & _LOW_32)
         for segment in range(len(slots)):
             if (mask >> np.uint64(slots[segment])) & np.uint64(1) != np.uint64(0):
-                guess = (low * places[segment, sub, COUNT]) >> 32
-                prefetch(places[segment, sub, NUMBERS] + 3 * guess)
-                guess = places[segment, sub, KEYS] + 4 * guess
+                guess = places[segment, sub, KEYS] + 4 * ((low * places[segment, sub, COUNT]) >> 32)
                 prefetch(guess)
                 prefetch(guess - 64)
                 prefetch(guess + 64)
