@@ -251,7 +251,6 @@ def test_variables_that_kubernetes_or_the_tests_set_are_passed_over(
         pytest.param({"drain_budget": "-5s"}, "drain_budget: ", id="negative budget"),
         pytest.param({"batch": {"linger": "2h"}}, "batch.linger: ", id="long linger"),
         pytest.param({"limits": {"text_bytes": 0}}, "limits.text_bytes: ", id="no text"),
-        pytest.param({"index": {"disk_budget": "1"}}, "index.disk_budget: ", id="tiny budget"),
         pytest.param({"index": {"window": 0}}, "index.window: ", id="no window"),
         pytest.param({"index": {"window": "-7d"}}, "index.window: ", id="negative window"),
         pytest.param({"index": {"allowed_ahead": "-1s"}}, "allowed_ahead: ", id="negative ahead"),

@@ -73,6 +73,7 @@ async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
     ("state", "text"),
     [
         (WorkerState("running"), "ready"),
+        (WorkerState("running", shortage="the disk is full soon"), "running: the disk is full soon"),
         (WorkerState("starting"), "starting"),
         (
             WorkerState("replaying", replay_done=3, replay_total=10),
@@ -98,6 +99,13 @@ async def test_a_reason_does_not_outlive_its_phase(site: Site) -> None:
     site.state.enter("running")
     assert await site.get("/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
     assert site.state.reason == ""
+
+
+async def test_not_ready_while_short(site: Site) -> None:
+    """What will soon stop the worker makes it unready while it still judges."""
+    site.state.enter("running")
+    site.state.shortage = "the disk is full soon"
+    assert (await site.get("/readyz"))[::2] == (503, "running: the disk is full soon\n")
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
