@@ -93,6 +93,7 @@ def test_the_quick_start_with_kafka_prints_what_it_says(broker: Broker, tmp_path
         assert running.wait(60) == 0
     finally:
         running.kill()
+        running.wait()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -347,7 +347,7 @@ def _decode_header(raw: bytes, directory: Path) -> Header:
                 f"release that wrote it, or {REMEDY}"
             )
         return msgspec.json.decode(raw, type=Header)
-    except (msgspec.MsgspecError, AttributeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError) as error:
         raise IndexDamaged(f"{directory}: the header cannot be read: {error}") from error
 
 
