@@ -73,7 +73,7 @@ async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
     ("state", "text"),
     [
         (WorkerState("running"), "ready"),
-        (WorkerState("running", shortage="the disk is full soon"), "running: the disk is full soon"),
+        (WorkerState("running", shortage="full soon"), "running: full soon"),
         (WorkerState("starting"), "starting"),
         (
             WorkerState("replaying", replay_done=3, replay_total=10),

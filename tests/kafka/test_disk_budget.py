@@ -1,4 +1,4 @@
-"""A disk that fills: the worker says so in time, stops before anything breaks, and goes on later."""
+"""A disk that fills: the worker says so in time, stops before harm is done, and goes on later."""
 
 from __future__ import annotations
 
