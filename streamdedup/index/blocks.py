@@ -9,6 +9,7 @@ reference); the ids, end to end; the texts, end to end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.index.memory import address, kernel, load8, load16, load32, load64
-from streamdedup.model import I64, U8, U64
+from streamdedup.model import I64, U8, U64, DocumentColumns, Position, Sketches
 
 Bools = NDArray[np.bool_]
 
@@ -67,6 +68,34 @@ class Rows:
     def namespaces(self) -> U64:
         """Return the namespaces, ``(n,)``."""
         return np.ascontiguousarray(self.fields[:, NAMESPACE]).view(np.uint64)
+
+    def documents(self, sources: Sequence[tuple[str, int]], *, texts: bool) -> DocumentColumns:
+        """Return the documents, without band keys.
+
+        Args:
+            sources: topic and partition of each source, by its number.
+            texts: whether the texts are stored.
+        """
+        of_sources = map(sources.__getitem__, self.fields[:, SOURCE].tolist())
+        offsets = self.fields[:, OFFSET].tolist()
+        return DocumentColumns(
+            ids=self.id_list(),
+            positions=[
+                Position(topic, partition, offset)
+                for (topic, partition), offset in zip(of_sources, offsets, strict=True)
+            ],
+            event_times_ms=self.fields[:, EVENT_TIME].copy(),
+            namespaces=self.namespaces(),
+            sketches=Sketches(self.signatures, np.empty((len(self), 0), dtype=np.uint64)),
+            texts=self.text_list() if texts else (),
+        )
+
+    def places_of(self, id_: str) -> list[int]:
+        """Return the places of the documents with an id."""
+        # One search through all ids at once; an id may also lie across two others.
+        if id_.encode("utf-8", "surrogatepass") not in self.ids.tobytes():
+            return []
+        return [place for place, each in enumerate(self.id_list()) if each == id_]
 
     def erase(self, gone: I64) -> Rows:
         """Return the rows with some of them blanked: no signature, no id, no text.

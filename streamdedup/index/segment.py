@@ -106,6 +106,13 @@ class Segment:
             self.blocks[places // BLOCK_DOCUMENTS], places % BLOCK_DOCUMENTS, width
         )
 
+    def all_rows(self, width: int) -> Iterator[tuple[int, Rows]]:
+        """Yield all documents, a block at a time, with the number of the first."""
+        count = self.entry.count
+        for low in range(0, count, BLOCK_DOCUMENTS):
+            places = np.arange(low, min(count, low + BLOCK_DOCUMENTS))
+            yield self.entry.first + low, self.rows(places, width)
+
     def fill(self, bank: Bank) -> None:
         """Set this segment's bits in a bank: from the stored ones, or anew."""
         stored = all(shard.plane_bytes == bank.plane_bytes for shard in self.entry.shards)

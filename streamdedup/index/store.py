@@ -61,7 +61,6 @@ from streamdedup.model import (
     IndexStats,
     IndexUpdate,
     Position,
-    Sketches,
     SourceRange,
 )
 from streamdedup.settings import IndexSettings, milliseconds
@@ -161,8 +160,7 @@ class Index:
         for applied, tail in list(self._manifest.tail()):
             update = changelog.decode(tail.update, self._fingerprint)
             self._check(update)
-            if not self._live.has_room(len(update.documents)):
-                self._freeze()
+            self._make_room(update)
             self._take(update, applied, tail.notes)
         self._plan()
 
@@ -328,12 +326,7 @@ class Index:
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are looked at."""
-        wanted = id_.encode()
-        found = []
-        for first, rows in self._all_rows():
-            # One search through all ids at once; an id may also lie across two others.
-            if wanted in rows.ids.tobytes():
-                found += [first + at for at, each in enumerate(rows.id_list()) if each == id_]
+        found = [first + at for first, rows in self._all_rows() for at in rows.places_of(id_)]
         return [number for number in found if number not in self._erased]
 
     def documents(self, numbers: I64) -> tuple[I64, DocumentColumns]:
@@ -346,22 +339,7 @@ class Index:
             Their effective times in milliseconds, ``(n,)``, and the documents.
         """
         rows = self._rows_of(numbers)
-        sources = rows.fields[:, blocks.SOURCE].tolist()
-        offsets = rows.fields[:, blocks.OFFSET].tolist()
-        positions = [
-            Position(topic, partition, offset)
-            for (topic, partition), offset in zip(
-                map(self._sources.__getitem__, sources), offsets, strict=True
-            )
-        ]
-        found = DocumentColumns(
-            ids=rows.id_list(),
-            positions=positions,
-            event_times_ms=rows.fields[:, blocks.EVENT_TIME].copy(),
-            namespaces=rows.namespaces(),
-            sketches=Sketches(rows.signatures, np.empty((len(rows), 0), dtype=np.uint64)),
-            texts=rows.text_list() if self._texts else (),
-        )
+        found = rows.documents(self._sources, texts=self._texts)
         return rows.fields[:, blocks.EFFECTIVE_TIME].copy(), found
 
     def probe(self, documents: DocumentColumns) -> Candidates:
@@ -401,8 +379,7 @@ class Index:
         if applied <= self._applied:
             return
         self._check(update)
-        if not self._live.has_room(len(update.documents)):
-            self._freeze()
+        self._make_room(update)
         # Nothing below fails half-way: the index never stands for a part of an update.
         if self._keeps_tail:
             [entry] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
@@ -442,6 +419,10 @@ class Index:
         widths = documents.sketches.signatures.shape[1], documents.sketches.band_keys.shape[1]
         if widths != (self._geometry.width, self._geometry.columns):
             raise IndexDamaged(f"{self.directory}: an update has sketches of another width")
+
+    def _make_room(self, update: IndexUpdate) -> None:
+        if not self._live.has_room(len(update.documents)):
+            self._freeze()
 
     def _take(self, update: IndexUpdate, applied: int, notes: Mapping[str, bytes]) -> None:
         documents = update.documents
@@ -609,10 +590,7 @@ class Index:
     def _all_rows(self) -> Iterator[tuple[int, Rows]]:
         """Yield all documents, a block at a time, with the number of the first, ascending."""
         for segment in reversed(self._segments):
-            for low in range(0, segment.entry.count, blocks.BLOCK_DOCUMENTS):
-                high = min(segment.entry.count, low + blocks.BLOCK_DOCUMENTS)
-                rows = segment.rows(np.arange(low, high), self._geometry.width)
-                yield segment.entry.first + low, rows
+            yield from segment.all_rows(self._geometry.width)
         for delta in (self._frozen, self._live):
             if delta is not None and delta.count:
                 yield delta.first, delta.rows(np.arange(delta.count))
@@ -751,9 +729,10 @@ class Index:
                 return members, True
             if number >= filling and (alike := self._alike(members)):
                 return alike, False
-        for segment in self._segments:
+        waiting = self._to_overwrite()
+        for segment in self._segments if waiting else ():
             here = range(segment.entry.first, segment.entry.end)
-            if not segment.busy and any(number in here for number in self._to_overwrite()):
+            if not segment.busy and any(number in here for number in waiting):
                 return [segment], segment.entry.shards[0].plane_bytes > 0
         return [], False
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -36,7 +36,6 @@ from streamdedup.model import (
     U64,
     Candidates,
     DocumentColumns,
-    Position,
     Sketches,
 )
 from streamdedup.settings import IndexSettings
@@ -259,13 +258,12 @@ class View:
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are looked at."""
-        wanted, found = id_.encode("utf-8", "surrogatepass"), list[int]()
-        for segment in self._segments:
-            for low, rows in _in_blocks(segment, self._width):
-                # One search through all ids at once; an id may also lie across two others.
-                if wanted in rows.ids.tobytes():
-                    first = segment.entry.first + low
-                    found += [first + at for at, each in enumerate(rows.id_list()) if each == id_]
+        found = [
+            first + at
+            for segment in self._segments
+            for first, rows in segment.all_rows(self._width)
+            for at in rows.places_of(id_)
+        ]
         for update in self.updates:
             ids = update.documents.ids
             found += [update.first_number + at for at, each in enumerate(ids) if each == id_]
@@ -378,23 +376,8 @@ class View:
         return hits[:filled]
 
     def _of_rows(self, rows: Rows) -> tuple[I64, DocumentColumns]:
-        sources, offsets = rows.fields[:, blocks.SOURCE], rows.fields[:, blocks.OFFSET]
-        positions = [
-            Position(topic, partition, offset)
-            for (topic, partition, _), offset in zip(
-                map(self.checkpoint.sources.__getitem__, sources.tolist()),
-                offsets.tolist(),
-                strict=True,
-            )
-        ]
-        found = DocumentColumns(
-            ids=rows.id_list(),
-            positions=positions,
-            event_times_ms=rows.fields[:, blocks.EVENT_TIME].copy(),
-            namespaces=rows.namespaces(),
-            sketches=Sketches(rows.signatures, np.empty((len(rows), 0), dtype=np.uint64)),
-            texts=rows.text_list() if self.holds_texts else (),
-        )
+        sources = [(topic, partition) for topic, partition, _ in self.checkpoint.sources]
+        found = rows.documents(sources, texts=self.holds_texts)
         return rows.fields[:, blocks.EFFECTIVE_TIME].copy(), found
 
     def _bucket_sizes(self, column: int) -> Counter[int]:
@@ -451,13 +434,6 @@ def parameters_of(header: Header) -> SketchParameters:
 def _within(numbers: I64, first: int, count: int) -> I64:
     """Return the places of those numbers that lie in a run of documents."""
     return numbers[(numbers >= first) & (numbers < first + count)] - first
-
-
-def _in_blocks(segment: Segment, width: int) -> Iterator[tuple[int, Rows]]:
-    """Yield a segment's documents a block at a time, with the place of the first."""
-    count = segment.entry.count
-    for low in range(0, count, blocks.BLOCK_DOCUMENTS):
-        yield low, segment.rows(np.arange(low, min(count, low + blocks.BLOCK_DOCUMENTS)), width)
 
 
 def _concatenate(
