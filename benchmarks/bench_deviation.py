@@ -16,7 +16,8 @@ from benchmarks.bench_sketch import estimates
 from streamdedup.model import I64
 from streamdedup.settings import DedupSettings
 from streamdedup.sketch.codec import SignatureCodec
-from streamdedup.sketch.sketcher import Sketcher, Variant
+from streamdedup.sketch.parameters import Variant
+from streamdedup.sketch.sketcher import Sketcher
 
 JACCARD = 0.8
 SIZES = (20, 75, 250, 2500)

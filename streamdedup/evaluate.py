@@ -464,7 +464,7 @@ class _Evaluation:
         sketches = self._sketch(settings)
         report = BandingReport(banding, settings.dedup.num_perm, self._all_pairs(), self._levels())
         self._count_copies(report)
-        codec = settings.dedup.sketch_parameters().codec()
+        codec = SignatureCodec.of(settings.dedup.sketch_parameters())
         estimate = _Estimator(codec, sketches)
         alarms: list[tuple[float, float, int, int]] = []
         joined = np.arange(len(self._sets))
@@ -594,7 +594,8 @@ class _Evaluation:
     def _errors(self) -> list[Error]:
         """Hold the estimate of every pair, candidate or not, against the truth."""
         estimate = _Estimator(
-            self._settings.dedup.sketch_parameters().codec(), self._sketch(self._settings)
+            SignatureCodec.of(self._settings.dedup.sketch_parameters()),
+            self._sketch(self._settings),
         )
         truth = self._truth
         if len(truth) > _ESTIMATED_PAIRS:

@@ -27,6 +27,7 @@ from streamdedup.model import (
     Sketches,
 )
 from streamdedup.settings import Settings
+from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sets import shingle_sets
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import NOT_STORED, TextPacker
@@ -183,7 +184,7 @@ def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
             )
         return rule
     parameters = view.parameters
-    codec = parameters.codec()
+    codec = SignatureCodec.of(parameters)
     return replace(
         rule,
         codec=codec,

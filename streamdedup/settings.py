@@ -48,7 +48,7 @@ from streamdedup.sketch.bands import (
     choose_bands,
 )
 from streamdedup.sketch.normalize import PROFILES, STEPS, Profile, resolve
-from streamdedup.sketch.sketcher import SketchParameters
+from streamdedup.sketch.parameters import SketchParameters
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
 MASK = "**********"
@@ -623,7 +623,7 @@ class Settings(BaseSettings):
         """Return what a document without its text may take in a changelog entry."""
         # One signature, its band keys and its id; the names around them take less than 1 KiB.
         keys = 8 * (self.dedup.banding().bands + 1)
-        signature = self.dedup.sketch_parameters().codec().num_bytes
+        signature = self.dedup.sketch_parameters().signature_bytes
         return signature + keys + self.limits.id_bytes + 1024
 
 

@@ -25,7 +25,7 @@ from streamdedup.model import (
 )
 from streamdedup.prepare import Preparer
 from streamdedup.settings import DedupSettings, IndexSettings, Settings
-from streamdedup.sketch.sketcher import SketchParameters
+from streamdedup.sketch.parameters import SketchParameters
 
 TOPIC = "documents"
 MIB = 1024**2

@@ -14,6 +14,7 @@ from streamdedup.corpus import docstrings
 from streamdedup.deduplicator import Deduplicator
 from streamdedup.model import Document, Verdict
 from streamdedup.settings import Settings, load_settings
+from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.normalize import PROFILES
 from tests.corpora import DATA
 
@@ -92,7 +93,7 @@ def test_estimates_are_near() -> None:
     documents, pairs = corpus()
     exact_of = {pair: jaccard for pair, jaccard in pairs.items() if jaccard < 1}
     settings = load_settings(dedup={"threshold": 0.8})
-    codec = settings.dedup.sketch_parameters().codec()
+    codec = SignatureCodec.of(settings.dedup.sketch_parameters())
     compared = 0
     for verdict in judge(documents[:6000], settings):
         for match in verdict.matches:

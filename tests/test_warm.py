@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numba
 import pytest
 
+from streamdedup.kernels import WarmedCacheLocator
 from streamdedup.sketch import codec
-from streamdedup.warm import WarmedCacheLocator
 
 
 @pytest.fixture(name="cache")

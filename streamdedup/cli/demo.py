@@ -152,7 +152,7 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
         f"{'in colour' if console.is_terminal else 'in [brackets]'}:",
         markup=False,
     )
-    codec = settings.dedup.sketch_parameters().codec()
+    codec = SignatureCodec.of(settings.dedup.sketch_parameters())
     for pair in findings.chosen():
         console.print(_side_by_side(pair, codec, marks=not console.is_terminal))
     _what_next(console, files)

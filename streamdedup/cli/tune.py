@@ -128,7 +128,7 @@ def _plan(dedup: DedupSettings) -> Plan:
         num_perm=dedup.num_perm,
         corpus=dedup.corpus_documents,
         background=dedup.background,
-        signature_bytes=dedup.sketch_parameters().codec().num_bytes,
+        signature_bytes=dedup.sketch_parameters().signature_bytes,
     )
 
 

@@ -77,7 +77,7 @@ class Rule:
         """Return the rule that the settings describe."""
         dedup = settings.dedup
         parameters = dedup.sketch_parameters()
-        codec = parameters.codec()
+        codec = SignatureCodec.of(parameters)
         window = settings.index.window
         return cls(
             threshold=dedup.threshold,

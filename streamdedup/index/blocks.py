@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.memory import address, kernel, load8, load16, load32, load64
+from streamdedup.index.memory import address, load8, load16, load32, load64
+from streamdedup.kernels import kernel
 from streamdedup.model import I64, U8, U64, DocumentColumns, Position, Sketches
 
 Bools = NDArray[np.bool_]

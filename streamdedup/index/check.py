@@ -125,7 +125,7 @@ class _Checker:
     def _check_manifest(self, manifest: Manifest) -> None:
         parameters = parameters_of(manifest.header)
         self._columns = parameters.bands + 1
-        self._width = parameters.codec().num_bytes
+        self._width = parameters.signature_bytes
         self._checkpoint = manifest.checkpoint()
         entries = manifest.segments()
         erased = manifest.erased()

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.index.blocks import EFFECTIVE_TIME, FIELDS, OFFSET, SOURCE, Bools, Rows
-from streamdedup.index.memory import address, kernel, prefetch
+from streamdedup.index.memory import address, prefetch
+from streamdedup.kernels import kernel
 from streamdedup.model import I64, U8, U64
 
 I32 = NDArray[np.int32]

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdedup.index.memory import LINE, address, aligned_zeros, kernel, prefetch
+from streamdedup.index.memory import LINE, address, aligned_zeros, prefetch
+from streamdedup.kernels import kernel
 from streamdedup.model import U8, U64
 
 SLOTS = 8

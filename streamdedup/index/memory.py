@@ -6,9 +6,8 @@ An address carries no length: who calls these has checked that the bytes are the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -18,14 +17,6 @@ from streamdedup.model import U8
 
 LINE = 64
 """Bytes of a cache line."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a loop that runs without the interpreter's lock."""
-    return cast("Callable[P, R]", numba.njit(nogil=True, cache=True, boundscheck=False)(function))
 
 
 def _loader(kind: Any, bits: int) -> Callable[[Any], Any]:

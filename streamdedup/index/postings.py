@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.index.memory import kernel, load8, load16, load32, prefetch
+from streamdedup.index.memory import load8, load16, load32, prefetch
+from streamdedup.kernels import kernel
 from streamdedup.model import I64, U8, U64
 
 SUBS = 256

@@ -64,7 +64,7 @@ from streamdedup.model import (
     SourceRange,
 )
 from streamdedup.settings import IndexSettings, milliseconds
-from streamdedup.sketch.sketcher import SketchParameters
+from streamdedup.sketch.parameters import SketchParameters
 
 LOCAL_LOG = "the embedded mode"
 """The ``log`` of an index that no changelog topic stands behind."""
@@ -825,7 +825,7 @@ def geometry(settings: IndexSettings, parameters: SketchParameters) -> Geometry:
     edges = [columns * shard // shards for shard in range(shards + 1)]
     return Geometry(
         columns=columns,
-        width=parameters.codec().num_bytes,
+        width=parameters.signature_bytes,
         bucket_size=settings.bucket_size,
         shards=[range(edges[at], edges[at + 1]) for at in range(shards)],
     )

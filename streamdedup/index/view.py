@@ -40,7 +40,7 @@ from streamdedup.model import (
 )
 from streamdedup.settings import IndexSettings
 from streamdedup.sketch.normalize import resolve
-from streamdedup.sketch.sketcher import SketchParameters
+from streamdedup.sketch.parameters import SketchParameters
 
 Progress = Callable[[int, int], None]
 """Told how much of how much is done."""
@@ -151,7 +151,7 @@ class View:
             self.updates = [changelog.decode(each.update, fingerprint) for _, each in tail]
             self.applied = tail[-1][0] if tail else self.checkpoint.applied
             self._columns = self.parameters.bands + 1
-            self._width = self.parameters.codec().num_bytes
+            self._width = self.parameters.signature_bytes
             self._segments: list[Segment] = []
             for entry in self.entries:
                 segment = Segment(directory, entry, self._columns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numba
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from streamdedup.model import U8
 from streamdedup.sketch.minhash import Values
+from streamdedup.sketch.parameters import SketchParameters
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
@@ -32,6 +34,11 @@ class SignatureCodec:
 
     num_perm: int
     bits: int
+
+    @classmethod
+    def of(cls, parameters: SketchParameters) -> Self:
+        """Return the codec of sketches that have these parameters."""
+        return cls(parameters.num_perm, parameters.signature_bits)
 
     @property
     def num_bytes(self) -> int:

@@ -17,10 +17,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
 from itertools import takewhile
-
-from streamdedup.sketch.fold import Table, collapse_ascii, make_table, rewrite
 
 Change = Callable[[str], str]
 
@@ -209,8 +206,6 @@ STEPS: dict[str, Step] = {
 }
 """All steps by name, in the order in which they may stand."""
 
-_ALONE = ("drop_invisible", "nfkc", "casefold")
-"""The first steps look at each character alone, but for marks behind it."""
 _ORDER = {name: place for place, name in enumerate(STEPS)}
 CUSTOM = "custom"
 """Name of every profile that is composed in settings."""
@@ -218,100 +213,39 @@ CUSTOM = "custom"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named, versioned list of steps; make one with :func:`resolve` or :func:`compose`."""
+    """A named, versioned list of steps; make one with :func:`resolve` or :func:`compose`.
+
+    Attributes:
+        changes: the functions that the steps apply, in order.
+    """
 
     name: str
     version: int
     steps: tuple[Step, ...]
-    _all: tuple[Change, ...] = field(init=False, repr=False, compare=False)
-    _ascii: tuple[Change, ...] = field(init=False, repr=False, compare=False)
-    _folds: bool = field(init=False, repr=False, compare=False)
-    _alone: int = field(init=False, repr=False, compare=False)
-    _collapses: bool = field(init=False, repr=False, compare=False)
+    changes: tuple[Change, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_all", _changes(self.steps))
-        object.__setattr__(self, "_ascii", _ascii_changes(self.steps))
-        object.__setattr__(self, "_folds", STEPS["casefold"] in self.steps)
-        object.__setattr__(self, "_alone", sum(step.name in _ALONE for step in self.steps))
-        object.__setattr__(self, "_collapses", self.steps[-1:] == (STEPS["collapse_space"],))
+        object.__setattr__(self, "changes", changes_of(self.steps))
 
     def __call__(self, text: str) -> str:
         """Return the normalised text."""
-        return _apply(self._all, text)
-
-    def normalise(self, texts: Sequence[str]) -> list[str]:
-        """Return the normalised texts of a batch: the same as one by one, but quicker."""
-        return _each(texts, self._normalise_ascii, self._normalise_others)
-
-    def _normalise_ascii(self, texts: Sequence[str]) -> list[str]:
-        if not self._collapses:
-            return [_apply(self._ascii, text) for text in texts]
-        changes = self._ascii[:-1]
-        if changes != (str.lower,):  # the last step can do that on the way
-            texts = [_apply(changes, text) for text in texts]
-        return _collapse_each(texts, fold=self._folds)
-
-    def _normalise_others(self, texts: Sequence[str]) -> list[str]:
-        between = self._all[self._alone : len(self._all) - self._collapses]
-        if not between:
-            return _rewrite(texts, self.steps)
-        changed = _rewrite(texts, self.steps[: self._alone])
-        changed = [_apply(between, text) for text in changed]
-        return _collapse_each(changed, fold=False) if self._collapses else changed
+        return apply_changes(self.changes, text)
 
     def __str__(self) -> str:
         """Write the profile with its steps and their versions, as :func:`resolve` reads it."""
         return f"{self.name} ({' '.join(map(str, self.steps))})"
 
 
-def _each(
-    texts: Sequence[str],
-    ascii_change: Callable[[Sequence[str]], list[str]],
-    change: Callable[[Sequence[str]], list[str]],
-) -> list[str]:
-    """Change the ASCII texts of a batch in one way, and the others in another."""
-    simple = [text for text in texts if text.isascii()]
-    if len(simple) == len(texts):
-        return ascii_change(texts)
-    made = iter(ascii_change(simple))
-    others = iter(change([text for text in texts if not text.isascii()]))
-    return [next(made) if text.isascii() else next(others) for text in texts]
-
-
-def _collapse_each(texts: Sequence[str], *, fold: bool) -> list[str]:
-    """Collapse the white space of a batch; capitals of ASCII texts become small, if asked for."""
-    last = (STEPS["collapse_space"],)
-    return _each(texts, partial(collapse_ascii, fold=fold), partial(_rewrite, steps=last))
-
-
-def _rewrite(texts: Sequence[str], steps: tuple[Step, ...]) -> list[str]:
-    """Take steps of ``_ALONE``, and collapse white space if that is the last."""
-    return rewrite(texts, _table(steps), partial(_apply, _changes(steps))) if steps else [*texts]
-
-
-@cache
-def _table(steps: tuple[Step, ...]) -> Table:
-    collapses = steps[-1] == STEPS["collapse_space"]
-    return make_table(
-        partial(_apply, _changes(steps[: len(steps) - collapses])),
-        composes=STEPS["nfkc"] in steps,
-        collapses=collapses,
-    )
-
-
-def _changes(steps: Sequence[Step]) -> tuple[Change, ...]:
+def changes_of(steps: Sequence[Step]) -> tuple[Change, ...]:
+    """Return the functions that the steps apply, in order."""
     has_nfkc = STEPS["nfkc"] in steps
     return tuple(
         _casefold_nfkc if has_nfkc and step.name == "casefold" else step.change for step in steps
     )
 
 
-def _ascii_changes(steps: Sequence[Step]) -> tuple[Change, ...]:
-    return tuple(step.ascii for step in steps if step.ascii is not None)
-
-
-def _apply(changes: tuple[Change, ...], text: str) -> str:
+def apply_changes(changes: tuple[Change, ...], text: str) -> str:
+    """Apply each change to the result of the one before."""
     for change in changes:
         text = change(text)
     return text

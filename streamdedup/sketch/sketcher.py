@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
 
 import numpy as np
 import xxhash
 
 from streamdedup.model import U64, Sketches
 from streamdedup.sketch import minhash
+from streamdedup.sketch.batch import BatchNormaliser
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.normalize import resolve
-from streamdedup.sketch.shingle import Shingling, chunks, pack
-from streamdedup.sketch.words import VERSION as WORDS_VERSION
+from streamdedup.sketch.parameters import SketchParameters
+from streamdedup.sketch.shingle import chunks, pack
 from streamdedup.sketch.words import join_packed
-
-Unit = Literal["character", "word"]
-Variant = Literal["fast", "classic"]
-
-
-@dataclass(frozen=True)
-class SketchParameters:
-    """Everything that the bits of a sketch depend on; two equal ones make equal sketches."""
-
-    profile: str
-    profile_version: int
-    shingle_unit: Unit
-    shingle_size: int
-    shingle_bag: bool
-    variant: Variant
-    num_perm: int
-    value_bits: int
-    signature_bits: int
-    bands: int
-    rows: int
-    seed: int
-
-    def fingerprint(self) -> str:
-        """Return 16 hexadecimal digits that name these parameters, and how words are cut."""
-        rule = f" words/{WORDS_VERSION}" if self.shingle_unit == "word" else ""
-        return xxhash.xxh3_64_hexdigest((repr(self) + rule).encode())
-
-    def described(self) -> dict[str, str | int]:
-        """Return what the fingerprint names, by name."""
-        rule = {"words_version": WORDS_VERSION} if self.shingle_unit == "word" else {}
-        return asdict(self) | rule
-
-    def codec(self) -> SignatureCodec:
-        """Return how signatures are stored and compared."""
-        return SignatureCodec(self.num_perm, self.signature_bits)
-
-    def shingling(self) -> Shingling:
-        """Return what a shingle is."""
-        words = self.shingle_unit == "word"
-        return Shingling(words, self.shingle_size, self.shingle_bag, self.seed)
 
 
 def namespace_hash(namespace: str) -> int:
@@ -71,8 +30,8 @@ class Sketcher:
 
     def __init__(self, parameters: SketchParameters) -> None:
         p = self.parameters = parameters
-        self.codec = p.codec()
-        self._profile = resolve(p.profile)
+        self.codec = SignatureCodec.of(p)
+        self._normalise = BatchNormaliser(resolve(p.profile))
         self._shingling = p.shingling()
         random = minhash.random_words(p.seed, 2 * p.num_perm)
         self._rounds = random | np.uint64(1)
@@ -82,7 +41,7 @@ class Sketcher:
 
     def normalise(self, texts: Sequence[str]) -> list[str]:
         """Return the texts in the form that is compared."""
-        return self._profile.normalise(texts)
+        return self._normalise(texts)
 
     def values(self, normalised: Sequence[str]) -> Values:
         """Return the whole signatures of ``n`` normalised texts.

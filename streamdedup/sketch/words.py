@@ -25,9 +25,6 @@ import numpy as np
 from streamdedup.model import U8
 from streamdedup.sketch.shingle import Codes, PackedTexts, pack
 
-VERSION = 1
-"""Raised when any text is cut into other words; part of the fingerprint of word shingles."""
-
 CONTINUOUS: dict[str, tuple[tuple[int, int], ...]] = {
     "Han": (
         (0x2E80, 0x2FDF),

@@ -31,6 +31,7 @@ from streamdedup.model import (
 )
 from streamdedup.prepare import Preparer
 from streamdedup.settings import Settings
+from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.texts import NOT_STORED
 from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
 from tests.dedup.test_clock import as_seen, clock_after, effective
@@ -108,7 +109,7 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
     threshold = settings.dedup.threshold
     batch = sketched(documents, settings)
     sketches = batch.documents.sketches
-    codec = settings.dedup.sketch_parameters().codec()
+    codec = SignatureCodec.of(settings.dedup.sketch_parameters())
     kept: list[int] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
     effective_times: list[int] = []
@@ -294,7 +295,7 @@ def test_matches_are_limited(tmp_path: Path) -> None:
         assert all(
             verdict.kept for verdict in pass_through(index, [sketched(near, settings)], settings)
         )
-        loose = Rule(0.3, 64, 100, 2, settings.dedup.sketch_parameters().codec())
+        loose = Rule(0.3, 64, 100, 2, SignatureCodec.of(settings.dedup.sketch_parameters()))
         batch = sketched([near[3] + "!"], settings, first=4)
         [verdict] = resolve(batch, index.probe(batch.documents), loose, 4, index.clock).verdicts
     estimates = [match.jaccard_estimate for match in verdict.matches]
@@ -316,7 +317,7 @@ class TestReplay:
         with open_index(settings) as index:
             pass_through(index, [sketched(texts, settings)], settings)
             batch = sketched([text], settings, first=offset)
-            rule = Rule(0.6, 64, 100, 5, settings.dedup.sketch_parameters().codec())
+            rule = Rule(0.6, 64, 100, 5, SignatureCodec.of(settings.dedup.sketch_parameters()))
             return resolve(
                 batch, index.probe(batch.documents), rule, index.next_number, index.clock
             )
@@ -366,7 +367,7 @@ def test_counts(tmp_path: Path) -> None:
     texts = ["abcabcabcd", "abcabcabce", "abcabcabcd"]
     with open_index(settings) as index:
         batch = sketched(texts, settings)
-        rule = Rule(1.0, 1, 100, 5, settings.dedup.sketch_parameters().codec())
+        rule = Rule(1.0, 1, 100, 5, SignatureCodec.of(settings.dedup.sketch_parameters()))
         counts = resolve(batch, index.probe(batch.documents), rule, 0, index.clock).counts
     assert counts.candidates == counts.verified + counts.refuted == len(counts.similarities)
     assert counts.verified == 1

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.sketch.batch import BatchNormaliser
 from streamdedup.sketch.normalize import PROFILES, STEPS, Change, Profile, compose, resolve
 from tests.builders import examples
 
@@ -182,7 +183,7 @@ def test_ascii_is_like_the_rest(names: list[str], text: str) -> None:
     expected = text
     for step in composed(names).steps:
         expected = step.change(expected)
-    assert composed(names).normalise([text]) == [expected]
+    assert BatchNormaliser(composed(names))([text]) == [expected]
 
 
 @given(names=COMPOSITIONS, texts=st.lists(TEXT, max_size=6))
@@ -190,7 +191,7 @@ def test_ascii_is_like_the_rest(names: list[str], text: str) -> None:
 def test_a_batch_is_its_texts(names: list[str], texts: list[str]) -> None:
     """A batch is normalised as its texts are one by one, whatever stands beside them."""
     profile = composed(names)
-    assert profile.normalise(texts) == [profile(text) for text in texts]
+    assert BatchNormaliser(profile)(texts) == [profile(text) for text in texts]
 
 
 SPECIAL = [
@@ -224,7 +225,7 @@ def test_every_character_in_a_batch(names: tuple[str, ...]) -> None:
     """The kernel does with each character, known to Unicode or not, what the steps do."""
     profile = compose(names)
     texts = [*KNOWN, "\u0378", "\ue000", "\U0003fffd", "\U000e0fff", "\U0010ffff"]
-    assert profile.normalise(texts) == [*map(profile, texts)]
+    assert BatchNormaliser(profile)(texts) == [*map(profile, texts)]
 
 
 @pytest.mark.parametrize("special", SPECIAL, ids=ascii)
@@ -232,7 +233,7 @@ def test_every_pair_in_a_batch(special: str) -> None:
     """So it does with each pair of a special character and one that some step changes."""
     profile = PROFILES["plain"]
     texts = [pair for one in CHANGEABLE for pair in (one + special, special + one)]
-    assert profile.normalise(texts) == [*map(profile, texts)]
+    assert BatchNormaliser(profile)(texts) == [*map(profile, texts)]
 
 
 @given(
@@ -247,7 +248,7 @@ def test_every_pair_in_a_batch(special: str) -> None:
 def test_marks_in_a_batch(names: list[str], texts: list[str]) -> None:
     """So it does with whatever stands together, in whatever order marks come."""
     for profile in (PROFILES["plain"], composed(names)):
-        assert profile.normalise(texts) == [profile(text) for text in texts]
+        assert BatchNormaliser(profile)(texts) == [profile(text) for text in texts]
 
 
 ADVERSARIAL = {
@@ -283,7 +284,7 @@ def test_a_long_text_of_anything(profile: str, crumb: str) -> None:
     text = crumb * (200_000 // len(crumb))
     for whole in (f"rt @{text}", f"http://{text} \u00e9"):
         assert len(normalise(whole)) <= 18 * len(whole)
-        assert normalise.normalise([whole, "\u00e9"]) == [normalise(whole), "\u00e9"]
+        assert BatchNormaliser(normalise)([whole, "\u00e9"]) == [normalise(whole), "\u00e9"]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,6 @@ def test_fingerprint_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """How words are cut has a say in it where shingles are of words, and only there."""
     units = [parameters(), parameters(shingle_unit="word")]
     before = [unit.fingerprint() for unit in units]
-    monkeypatch.setattr("streamdedup.sketch.sketcher.WORDS_VERSION", 2)
+    monkeypatch.setattr("streamdedup.sketch.parameters.WORDS_VERSION", 2)
     assert units[0].fingerprint() == before[0]
     assert units[1].fingerprint() != before[1]

@@ -1,30 +1,34 @@
 """*Blocking.* Compiles every kernel ahead of time, for an image whose file system is read-only.
 
-``python -m streamdedup.warm`` runs each kind of job once, on a few texts, so that numba's cache
-holds every kernel; a second run compiles none, and says so. ``deploy/Dockerfile`` calls it.
-
-Numba takes no cache that it cannot write to. :class:`WarmedCacheLocator` lets it: set
-``NUMBA_CACHE_DIR`` to the folder, and ``NUMBA_CACHE_LOCATOR_CLASSES`` to
-``streamdedup.warm.WarmedCacheLocator``.
+``python -m streamdedup.cli.warm`` runs each kind of job once, on a few texts, so that numba's cache
+holds every kernel. A second run compiles none, and prints 0. ``deploy/Dockerfile`` calls it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from numba.core.caching import UserProvidedCacheLocator
+import numpy as np
+from numba.core.event import install_recorder
 
-# Numba imports this module while the first of ours that has a kernel is being imported, hence no
-# import of them up here.
-if TYPE_CHECKING:
-    from streamdedup.model import Document
-    from streamdedup.settings import Settings
+from streamdedup import changelog
+from streamdedup.deduplicator import Deduplicator
+from streamdedup.evaluate import Corpus, evaluate
+from streamdedup.index.store import LOCAL_LOG, Index
+from streamdedup.model import (
+    Document,
+    DocumentColumns,
+    IndexUpdate,
+    Position,
+    Sketches,
+    SourceRange,
+)
+from streamdedup.prepare import Preparer
+from streamdedup.settings import DedupSettings, IndexSettings, Settings
 
 _SENTENCES = (
     "The council met on Monday to settle the budget for the coming year",
@@ -42,38 +46,6 @@ _SCRIPTS = (
 )
 
 
-class WarmedCacheLocator(UserProvidedCacheLocator):
-    """Finds numba's cache in ``NUMBA_CACHE_DIR``, also where nothing can be written there.
-
-    A kernel that is not in a read-only folder is compiled, and kept in the folder for temporary
-    files, where the others are linked to. Without such a folder it is an error.
-    """
-
-    def ensure_cache_path(self) -> None:
-        """Accept the folder as it is, or put one in its place that can be written to."""
-        try:
-            super().ensure_cache_path()  # type: ignore[no-untyped-call]
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._cache_path = _writable_copy(Path(self._cache_path))
-
-
-def _writable_copy(folder: Path) -> str:
-    """Return a folder of this user with links to all the files of another."""
-    own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
-    own.mkdir(mode=0o700, exist_ok=True)
-    if own.lstat().st_uid != os.getuid():
-        # What lies there would be run.
-        raise PermissionError(f"{own} belongs to another user")
-    copy = own / folder.name
-    copy.mkdir(exist_ok=True)
-    for file in folder.glob("*.nb[ci]"):
-        # Another process may do the same at the same time.
-        with contextlib.suppress(FileExistsError):
-            copy.joinpath(file.name).symlink_to(file)
-    return str(copy)
-
-
 def warm() -> None:
     """Run every kind of job once."""
     for settings in _kinds_of_jobs():
@@ -84,8 +56,6 @@ def warm() -> None:
 
 def _kinds_of_jobs() -> Iterator[Settings]:
     """Yield settings that, between them, use each kernel with each type that it is called with."""
-    from streamdedup.settings import Settings  # noqa: PLC0415
-
     kinds: tuple[dict[str, Any], ...] = (
         {"variant": "fast"},
         {"variant": "classic"},
@@ -99,8 +69,6 @@ def _kinds_of_jobs() -> Iterator[Settings]:
 
 
 def _documents() -> list[Document]:
-    from streamdedup.model import Document  # noqa: PLC0415
-
     stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
     # Some of them are so near the threshold that the texts themselves decide.
     near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
@@ -109,11 +77,6 @@ def _documents() -> list[Document]:
 
 def _deduplicate(settings: Settings) -> None:
     """Judge a stream, one script per batch too, and replay what it wrote to the index."""
-    from streamdedup import changelog  # noqa: PLC0415
-    from streamdedup.deduplicator import Deduplicator  # noqa: PLC0415
-    from streamdedup.model import Position  # noqa: PLC0415
-    from streamdedup.prepare import Preparer  # noqa: PLC0415
-
     preparer = Preparer(settings)
     preparer.warm()
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
@@ -134,18 +97,6 @@ def _deduplicate(settings: Settings) -> None:
 
 def _fill_index() -> None:
     """Let a small index live through everything: flushes, merges, expiry, opening, a replay."""
-    import numpy as np  # noqa: PLC0415
-
-    from streamdedup.index.store import LOCAL_LOG, Index  # noqa: PLC0415
-    from streamdedup.model import (  # noqa: PLC0415
-        DocumentColumns,
-        IndexUpdate,
-        Position,
-        Sketches,
-        SourceRange,
-    )
-    from streamdedup.settings import DedupSettings, IndexSettings  # noqa: PLC0415
-
     parameters = DedupSettings().sketch_parameters()
     count, batches = 16, 24
 
@@ -153,7 +104,7 @@ def _fill_index() -> None:
         keys = np.random.default_rng(first).integers(
             0, 2**64, (count, parameters.bands + 1), np.uint64
         )
-        signatures = np.zeros((count, parameters.codec().num_bytes), dtype=np.uint8)
+        signatures = np.zeros((count, parameters.signature_bytes), dtype=np.uint8)
         times = np.arange(first, first + count)
         documents = DocumentColumns(
             [str(number) for number in times],
@@ -180,8 +131,6 @@ def _fill_index() -> None:
 
 
 def _evaluate(settings: Settings) -> None:
-    from streamdedup.evaluate import Corpus, evaluate  # noqa: PLC0415
-
     documents = _documents()
     labels = [str(place % 3) for place in range(len(documents))]
     evaluate(Corpus(documents, 0, labels), settings, [settings.dedup.banding()])
@@ -189,8 +138,6 @@ def _evaluate(settings: Settings) -> None:
 
 def main() -> None:
     """Run every kind of job once, and say how many kernels had to be compiled for it."""
-    from numba.core.event import install_recorder  # noqa: PLC0415
-
     with install_recorder("numba:compile") as recorder:
         warm()
     compiled = sum(event.is_end for _, event in recorder.buffer)

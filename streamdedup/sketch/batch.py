@@ -1,0 +1,92 @@
+"""*Pure.* Normalises batches of texts: the same result as text by text, computed by kernels.
+
+The first steps of most profiles change each character independently of its neighbours. The batch
+runs these steps, and white-space collapsing, in the kernels of :mod:`streamdedup.sketch.fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+from streamdedup.sketch.fold import Table, collapse_ascii, make_table, rewrite
+from streamdedup.sketch.normalize import STEPS, Profile, Step, apply_changes, changes_of
+
+_CHARACTER_STEPS = ("drop_invisible", "nfkc", "casefold")
+"""The steps that look at one character at a time, apart from marks that follow it."""
+
+
+class BatchNormaliser:
+    """Applies a profile to batches of texts.
+
+    Args:
+        profile: the steps to apply.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        steps = profile.steps
+        self._steps = steps
+        self._changes = profile.changes
+        self._ascii_changes = tuple(step.ascii for step in steps if step.ascii is not None)
+        self._folds = STEPS["casefold"] in steps
+        self._character_steps = sum(step.name in _CHARACTER_STEPS for step in steps)
+        self._collapses = steps[-1:] == (STEPS["collapse_space"],)
+
+    def __call__(self, texts: Sequence[str]) -> list[str]:
+        """Return the normalised texts, in order."""
+        return _each(texts, self._normalise_ascii, self._normalise_others)
+
+    def _normalise_ascii(self, texts: Sequence[str]) -> list[str]:
+        if not self._collapses:
+            return [apply_changes(self._ascii_changes, text) for text in texts]
+        changes = self._ascii_changes[:-1]
+        if changes != (str.lower,):  # collapse_ascii can also fold case
+            texts = [apply_changes(changes, text) for text in texts]
+        return _collapse_each(texts, fold=self._folds)
+
+    def _normalise_others(self, texts: Sequence[str]) -> list[str]:
+        between = self._changes[self._character_steps : len(self._changes) - self._collapses]
+        if not between:
+            return _rewrite(texts, self._steps)
+        changed = _rewrite(texts, self._steps[: self._character_steps])
+        changed = [apply_changes(between, text) for text in changed]
+        return _collapse_each(changed, fold=False) if self._collapses else changed
+
+
+def _each(
+    texts: Sequence[str],
+    ascii_change: Callable[[Sequence[str]], list[str]],
+    change: Callable[[Sequence[str]], list[str]],
+) -> list[str]:
+    """Change the ASCII texts of a batch in one way, and the others in another."""
+    simple = [text for text in texts if text.isascii()]
+    if len(simple) == len(texts):
+        return ascii_change(texts)
+    made = iter(ascii_change(simple))
+    others = iter(change([text for text in texts if not text.isascii()]))
+    return [next(made) if text.isascii() else next(others) for text in texts]
+
+
+def _collapse_each(texts: Sequence[str], *, fold: bool) -> list[str]:
+    """Collapse the white space of a batch; capitals of ASCII texts become small, if asked for."""
+    last = (STEPS["collapse_space"],)
+    return _each(texts, partial(collapse_ascii, fold=fold), partial(_rewrite, steps=last))
+
+
+def _rewrite(texts: Sequence[str], steps: tuple[Step, ...]) -> list[str]:
+    """Take steps of ``_ALONE``, and collapse white space if that is the last."""
+    return (
+        rewrite(texts, _table(steps), partial(apply_changes, changes_of(steps)))
+        if steps
+        else [*texts]
+    )
+
+
+@cache
+def _table(steps: tuple[Step, ...]) -> Table:
+    collapses = steps[-1] == STEPS["collapse_space"]
+    return make_table(
+        partial(apply_changes, changes_of(steps[: len(steps) - collapses])),
+        composes=STEPS["nfkc"] in steps,
+        collapses=collapses,
+    )
