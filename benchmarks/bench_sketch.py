@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from benchmarks.planted import NEAR, SIZE, Floats, Planted, Writer, in_order, shingles
 from streamdedup.model import Position, Record
 from streamdedup.prepare import Preparer
-from streamdedup.settings import DedupSettings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import DedupSettings
 from streamdedup.sketch.bands import choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sketcher import Sketcher

@@ -23,7 +23,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from streamdedup.corpus import docstrings
-from streamdedup.settings import load_settings
+from streamdedup.settings.load import load_settings
 
 _PLANTED = 0.25
 """Share of the documents that repeat an earlier one."""

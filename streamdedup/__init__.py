@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from streamdedup.deduplicator import Deduplicator
     from streamdedup.errors import StreamdedupError
     from streamdedup.model import Document, Match, Outcome, Position, Verdict
-    from streamdedup.settings import Settings, load_settings
+    from streamdedup.settings.load import load_settings
+    from streamdedup.settings.sections import Settings
 
 __all__ = [
     "Deduplicator",
@@ -29,9 +30,9 @@ __version__ = version("streamdedup")
 
 _HOMES = {
     "Deduplicator": "streamdedup.deduplicator",
-    "Settings": "streamdedup.settings",
+    "Settings": "streamdedup.settings.sections",
     "StreamdedupError": "streamdedup.errors",
-    "load_settings": "streamdedup.settings",
+    "load_settings": "streamdedup.settings.load",
 }
 
 

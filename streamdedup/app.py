@@ -12,7 +12,7 @@ import structlog
 from streamdedup.kafka import forget_abandoned
 from streamdedup.metrics import Metrics
 from streamdedup.pool import SketchPool
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.status import StatusServer, WorkerState
 from streamdedup.worker import Worker
 

@@ -48,7 +48,8 @@ from streamdedup.kafka import (
     try_servers,
 )
 from streamdedup.model import ClusterFacts, TopicFacts
-from streamdedup.settings import Settings, format_duration, milliseconds
+from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import format_duration, milliseconds
 from streamdedup.topics import FOREVER, retention_warning, topic_names, topic_problems
 
 OPERATOR = "operator"

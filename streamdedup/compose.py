@@ -25,7 +25,7 @@ from streamdedup.outputs import (
     dead_letter_headers,
     duplicate_record,
 )
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 _RECORD_OVERHEAD = 4096
 """Bytes that our headers and Kafka's own framing add to a record, ids and matches aside."""

@@ -13,7 +13,7 @@ from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Document, Judgement, Position, SketchedBatch, Verdict
 from streamdedup.prepare import Preparer
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 _TOPIC = "python"
 """The topic in the positions of documents that come through the Python API."""

@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs"}

@@ -37,7 +37,7 @@ from streamdedup.model import (
 from streamdedup.outputs import OutputRule, duplicate_record, rejected_record
 from streamdedup.pool import PendingBatch, SketchPool
 from streamdedup.prepare import Preparer
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 _BATCH_BYTES = 16 * 1024**2
 """A batch of long lines ends early, so that those on their way stay within memory."""

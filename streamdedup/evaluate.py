@@ -31,7 +31,7 @@ from streamdedup.exact import F64, NO_SET, Pairs, ShingleSets
 from streamdedup.files import LineReader
 from streamdedup.model import I64, U64, Document, Outcome, Position, Record, Sketches
 from streamdedup.records import Decoder, Refusal
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.bands import Banding, choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash

@@ -26,7 +26,7 @@ from streamdedup.model import (
     SketchedBatch,
     Sketches,
 )
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sets import shingle_sets
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash

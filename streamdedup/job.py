@@ -27,7 +27,7 @@ from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import STANDARD, Mark
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 T = TypeVar("T")
 

@@ -46,12 +46,8 @@ from streamdedup.model import (
     TopicFacts,
     Transaction,
 )
-from streamdedup.settings import (
-    KafkaSettings,
-    SecuritySettings,
-    Settings,
-    read_secret,
-)
+from streamdedup.settings.secrets import read_secret
+from streamdedup.settings.sections import KafkaSettings, SecuritySettings, Settings
 from streamdedup.topics import changelog_retention_ms, topic_names, topic_problems
 
 log = structlog.get_logger(__name__)

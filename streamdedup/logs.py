@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from streamdedup.settings import LogSettings
+from streamdedup.settings.sections import LogSettings
 
 REPEAT_INTERVAL_S = 10.0
 """A repeated warning is written once in this time."""

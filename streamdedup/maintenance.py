@@ -38,7 +38,7 @@ from streamdedup.model import (
     Sketches,
     Transaction,
 )
-from streamdedup.settings import IndexSettings, Settings
+from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096
 

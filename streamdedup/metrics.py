@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 import streamdedup
 from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Judgement, Outcome, Record
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 PREFIX = "streamdedup_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

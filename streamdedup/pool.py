@@ -21,7 +21,7 @@ from typing import Self
 
 from streamdedup.model import Record, Rejection, SketchedBatch
 from streamdedup.prepare import NONE_REFUSED, Preparer
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
 

@@ -23,7 +23,7 @@ from streamdedup.model import (
     SourceRange,
 )
 from streamdedup.records import Decoder, Refusal
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import TextPacker
 

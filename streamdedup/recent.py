@@ -19,7 +19,7 @@ import numpy as np
 from streamdedup.differences import Part, differences
 from streamdedup.model import I64, Judgement, Match, Outcome, Position, Record, Verdict
 from streamdedup.records import Decoder
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 
 SLOT_S = 5
 """Seconds that are counted together."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from streamdedup.model import Document, Record, Rejection
-from streamdedup.settings import LimitSettings, RecordSettings
+from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 _SECONDS_END = 100_000_000_000
 """Numbers below are seconds since the epoch (until the year 5138), from there on milliseconds."""

@@ -16,7 +16,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.metrics import Metrics
 from streamdedup.page import Page
 from streamdedup.recent import Recent
-from streamdedup.settings import StatusSettings
+from streamdedup.settings.sections import StatusSettings
 
 Phase = Literal["starting", "replaying", "running", "draining", "waiting_for_broker", "stopped"]
 

@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Mapping
 
 from streamdedup.model import TopicFacts
-from streamdedup.settings import Settings, TopicSettings, format_duration, milliseconds
+from streamdedup.settings.sections import Settings, TopicSettings
+from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1
 """Kafka's word for a retention without an end."""

@@ -49,7 +49,7 @@ from streamdedup.model import (
 )
 from streamdedup.pool import PendingBatch, SketchPool
 from streamdedup.recent import Recent
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.status import Phase, WorkerState
 from streamdedup.topics import retention_warning
 

@@ -24,7 +24,7 @@ from streamdedup.model import (
     Verdict,
 )
 from streamdedup.prepare import Preparer
-from streamdedup.settings import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
 
 TOPIC = "documents"

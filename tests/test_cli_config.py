@@ -16,7 +16,9 @@ from typer.testing import CliRunner, Result
 
 from streamdedup.cli import config
 from streamdedup.errors import SettingsError
-from streamdedup.settings import MASK, Section, Settings, load_settings, walk
+from streamdedup.settings.load import load_settings, walk
+from streamdedup.settings.secrets import MASK
+from streamdedup.settings.sections import Section, Settings
 
 ROOT = Path(__file__).parents[1]
 SECRET = "hunter2-very-secret"  # noqa: S105 - an invented one

@@ -322,7 +322,8 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
 ) -> None:
     """Ctrl-C while the settings are read ends as it would later."""
     monkeypatch.setattr(
-        "streamdedup.settings.load_settings", lambda *_, **__: signal.raise_signal(signal.SIGINT)
+        "streamdedup.settings.load.load_settings",
+        lambda *_, **__: signal.raise_signal(signal.SIGINT),
     )
     monkeypatch.setattr("streamdedup.corpus.sysconfig.get_path", lambda _: "nothing")
     assert command(name, *(["in.jsonl"] if name == "dedup" else [])) == 130

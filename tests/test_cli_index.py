@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from streamdedup.deduplicator import Deduplicator
 from streamdedup.index.view import View
 from streamdedup.model import Document, IndexUpdate
-from streamdedup.settings import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
 from tests.builders import columns, examples, open_index, small_settings, update_of
 from tests.commands import CommandLine
 

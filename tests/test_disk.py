@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamdedup.disk import document_bytes, existing, file_system, needed_bytes, used_bytes
-from streamdedup.settings import Settings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 
 
 def test_the_nearest_directory_that_there_is(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from streamdedup.errors import IndexDamaged, IndexMismatch, InputError
 from streamdedup.index.store import Index
 from streamdedup.job import Job
 from streamdedup.model import Record, Verdict
-from streamdedup.settings import (
+from streamdedup.settings.sections import (
     BatchSettings,
     DedupSettings,
     LimitSettings,

@@ -19,7 +19,8 @@ from streamdedup.errors import InputError, SettingsError
 from streamdedup.evaluate import Corpus, Example, Report, as_json, evaluate
 from streamdedup.model import Document
 from streamdedup.report import excerpt
-from streamdedup.settings import Settings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.normalize import PROFILES
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash

@@ -16,7 +16,7 @@ import pytest
 
 from streamdedup import exact
 from streamdedup.corpus import docstrings
-from streamdedup.settings import load_settings
+from streamdedup.settings.load import load_settings
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.sketcher import Sketcher
 from streamdedup.sketch.words import split_words

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from streamdedup.model import Document
-from streamdedup.settings import load_settings
+from streamdedup.settings.load import load_settings
 from tests.corpora import DATA
 from tests.test_news_accuracy import Pairs, judge, library
 

@@ -13,7 +13,7 @@ import structlog
 
 from streamdedup import logs
 from streamdedup.logs import RepeatFilter
-from streamdedup.settings import LogSettings
+from streamdedup.settings.sections import LogSettings
 
 TEXT = "the text of a document"
 

@@ -30,7 +30,7 @@ from streamdedup.model import (
     Sketches,
     Verdict,
 )
-from streamdedup.settings import PoolSettings, Settings
+from streamdedup.settings.sections import PoolSettings, Settings
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
 NOW = 1_700_000_000.0

@@ -13,7 +13,8 @@ from pathlib import Path
 from streamdedup.corpus import docstrings
 from streamdedup.deduplicator import Deduplicator
 from streamdedup.model import Document, Verdict
-from streamdedup.settings import Settings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.normalize import PROFILES
 from tests.corpora import DATA

@@ -21,7 +21,7 @@ from streamdedup import page, recent
 from streamdedup.metrics import Metrics
 from streamdedup.model import IndexUpdate, Judgement, JudgementCounts, Outcome, Position, Verdict
 from streamdedup.recent import BINS, SLOT_S, SLOTS, Recent, histogram
-from streamdedup.settings import RecordSettings, Settings, StatusSettings
+from streamdedup.settings.sections import RecordSettings, Settings, StatusSettings
 from streamdedup.status import StatusServer, WorkerState
 from tests.browser.feed import TOPIC, Feed
 from tests.browser.samples import HOSTILE, article, edited, stream

@@ -15,7 +15,8 @@ import pytest
 from streamdedup import pool
 from streamdedup.model import Position, Record, Rejection, SketchedBatch
 from streamdedup.pool import SketchPool
-from streamdedup.settings import Settings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 
 ROOT = Path(__file__).parents[1]
 POISON = b"this record ends its process"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamdedup.model import Document, Position, Record, Rejection, SourceRange
 from streamdedup.prepare import Preparer, source_ranges
-from streamdedup.settings import load_settings
+from streamdedup.settings.load import load_settings
 from streamdedup.sketch.texts import NOT_STORED, unpack_text
 from tests.builders import examples
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
 from streamdedup.records import Decoder, Refusal
-from streamdedup.settings import LimitSettings, RecordSettings
+from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 POSITION = Position("posts", 3, 42)
 JSON: dict[str, Any] = {}

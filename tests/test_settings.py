@@ -18,21 +18,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings import (
-    MASK,
+from streamdedup.settings.load import load_settings, walk
+from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.sections import (
     BatchSettings,
     DedupSettings,
     Section,
     SecuritySettings,
     Settings,
-    format_duration,
-    format_size,
-    load_settings,
-    parse_duration,
-    parse_size,
-    read_secret,
-    walk,
 )
+from streamdedup.settings.units import format_duration, format_size, parse_duration, parse_size
 
 EXAMPLE = Path(__file__).parents[1] / "config" / "streamdedup.yaml"
 SECRET = "hunter2-very-secret"  # noqa: S105 - an invented one

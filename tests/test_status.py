@@ -18,7 +18,7 @@ import streamdedup
 from streamdedup import status
 from streamdedup.errors import SettingsError
 from streamdedup.metrics import Metrics
-from streamdedup.settings import StatusSettings
+from streamdedup.settings.sections import StatusSettings
 from streamdedup.status import Phase, StatusServer, WorkerState
 
 ANY_PORT = StatusSettings(port=0)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from streamdedup.model import TopicFacts
-from streamdedup.settings import Settings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 from streamdedup.topics import (
     FOREVER,
     changelog_retention_ms,

@@ -158,7 +158,7 @@ def test_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_settings_choose_as_the_command_does() -> None:
     """What is given for the corpus changes the bands that are used, not only the table."""
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     small = load_settings(dedup={"corpus_documents": 1000, "background": 0.1})
     assert small.dedup.banding() == Banding(9, 4)

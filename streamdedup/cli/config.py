@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from streamdedup.checks import Finding
-    from streamdedup.settings import Settings
+    from streamdedup.settings.sections import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and document the settings.")
 
@@ -46,7 +46,7 @@ _KINDS: dict[Any, str] = {
 _PREFACE = """\
 # Settings
 
-This file is made from the declarations in `streamdedup/settings.py`, where changes belong:
+This file is made from the declarations in `streamdedup/settings/sections.py`, where changes belong:
 
     streamdedup config schema --markdown > docs/settings.md
 
@@ -85,7 +85,7 @@ def check(
     Exit codes: 0 nothing that would end a worker (warnings are no errors), 3 wrong settings,
     5 topics, 6 refused by the broker, 7 no broker answers, 9-12 the index; of several the first.
     """
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     try:
         settings = load_settings(config)
@@ -144,7 +144,7 @@ def _verdict(findings: list[Finding]) -> str:
 @app.command()
 def show(config: ConfigFile = None) -> None:
     """Print the settings in force as YAML that can be loaded again; secrets are masked."""
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     values = load_settings(config).model_dump(mode="json")
     typer.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), nl=False)
@@ -157,7 +157,7 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of the YAML file."""
-    from streamdedup.settings import Settings  # noqa: PLC0415
+    from streamdedup.settings.sections import Settings  # noqa: PLC0415
 
     if markdown:
         typer.echo(_markdown(), nl=False)
@@ -205,7 +205,8 @@ def _told(facts: dict[str, Any]) -> list[str]:
 
 def _markdown() -> str:
     """Return docs/settings.md: a table of settings for each section."""
-    from streamdedup.settings import Section, walk  # noqa: PLC0415
+    from streamdedup.settings.load import walk  # noqa: PLC0415
+    from streamdedup.settings.sections import Section  # noqa: PLC0415
 
     heads = {"": "Top level"}
     rows: dict[str, list[str]] = {"": []}
@@ -225,7 +226,7 @@ def _markdown() -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    from streamdedup.settings import Settings  # noqa: PLC0415
+    from streamdedup.settings.sections import Settings  # noqa: PLC0415
 
     # Made without validation, and so without the environment: the bare defaults.
     value: Any = Settings.model_construct().model_dump(mode="json")
@@ -239,7 +240,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 def _values(field: FieldInfo) -> str:
     """Say in few words which values a setting takes."""
-    from streamdedup.settings import format_duration, format_size  # noqa: PLC0415
+    from streamdedup.settings.units import format_duration, format_size  # noqa: PLC0415
 
     kind = _kind(field)
     writers: dict[str, Callable[[Any], str]] = {"size": format_size, "duration": format_duration}
@@ -255,7 +256,7 @@ def _values(field: FieldInfo) -> str:
 
 
 def _kind(field: FieldInfo) -> str:
-    from streamdedup.settings import parse_size  # noqa: PLC0415
+    from streamdedup.settings.units import parse_size  # noqa: PLC0415
 
     annotation: Any = field.annotation
     metadata = field.metadata

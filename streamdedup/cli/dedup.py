@@ -15,7 +15,7 @@ from streamdedup.cli.interrupts import Interrupted, Interrupts
 if TYPE_CHECKING:
     from streamdedup.embedded import Tally
     from streamdedup.job import Job
-    from streamdedup.settings import Settings
+    from streamdedup.settings.sections import Settings
 
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 _JUDGED = "Judgement"
@@ -134,7 +134,7 @@ def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
         with Interrupts() as interrupts:
             # Imported late, so that --help need not wait for numba.
             from streamdedup.job import Job  # noqa: PLC0415
-            from streamdedup.settings import load_settings  # noqa: PLC0415
+            from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
             overrides = _given(
                 dedup={"threshold": threshold, "profile": profile, "verify": verify},

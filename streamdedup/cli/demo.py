@@ -127,7 +127,7 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
     from streamdedup import embedded  # noqa: PLC0415
     from streamdedup.cli.progress import ProgressBar  # noqa: PLC0415
     from streamdedup.job import Job  # noqa: PLC0415
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     files.make_anew()
     with console.status("Reading the documentation strings of the standard library"):

@@ -23,7 +23,7 @@ from streamdedup.errors import InputError, SettingsError
 if TYPE_CHECKING:
     from streamdedup.evaluate import BandingReport, Example, Report
     from streamdedup.report import Grid
-    from streamdedup.settings import Settings
+    from streamdedup.settings.sections import Settings
     from streamdedup.sketch.bands import Banding
 
 _IN, _JUDGED, _OUT = "Input", "Judgement", "Output"
@@ -205,7 +205,7 @@ def _given(**sections: dict[str, object]) -> dict[str, dict[str, object]]:
 
 
 def _load(config: Path | None, overrides: dict[str, dict[str, object]]) -> Settings:
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     return load_settings(config, **overrides)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamdedup.explain import Candidate, Explanation
     from streamdedup.index.view import Contents
     from streamdedup.index.view import Progress as Told
-    from streamdedup.settings import Settings
+    from streamdedup.settings.sections import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -303,7 +303,7 @@ def delete(
 
 
 def _settings(config: Path | None, directory: Path) -> Settings:
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     return load_settings(config, index={"directory": directory})
 

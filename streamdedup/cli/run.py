@@ -36,7 +36,7 @@ def run(
     # Imported late, so that --help need not wait for numba and aiokafka.
     from streamdedup import logs  # noqa: PLC0415
     from streamdedup.app import run_worker  # noqa: PLC0415
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     given: dict[str, dict[str, Any]] = {
         "index": {"directory": index},

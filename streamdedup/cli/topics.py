@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from streamdedup.settings import Settings
+    from streamdedup.settings.sections import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Create the topics that the worker needs.")
 
@@ -38,7 +38,7 @@ def create(
     check` tells whether that suits the window.
     """
     from streamdedup.kafka import create_topics  # noqa: PLC0415 - aiokafka is slow to import
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     settings = load_settings(config)
     created = asyncio.run(create_topics(settings, partitions, replication))
@@ -51,7 +51,7 @@ def create(
 
 
 def _kept(settings: Settings) -> str:
-    from streamdedup.settings import format_duration  # noqa: PLC0415
+    from streamdedup.settings.units import format_duration  # noqa: PLC0415
     from streamdedup.topics import FOREVER, changelog_retention_ms  # noqa: PLC0415
 
     retention_ms = changelog_retention_ms(settings)

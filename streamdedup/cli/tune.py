@@ -15,7 +15,7 @@ from streamdedup.errors import SettingsError
 
 # Modules that pull in numba are imported in the command, so that --help need not wait for it.
 if TYPE_CHECKING:
-    from streamdedup.settings import DedupSettings
+    from streamdedup.settings.sections import DedupSettings
     from streamdedup.tune import Advice, Option, Plan
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5
@@ -105,7 +105,7 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per flag
 
 
 def _settings(config: Path | None, chosen: dict[str, Any]) -> DedupSettings:
-    from streamdedup.settings import load_settings  # noqa: PLC0415
+    from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     # Bands that are written down do not limit what is laid out beside them.
     written = load_settings(config).dedup

@@ -28,7 +28,7 @@ from streamdedup.model import (
     SourceRange,
 )
 from streamdedup.prepare import Preparer
-from streamdedup.settings import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
 
 _SENTENCES = (
     "The council met on Monday to settle the budget for the coming year",

@@ -39,7 +39,8 @@ import numpy as np
 
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.model import I64, NO_TIMESTAMP
-from streamdedup.settings import IndexSettings, milliseconds
+from streamdedup.settings.sections import IndexSettings
+from streamdedup.settings.units import milliseconds
 
 RING = 1001
 """Samples that the median is taken of; odd, so that it is one of them."""

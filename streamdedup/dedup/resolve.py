@@ -40,7 +40,8 @@ from streamdedup.model import (
     SketchedBatch,
     Verdict,
 )
-from streamdedup.settings import Settings, milliseconds
+from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.texts import NOT_STORED

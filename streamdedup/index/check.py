@@ -40,7 +40,7 @@ from streamdedup.index.segment import checksum, segment_directory
 from streamdedup.index.store import LOCAL_LOG, lock
 from streamdedup.index.view import Progress, no_progress, parameters_of
 from streamdedup.model import I64, U8, U64
-from streamdedup.settings import IndexSettings
+from streamdedup.settings.sections import IndexSettings
 
 _PREFIX_SHIFT = np.uint64(24)
 _NUMBER_MASK = np.uint64((1 << 24) - 1)

@@ -63,7 +63,8 @@ from streamdedup.model import (
     Position,
     SourceRange,
 )
-from streamdedup.settings import IndexSettings, milliseconds
+from streamdedup.settings.sections import IndexSettings
+from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.parameters import SketchParameters
 
 LOCAL_LOG = "the embedded mode"

@@ -38,7 +38,7 @@ from streamdedup.model import (
     DocumentColumns,
     Sketches,
 )
-from streamdedup.settings import IndexSettings
+from streamdedup.settings.sections import IndexSettings
 from streamdedup.sketch.normalize import resolve
 from streamdedup.sketch.parameters import SketchParameters
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from streamdedup.metrics import Metrics
 from streamdedup.recent import SLOT_S
-from streamdedup.settings import Settings, StatusSettings
+from streamdedup.settings.sections import Settings, StatusSettings
 from streamdedup.status import StatusServer
 from tests.browser.chromium import Tab, open_tab
 from tests.browser.feed import Feed

@@ -11,7 +11,7 @@ from streamdedup.deduplicator import Deduplicator
 from streamdedup.model import Judgement, Position, Record
 from streamdedup.prepare import Preparer
 from streamdedup.recent import Recent
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.status import WorkerState
 
 TOPIC = "documents"

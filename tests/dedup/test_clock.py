@@ -21,7 +21,8 @@ from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexDamaged
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.settings import IndexSettings, milliseconds
+from streamdedup.settings.sections import IndexSettings
+from streamdedup.settings.units import milliseconds
 from tests.builders import COLUMNS, columns, examples, small_settings, update_of
 
 LATENESS, AHEAD = 1000, 100

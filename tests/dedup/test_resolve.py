@@ -30,7 +30,7 @@ from streamdedup.model import (
     Verdict,
 )
 from streamdedup.prepare import Preparer
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.texts import NOT_STORED
 from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings

@@ -11,7 +11,7 @@ import pytest
 
 from streamdedup.errors import IndexDamaged, IndexUnusable, StreamdedupError
 from streamdedup.index.manifest import Manifest
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from tests.builders import open_index, pass_through, sketched, small_settings
 
 pytestmark = pytest.mark.damages_index

@@ -12,7 +12,7 @@ from streamdedup.index.archive import compact_manifest
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import IndexUpdate
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from tests.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 UNIQUE = "a-name-that-is-found-nowhere-else"

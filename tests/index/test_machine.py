@@ -34,7 +34,7 @@ from streamdedup.model import (
     Sketches,
     SourceRange,
 )
-from streamdedup.settings import milliseconds
+from streamdedup.settings.units import milliseconds
 from tests.builders import COLUMNS, examples, open_index, small_settings
 
 WIDTH = 16

@@ -30,7 +30,7 @@ from streamdedup.errors import (
 from streamdedup.index.manifest import FORMAT, Manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Candidates, DocumentColumns, Position, SourceRange
-from streamdedup.settings import Settings
+from streamdedup.settings.sections import Settings
 from streamdedup.sketch.texts import unpack_text
 from tests.builders import (
     COLUMNS,

@@ -27,7 +27,8 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 
 from streamdedup.kafka import create_topics
-from streamdedup.settings import Settings, load_settings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 
 PATIENCE_S = 90.0
 """How long a test waits for what must come; it fails after that."""

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings import load_settings
+from streamdedup.settings.load import load_settings
 from streamdedup.sketch.bands import Banding, choose_bands, doubts, fitting_bands
 
 CURVE = [

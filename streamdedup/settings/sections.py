@@ -1,138 +1,36 @@
-"""*Blocking* (reads files when loaded). Settings: typed, frozen, refused when they make no sense.
+"""*Pure.* The typed settings: frozen, and validated where they are declared.
 
-Precedence: defaults < YAML file < environment (``STREAMDEDUP_KAFKA__GROUP_ID``) < flags, key by
-key: a layer that gives one key of a section leaves the section's other keys as they were.
-Every option is documented where it is declared; docs/settings.md is made from it.
-
-Rule 1: an unknown or senseless setting is an error, wherever it comes from; none is passed over.
-Rule 2: no error message shows the value of a secret, nor the line of a file that may hold one.
-Rule 3: limits that depend on each other are checked here, where they are declared.
+Every option is documented where it is declared; docs/settings.md is generated from it. Limits that
+depend on each other are checked here, in the section that holds them both.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import difflib
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import durationpy
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     SecretStr,
     StringConstraints,
-    ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
-from pydantic_settings import SettingsError as UnreadableEnvironment
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from streamdedup.errors import SettingsError
-from streamdedup.sketch.bands import (
-    DEFAULT_BACKGROUND,
-    DEFAULT_CORPUS,
-    Banding,
-    choose_bands,
-)
+from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.units import Duration, NameList, Number, Size
+from streamdedup.sketch.bands import DEFAULT_BACKGROUND, DEFAULT_CORPUS, Banding, choose_bands
 from streamdedup.sketch.normalize import PROFILES, STEPS, Profile, resolve
 from streamdedup.sketch.parameters import SketchParameters
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
-MASK = "**********"
-"""What stands for a secret wherever settings are printed."""
-
-_SIZE = re.compile(
-    r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?)\s*(?:([kmgtpe])(i?))?b?\s*", re.IGNORECASE
-)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-_SECONDS = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?", re.IGNORECASE)
-_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
-"""Variables that Kubernetes makes of the services in a namespace."""
-
-
-def parse_size(value: Any) -> int:
-    """Read a size in bytes as people and Helm write it: ``9Gi``, ``512MiB``, ``1.5 GB``, ``1e+06``.
-
-    Raises:
-        ValueError: the value is no size.
-    """
-    found = _SIZE.fullmatch(str(value))
-    if found is None:
-        raise ValueError(f"{value!r} is no size; write for example 512MiB, 9Gi or 1000000")
-    number, unit, binary = found.groups(default="")
-    size = Fraction(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
-    if size.denominator != 1:
-        raise ValueError(f"{value!r} is not a whole number of bytes")
-    return int(size)
-
-
-def format_size(value: int) -> str:
-    """Write a size in the largest binary unit without a fraction, for :func:`parse_size`."""
-    power = next((power for power in range(6, 0, -1) if value % 1024**power == 0), 0)
-    if not value or not power:
-        return str(value)
-    return f"{value // 1024**power}{' KMGTPE'[power]}iB"
-
-
-def parse_duration(value: Any) -> dt.timedelta:
-    """Read a duration as people write it: ``30s``, ``1h30m``, ``7d``; a bare number is seconds.
-
-    Raises:
-        ValueError: the value is no duration.
-    """
-    if isinstance(value, dt.timedelta):
-        return value
-    text = str(value).replace(" ", "")
-    try:
-        if _SECONDS.fullmatch(text):
-            return dt.timedelta(seconds=float(text))
-        duration: dt.timedelta = durationpy.from_str(text)
-    except (durationpy.DurationError, ValueError, OverflowError):
-        raise ValueError(
-            f"{value!r} is no duration; write for example 500ms, 30s or 1h30m"
-        ) from None
-    return duration
-
-
-def format_duration(value: dt.timedelta) -> str:
-    """Write a duration as :func:`parse_duration` reads it, in days at most."""
-    # A month of 30 days would be written 1mm, and a year has 365 days to some and not to others.
-    days, rest = divmod(value, dt.timedelta(days=1))
-    if not days:
-        return str(durationpy.to_str(value))
-    return f"{days}d" + (str(durationpy.to_str(rest)) if rest else "")
-
-
-def milliseconds(value: dt.timedelta) -> int:
-    """Return a duration in whole milliseconds, rounded down."""
-    return value // dt.timedelta(milliseconds=1)
-
-
-def _as_list(value: Any) -> Any:
-    """Let ``a,b`` and ``["a", "b"]`` stand for lists, as variables and flags write them."""
-    if not isinstance(value, str):
-        return value
-    if value.startswith('["'):  # a bare bracket begins the address of an IPv6 server
-        return json.loads(value)
-    return [part.strip() for part in value.split(",")]
-
-
-def _as_number(value: Any) -> Any:
-    """Let ``"4"`` stand for 4, as variables and flags write it, where few numbers are allowed."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 def _as_profile(value: Any) -> Any:
@@ -146,27 +44,6 @@ def _as_profile(value: Any) -> Any:
     return value
 
 
-_NUMBER_OR_TEXT = WithJsonSchema({"type": ["string", "number"]})
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    PlainSerializer(format_size, return_type=str),
-    _NUMBER_OR_TEXT,
-]
-Duration = Annotated[
-    dt.timedelta,
-    BeforeValidator(parse_duration),
-    PlainSerializer(format_duration, return_type=str),
-    _NUMBER_OR_TEXT,
-]
-NameList = Annotated[
-    tuple[Annotated[str, StringConstraints(min_length=1)], ...],
-    NoDecode,
-    BeforeValidator(_as_list),
-    Field(min_length=1),
-    WithJsonSchema({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1}),
-]
-_NUMBER = BeforeValidator(_as_number)
 _PROFILE_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"enum": sorted(PROFILES)},
@@ -381,9 +258,9 @@ class DedupSettings(Section):
     smaller on short texts; classic: MinHash with one hash function per value."""
     num_perm: int = Field(default=256, ge=1, le=9000)
     """MinHash values per signature; more of them cost time and disk, and make estimates finer."""
-    value_bits: Annotated[Literal[32, 64], _NUMBER] = 32
+    value_bits: Annotated[Literal[32, 64], Number] = 32
     """Bits of a MinHash value before it is stored; 64 goes with classic."""
-    signature_bits: Annotated[Literal[1, 2, 4, 8], _NUMBER] = 4
+    signature_bits: Annotated[Literal[1, 2, 4, 8], Number] = 4
     """Bits of each value that are stored, to verify candidates by: num_perm x signature_bits / 8
     bytes per document. The estimate's standard error is at most sqrt(p (1 - p) / num_perm) /
     (1 - q), with q = 2^-signature_bits and p = J + (1 - J) q."""
@@ -625,137 +502,3 @@ class Settings(BaseSettings):
         keys = 8 * (self.dedup.banding().bands + 1)
         signature = self.dedup.sketch_parameters().signature_bytes
         return signature + keys + self.limits.id_bytes + 1024
-
-
-def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Yield every section and setting with its dotted name, in the order of declaration.
-
-    The default of a section is an instance of :class:`Section`.
-    """
-    for name, field in model.model_fields.items():
-        yield prefix + name, field
-        if isinstance(field.default, Section):
-            yield from walk(type(field.default), f"{prefix}{name}.")
-
-
-def read_secret(path: Path) -> str:
-    """Read a secret from its file; line ends after it are not part of it.
-
-    Raises:
-        SettingsError: the file cannot be read, or holds nothing.
-    """
-    try:
-        secret = path.read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise SettingsError(f"cannot read the secret in {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise SettingsError(f"the secret in {path} is no UTF-8") from None
-    if not secret:
-        raise SettingsError(f"the secret in {path} is empty")
-    return secret
-
-
-def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
-    """Load the settings: defaults < file < environment < overrides.
-
-    Args:
-        path: YAML file, or None.
-        overrides: nested settings that win over all else, as ``dedup={"threshold": 0.9}``.
-
-    Raises:
-        SettingsError: a file cannot be read, or a setting is unknown or wrong.
-    """
-    layers = [_read_yaml(path) if path is not None else {}, _read_environment(), overrides]
-    try:
-        return Settings(**_merge(*layers))
-    except ValidationError as error:
-        raise SettingsError(_first_problem(error)) from None
-
-
-def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay mappings over each other, key by key at every level; the last one wins."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for name, value in layer.items():
-            below = merged.get(name)
-            if isinstance(below, Mapping) and isinstance(value, Mapping):
-                merged[name] = _merge(below, value)
-            else:
-                merged[name] = value
-    return merged
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which YAML would drop the first in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping, each key once."""
-        mapping = super().construct_mapping(node, deep)
-        if len(mapping) < len(node.value):
-            raise yaml.MarkedYAMLError(problem="a key is given twice", problem_mark=node.start_mark)
-        return mapping
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is no YAML: {_yaml_problem(error)}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise SettingsError(f"{path} must hold a mapping of settings")
-    for name in values:
-        if name not in Settings.model_fields:
-            raise SettingsError(f"{path}: {_unknown(str(name))}")
-    return values
-
-
-def _yaml_problem(error: Exception) -> str:
-    """Say what is wrong and where, without the quotations, which may hold a secret."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return "it is no UTF-8 text"
-    mark = error.problem_mark
-    problem = str(error.problem).split("'")[0].strip()
-    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})"
-
-
-def _read_environment() -> dict[str, Any]:
-    known = {name for name, _ in walk()}
-    for variable, value in os.environ.items():
-        name = variable.upper()
-        if not name.startswith(ENVIRONMENT_PREFIX) or _is_not_ours(name, value):
-            continue
-        setting = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
-        if setting not in known:
-            raise SettingsError(f"environment variable {variable}: {_unknown(setting)}")
-    try:
-        return EnvSettingsSource(Settings)()
-    except UnreadableEnvironment as error:
-        raise SettingsError(f"environment: {error}") from None
-
-
-def _is_not_ours(name: str, value: str) -> bool:
-    """Whether a variable with our prefix belongs to the tests or is a link to a service."""
-    if name.startswith(f"{ENVIRONMENT_PREFIX}TEST_") or _SERVICE_LINK.search(name):
-        return True
-    return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"])
-    what = first["msg"].removeprefix("Value error, ")
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        return _unknown(where) + more
-    return f"{where}: {what}{more}" if where else what + more
-
-
-def _unknown(name: str) -> str:
-    """Say that there is no such setting, and which one may have been meant."""
-    close = difflib.get_close_matches(name, [known for known, _ in walk()], n=1)
-    return f"unknown setting {name}" + (f"; did you mean {close[0]}?" if close else "")
