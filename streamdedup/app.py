@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from streamdedup.kafka import forget_abandoned
+from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.metrics import Metrics
 from streamdedup.pool import SketchPool
 from streamdedup.settings.sections import Settings

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from streamdedup.compose import Composer
 from streamdedup.disk import (
     NETWORK,
     PASSING,
@@ -39,18 +38,15 @@ from streamdedup.errors import (
     TopicError,
 )
 from streamdedup.index.manifest import FORMAT, Checkpoint, Header, Manifest
-from streamdedup.kafka import (
-    ChangelogReader,
-    Source,
-    check_identity,
-    longest_transaction_ms,
-    look_at_topics,
-    try_servers,
-)
-from streamdedup.model import ClusterFacts, TopicFacts
+from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics
+from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.connection import try_servers
+from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.messages import ClusterFacts, TopicFacts
+from streamdedup.kafka.source import Source
+from streamdedup.kafka.topics import FOREVER, retention_warning, topic_names, topic_problems
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
-from streamdedup.topics import FOREVER, retention_warning, topic_names, topic_problems
 
 OPERATOR = "operator"
 """Who keeps the settings and the machine of the worker."""

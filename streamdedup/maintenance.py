@@ -30,14 +30,12 @@ from streamdedup.index.archive import compact_manifest, import_index, remove_ind
 from streamdedup.index.manifest import FORMAT, Checkpoint, Header, Manifest
 from streamdedup.index.store import LOCAL_LOG, Index, lock
 from streamdedup.index.view import Progress, View, lock_existing, no_progress
-from streamdedup.kafka import ChangelogReader, TransactionalWriter, check_connection, inspect
-from streamdedup.model import (
-    ClusterFacts,
-    DocumentColumns,
-    IndexUpdate,
-    Sketches,
-    Transaction,
-)
+from streamdedup.kafka.cluster import inspect
+from streamdedup.kafka.connection import check_connection
+from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.writer import TransactionalWriter
+from streamdedup.model import DocumentColumns, IndexUpdate, Sketches
 from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096

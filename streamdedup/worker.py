@@ -25,33 +25,23 @@ import stamina
 import structlog
 
 from streamdedup import changelog
-from streamdedup.compose import Composer
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
 from streamdedup.index.store import Index
-from streamdedup.kafka import (
-    ChangelogReader,
-    Source,
-    TransactionalWriter,
-    check_connection,
-    inspect,
-)
+from streamdedup.kafka.cluster import inspect
+from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.connection import check_connection
+from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.source import Source
+from streamdedup.kafka.topics import retention_warning
+from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.metrics import Metrics
-from streamdedup.model import (
-    ClusterFacts,
-    DiskRoom,
-    IndexStats,
-    IndexUpdate,
-    Judgement,
-    Record,
-    SketchedBatch,
-    Transaction,
-)
+from streamdedup.model import DiskRoom, IndexStats, IndexUpdate, Judgement, Record, SketchedBatch
 from streamdedup.pool import PendingBatch, SketchPool
 from streamdedup.recent import Recent
 from streamdedup.settings.sections import Settings
 from streamdedup.status import Phase, WorkerState
-from streamdedup.topics import retention_warning
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import TopicPartition, errors
 
-from streamdedup.kafka import RetriedWrites
+from streamdedup.kafka.noise import RetriedWrites
 
 FIRST, SECOND = TopicPartition("clean", 0), TopicPartition("clean", 1)
 

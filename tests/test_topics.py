@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from streamdedup.model import TopicFacts
-from streamdedup.settings.load import load_settings
-from streamdedup.settings.sections import Settings
-from streamdedup.topics import (
+from streamdedup.kafka.messages import TopicFacts
+from streamdedup.kafka.topics import (
     FOREVER,
     changelog_retention_ms,
     retention_warning,
     topic_names,
     topic_problems,
 )
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
 
 DAY_MS = 86_400_000
 WINDOW = {"window": "7d", "allowed_lateness": "1d"}

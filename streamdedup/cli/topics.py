@@ -37,7 +37,7 @@ def create(
     where index.window is not set. A changelog that is there keeps what it has: `streamdedup config
     check` tells whether that suits the window.
     """
-    from streamdedup.kafka import create_topics  # noqa: PLC0415 - aiokafka is slow to import
+    from streamdedup.kafka.cluster import create_topics  # noqa: PLC0415 - aiokafka is slow to import
     from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     settings = load_settings(config)
@@ -51,8 +51,8 @@ def create(
 
 
 def _kept(settings: Settings) -> str:
+    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms  # noqa: PLC0415
     from streamdedup.settings.units import format_duration  # noqa: PLC0415
-    from streamdedup.topics import FOREVER, changelog_retention_ms  # noqa: PLC0415
 
     retention_ms = changelog_retention_ms(settings)
     if retention_ms == FOREVER:

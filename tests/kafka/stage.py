@@ -26,7 +26,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 
-from streamdedup.kafka import create_topics
+from streamdedup.kafka.cluster import create_topics
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from streamdedup.model import TopicFacts
+from streamdedup.kafka.messages import TopicFacts
 from streamdedup.settings.sections import Settings, TopicSettings
 from streamdedup.settings.units import format_duration, milliseconds
 

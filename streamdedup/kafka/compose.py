@@ -7,18 +7,8 @@ from dataclasses import replace
 
 from streamdedup import changelog
 from streamdedup.errors import TopicError
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    ClusterFacts,
-    IndexUpdate,
-    Outcome,
-    Outgoing,
-    Record,
-    Rejection,
-    TopicFacts,
-    Transaction,
-    Verdict,
-)
+from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
+from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Rejection, Verdict
 from streamdedup.outputs import (
     OutputRule,
     clean_headers,
