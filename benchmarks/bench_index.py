@@ -50,7 +50,7 @@ from benchmarks.index_measure import (
 from benchmarks.index_peers import Filter, filters
 from benchmarks.index_use import PARAMETERS, load_kernels, open_index
 from benchmarks.planted_stream import BATCH, COPIES, Stream
-from streamdedup import changelog
+from streamdedup.formats import changelog
 
 DOCUMENTS = 10_000_000
 QUICK = 300_000

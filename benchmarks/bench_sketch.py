@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.planted import NEAR, SIZE, Floats, Planted, Writer, in_order, shingles
+from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
-from streamdedup.prepare import Preparer
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import DedupSettings
 from streamdedup.sketch.bands import choose_bands

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from streamdedup.corpus import docstrings
+from streamdedup.files.docstrings import docstrings
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.broker.errors import BrokerError

@@ -22,7 +22,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from streamdedup.corpus import docstrings
+from streamdedup.files.docstrings import docstrings
 from streamdedup.settings.load import load_settings
 
 _PLANTED = 0.25

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamdedup.deduplicator import Deduplicator
+    from streamdedup.engine.deduplicator import Deduplicator
     from streamdedup.errors import StreamdedupError
     from streamdedup.model import Document, Match, Outcome, Position, Verdict
     from streamdedup.settings.load import load_settings
@@ -29,7 +29,7 @@ __all__ = [
 __version__ = version("streamdedup")
 
 _HOMES = {
-    "Deduplicator": "streamdedup.deduplicator",
+    "Deduplicator": "streamdedup.engine.deduplicator",
     "Settings": "streamdedup.settings.sections",
     "StreamdedupError": "streamdedup.errors",
     "load_settings": "streamdedup.settings.load",

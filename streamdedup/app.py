@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import structlog
 
+from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.metrics import Metrics
-from streamdedup.pool import SketchPool
 from streamdedup.settings.sections import Settings
 from streamdedup.status import StatusServer, WorkerState
 from streamdedup.worker import Worker

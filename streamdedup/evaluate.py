@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup import exact
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.errors import InputError
 from streamdedup.exact import F64, NO_SET, Pairs, ShingleSets
-from streamdedup.files import LineReader
+from streamdedup.files.lines import LineReader
+from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.model import I64, U64, Document, Outcome, Position, Record, Sketches
-from streamdedup.records import Decoder, Refusal
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.bands import Banding, choose_bands
 from streamdedup.sketch.codec import SignatureCodec

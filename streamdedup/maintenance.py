@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamdedup import changelog
 from streamdedup.errors import (
     IndexMismatch,
     InputError,
@@ -26,6 +25,7 @@ from streamdedup.errors import (
     StreamdedupError,
     TopicError,
 )
+from streamdedup.formats import changelog
 from streamdedup.index.archive import compact_manifest, import_index, remove_index
 from streamdedup.index.manifest import FORMAT, Checkpoint, Header, Manifest
 from streamdedup.index.store import LOCAL_LOG, Index, lock

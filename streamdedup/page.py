@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from streamdedup.differences import Part
+from streamdedup.dedup.differences import Part
 from streamdedup.model import Position
 from streamdedup.recent import SLOT_S, Duplicate, Recent, compare
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdedup.differences import Part, differences
+from streamdedup.dedup.differences import Part, differences
+from streamdedup.formats.records import Decoder
 from streamdedup.model import I64, Judgement, Match, Outcome, Position, Record, Verdict
-from streamdedup.records import Decoder
 from streamdedup.settings.sections import Settings
 
 SLOT_S = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamdedup.differences import Part, differences
+from streamdedup.dedup.differences import Part, differences
 from streamdedup.evaluate import BandingReport, Example, Level, Report
 
 _VERIFIED = {"estimate": "the estimate", "exact": "the texts where the estimate is near"}

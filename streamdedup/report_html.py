@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 
 from streamdedup import report as words
-from streamdedup.differences import Part
+from streamdedup.dedup.differences import Part
 from streamdedup.evaluate import BINS, BandingReport, Example, Report
 from streamdedup.report import Grid
 

@@ -24,9 +24,10 @@ from typing import ParamSpec, TypeVar
 import stamina
 import structlog
 
-from streamdedup import changelog
 from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
+from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.compose import Composer
@@ -38,7 +39,6 @@ from streamdedup.kafka.topics import retention_warning
 from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.metrics import Metrics
 from streamdedup.model import DiskRoom, IndexStats, IndexUpdate, Judgement, Record, SketchedBatch
-from streamdedup.pool import PendingBatch, SketchPool
 from streamdedup.recent import Recent
 from streamdedup.settings.sections import Settings
 from streamdedup.status import Phase, WorkerState

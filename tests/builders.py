@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 
 from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.engine.prepare import Preparer
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import (
     NO_TIMESTAMP,
@@ -23,7 +24,6 @@ from streamdedup.model import (
     SourceRange,
     Verdict,
 )
-from streamdedup.prepare import Preparer
 from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
 

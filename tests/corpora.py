@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from streamdedup.corpus import docstrings
+from streamdedup.files.docstrings import docstrings
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 

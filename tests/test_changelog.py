@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup import changelog
 from streamdedup.errors import IndexDamaged, IndexMismatch
+from streamdedup.formats import changelog
 from streamdedup.model import (
     NO_TIMESTAMP,
     DocumentColumns,

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.index.view import View
 from streamdedup.model import Document, IndexUpdate
 from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings

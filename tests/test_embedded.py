@@ -16,12 +16,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from streamdedup import embedded
-from streamdedup.corpus import docstrings
-from streamdedup.embedded import Hooks, InProcess, Tally
 from streamdedup.errors import IndexDamaged, IndexMismatch, InputError
+from streamdedup.files import run as embedded
+from streamdedup.files.docstrings import docstrings
+from streamdedup.files.job import Job
+from streamdedup.files.run import Hooks, InProcess, Tally
 from streamdedup.index.store import Index
-from streamdedup.job import Job
 from streamdedup.model import Record, Verdict
 from streamdedup.settings.sections import (
     BatchSettings,

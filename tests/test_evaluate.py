@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from streamdedup.cli import main
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.errors import InputError, SettingsError
 from streamdedup.evaluate import Corpus, Example, Report, as_json, evaluate
 from streamdedup.model import Document

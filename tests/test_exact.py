@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from streamdedup import exact
-from streamdedup.corpus import docstrings
+from streamdedup.files.docstrings import docstrings
 from streamdedup.settings.load import load_settings
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.sketcher import Sketcher

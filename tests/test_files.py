@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from streamdedup.errors import InputError
-from streamdedup.files import Line, LineReader, Mark, OutputFile, input_size
+from streamdedup.files.lines import Line, LineReader, Mark, OutputFile, input_size
 
 TEXT = b"".join(b'{"text": "line %d"}\n' % number for number in range(500))
 LINES = TEXT.splitlines()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import streamdedup
-from streamdedup import changelog, outputs
+from streamdedup.formats import changelog, outputs
 from streamdedup.index.manifest import Checkpoint, FileEntry, Header, SegmentEntry, ShardEntry
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.sketch.normalize import PROFILES

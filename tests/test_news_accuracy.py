@@ -10,8 +10,8 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from streamdedup.corpus import docstrings
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.files.docstrings import docstrings
 from streamdedup.model import Document, Verdict
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings

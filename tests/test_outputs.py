@@ -11,14 +11,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
-from streamdedup.outputs import (
+from streamdedup.formats.outputs import (
     OutputRule,
     clean_headers,
     dead_letter_headers,
     duplicate_record,
     rejected_record,
 )
+from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 RULE = OutputRule(0.8, "0123456789abcdef", include_value=False)

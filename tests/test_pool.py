@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamdedup import pool
+from streamdedup.engine import pool
+from streamdedup.engine.pool import SketchPool
 from streamdedup.model import Position, Record, Rejection, SketchedBatch
-from streamdedup.pool import SketchPool
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 

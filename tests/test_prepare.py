@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.engine.prepare import Preparer, source_ranges
 from streamdedup.model import Document, Position, Record, Rejection, SourceRange
-from streamdedup.prepare import Preparer, source_ranges
 from streamdedup.settings.load import load_settings
 from streamdedup.sketch.texts import NOT_STORED, unpack_text
 from tests.builders import examples

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
-from streamdedup.records import Decoder, Refusal
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 POSITION = Position("posts", 3, 42)

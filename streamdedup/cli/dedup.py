@@ -13,8 +13,8 @@ import typer
 from streamdedup.cli.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
-    from streamdedup.embedded import Tally
-    from streamdedup.job import Job
+    from streamdedup.files.job import Job
+    from streamdedup.files.run import Tally
     from streamdedup.settings.sections import Settings
 
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
@@ -133,7 +133,7 @@ def dedup(  # noqa: PLR0913, PLR0917 - one parameter per flag
     try:
         with Interrupts() as interrupts:
             # Imported late, so that --help need not wait for numba.
-            from streamdedup.job import Job  # noqa: PLC0415
+            from streamdedup.files.job import Job  # noqa: PLC0415
             from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
             overrides = _given(
@@ -169,8 +169,8 @@ def _given(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
     from rich.console import Console  # noqa: PLC0415
 
-    from streamdedup import embedded  # noqa: PLC0415
     from streamdedup.cli.progress import ProgressBar  # noqa: PLC0415
+    from streamdedup.files import run as embedded  # noqa: PLC0415
 
     with ProgressBar(Console(stderr=True)) as bar:
         hooks = embedded.Hooks(on_batch=bar.update, shield=interrupts.shield)

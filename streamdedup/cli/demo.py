@@ -19,12 +19,12 @@ from rich.text import Text
 
 from streamdedup.cli.interrupts import Interrupted, Interrupts
 from streamdedup.cli.marked import marked
-from streamdedup.corpus import write_docstrings
-from streamdedup.differences import differences
+from streamdedup.dedup.differences import differences
 from streamdedup.errors import InputError
+from streamdedup.files.docstrings import write_docstrings
 
 if TYPE_CHECKING:
-    from streamdedup.embedded import Tally
+    from streamdedup.files.run import Tally
     from streamdedup.model import Record, Verdict
     from streamdedup.sketch.codec import SignatureCodec
 
@@ -124,9 +124,9 @@ class _Findings:
 
 def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
     # Imported late, so that --help need not wait for numba.
-    from streamdedup import embedded  # noqa: PLC0415
     from streamdedup.cli.progress import ProgressBar  # noqa: PLC0415
-    from streamdedup.job import Job  # noqa: PLC0415
+    from streamdedup.files import run as embedded  # noqa: PLC0415
+    from streamdedup.files.job import Job  # noqa: PLC0415
     from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     files.make_anew()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from streamdedup.differences import Part
+from streamdedup.dedup.differences import Part
 
 _DIFFERENT = "bold yellow"
 

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from streamdedup.embedded import Tally
+from streamdedup.files.run import Tally
 
 
 class ProgressBar:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numba.core.event import install_recorder
 
-from streamdedup import changelog
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.engine.prepare import Preparer
 from streamdedup.evaluate import Corpus, evaluate
+from streamdedup.formats import changelog
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import (
     Document,
@@ -27,7 +28,6 @@ from streamdedup.model import (
     Sketches,
     SourceRange,
 )
-from streamdedup.prepare import Preparer
 from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
 
 _SENTENCES = (

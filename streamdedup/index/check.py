@@ -20,9 +20,9 @@ import numpy as np
 from lmdb.verify import VerifyError
 from lmdb.verify import verify as walk
 
-from streamdedup import changelog
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexUnusable, StreamdedupError
+from streamdedup.formats import changelog
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS, FIELDS, Rows
 from streamdedup.index.filter import Bank

@@ -26,7 +26,6 @@ from typing import Self
 
 import numpy as np
 
-from streamdedup import changelog
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import (
     REMEDY,
@@ -36,6 +35,7 @@ from streamdedup.errors import (
     IndexMismatch,
     IndexUnusable,
 )
+from streamdedup.formats import changelog
 from streamdedup.index import blocks
 from streamdedup.index.background import (
     Background,

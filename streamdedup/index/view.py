@@ -21,9 +21,9 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from streamdedup import changelog
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexMismatch, IndexUnusable
+from streamdedup.formats import changelog
 from streamdedup.index import blocks
 from streamdedup.index.blocks import Bools, Rows
 from streamdedup.index.manifest import Checkpoint, Header, Manifest, SegmentEntry

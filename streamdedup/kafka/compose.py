@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamdedup import changelog
 from streamdedup.errors import TopicError
-from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
-from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Rejection, Verdict
-from streamdedup.outputs import (
+from streamdedup.formats import changelog
+from streamdedup.formats.outputs import (
     OutputRule,
     clean_headers,
     dead_letter_headers,
     duplicate_record,
 )
+from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
+from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
 
 _RECORD_OVERHEAD = 4096

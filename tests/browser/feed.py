@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
 
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Judgement, Position, Record
-from streamdedup.prepare import Preparer
 from streamdedup.recent import Recent
 from streamdedup.settings.sections import Settings
 from streamdedup.status import WorkerState

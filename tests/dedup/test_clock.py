@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup import changelog
 from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexDamaged
+from streamdedup.formats import changelog
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 from streamdedup.settings.units import milliseconds

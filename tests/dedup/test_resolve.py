@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
+from streamdedup.engine.prepare import Preparer
 from streamdedup.model import (
     NO_TIMESTAMP,
     Document,
@@ -29,7 +30,6 @@ from streamdedup.model import (
     SketchedBatch,
     Verdict,
 )
-from streamdedup.prepare import Preparer
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.texts import NOT_STORED

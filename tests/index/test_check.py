@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamdedup import changelog
 from streamdedup.errors import IndexLocked, IndexUnusable
+from streamdedup.formats import changelog
 from streamdedup.index.check import Report, check
 from streamdedup.index.manifest import Manifest, SegmentEntry, Tail
 from streamdedup.index.segment import checksum

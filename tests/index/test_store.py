@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup import changelog
 from streamdedup.errors import (
     IndexDamaged,
     IndexFull,
@@ -27,6 +26,7 @@ from streamdedup.errors import (
     IndexMismatch,
     IndexUnusable,
 )
+from streamdedup.formats import changelog
 from streamdedup.index.manifest import FORMAT, Manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Candidates, DocumentColumns, Position, SourceRange

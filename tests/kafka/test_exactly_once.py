@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup import changelog
+from streamdedup.formats import changelog
 from streamdedup.model import SourceRange
 from tests.broker.broker import Broker
 from tests.corpora import stream_of_documents

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streamdedup import changelog
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.formats import changelog
 from streamdedup.model import Document
 from tests.broker.broker import Broker
 from tests.corpora import stream_of_documents

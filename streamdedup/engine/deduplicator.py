@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.engine.prepare import Preparer
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Document, Judgement, Position, SketchedBatch, Verdict
-from streamdedup.prepare import Preparer
 from streamdedup.settings.sections import Settings
 
 _TOPIC = "python"

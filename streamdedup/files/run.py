@@ -19,10 +19,13 @@ from typing import Protocol
 
 import numpy as np
 
-from streamdedup.deduplicator import Deduplicator
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.engine.pool import PendingBatch, SketchPool
+from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import InputError
-from streamdedup.files import STANDARD, Line, LineReader, Mark, OutputFile, input_size
-from streamdedup.job import Job, Ledger, check_paths
+from streamdedup.files.job import Job, Ledger, check_paths
+from streamdedup.files.lines import STANDARD, Line, LineReader, Mark, OutputFile, input_size
+from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
 from streamdedup.model import (
     DocumentColumns,
     IndexUpdate,
@@ -34,9 +37,6 @@ from streamdedup.model import (
     Sketches,
     Verdict,
 )
-from streamdedup.outputs import OutputRule, duplicate_record, rejected_record
-from streamdedup.pool import PendingBatch, SketchPool
-from streamdedup.prepare import Preparer
 from streamdedup.settings.sections import Settings
 
 _BATCH_BYTES = 16 * 1024**2

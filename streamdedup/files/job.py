@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from streamdedup.errors import IndexDamaged, InputError
-from streamdedup.files import STANDARD, Mark
+from streamdedup.files.lines import STANDARD, Mark
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
 from streamdedup.settings.sections import Settings

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from streamdedup.engine.prepare import NONE_REFUSED, Preparer
 from streamdedup.model import Record, Rejection, SketchedBatch
-from streamdedup.prepare import NONE_REFUSED, Preparer
 from streamdedup.settings.sections import Settings
 
 Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
@@ -42,7 +42,7 @@ class PendingBatch:
 
 
 class SketchPool:
-    """A pool of processes that prepare batches; :class:`streamdedup.prepare.Preparer` in each.
+    """A pool of processes that prepare batches; :class:`streamdedup.engine.prepare.Preparer` in each.
 
     Args:
         settings: ``pool.size()`` processes are started.

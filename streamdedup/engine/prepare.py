@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.model import (
     Document,
     DocumentColumns,
@@ -22,7 +23,6 @@ from streamdedup.model import (
     SketchedBatch,
     SourceRange,
 )
-from streamdedup.records import Decoder, Refusal
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import TextPacker
