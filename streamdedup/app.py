@@ -11,9 +11,10 @@ import structlog
 
 from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.noise import forget_abandoned
-from streamdedup.metrics import Metrics
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import Settings
-from streamdedup.status import StatusServer, WorkerState
 from streamdedup.worker import Worker
 
 log = structlog.get_logger(__name__)

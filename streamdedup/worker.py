@@ -37,11 +37,11 @@ from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import retention_warning
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.metrics import Metrics
 from streamdedup.model import DiskRoom, IndexStats, IndexUpdate, Judgement, Record, SketchedBatch
-from streamdedup.recent import Recent
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.recent import Recent
+from streamdedup.observe.state import Phase, WorkerState
 from streamdedup.settings.sections import Settings
-from streamdedup.status import Phase, WorkerState
 
 log = structlog.get_logger(__name__)
 

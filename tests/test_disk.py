@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.disk import document_bytes, existing, file_system, needed_bytes, used_bytes
+from streamdedup.admin.disk import document_bytes, existing, file_system, needed_bytes, used_bytes
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 

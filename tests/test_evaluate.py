@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from streamdedup.analysis.corpus import Corpus
+from streamdedup.analysis.evaluate import evaluate
+from streamdedup.analysis.report import Example, Report, as_json
+from streamdedup.analysis.words import excerpt
 from streamdedup.cli import main
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.errors import InputError, SettingsError
-from streamdedup.evaluate import Corpus, Example, Report, as_json, evaluate
 from streamdedup.model import Document
-from streamdedup.report import excerpt
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.bands import Banding

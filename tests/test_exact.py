@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from streamdedup import exact
+from streamdedup.analysis import exact
 from streamdedup.files.docstrings import docstrings
 from streamdedup.settings.load import load_settings
 from streamdedup.sketch.shingle import Shingling

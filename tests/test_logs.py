@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import structlog
 
-from streamdedup import logs
-from streamdedup.logs import RepeatFilter
+from streamdedup.observe import logs
+from streamdedup.observe.logs import RepeatFilter
 from streamdedup.settings.sections import LogSettings
 
 TEXT = "the text of a document"

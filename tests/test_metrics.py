@@ -14,8 +14,6 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamdedup import metrics as catalogue
-from streamdedup.metrics import CATALOGUE, BatchHistogram, Entry, Metrics
 from streamdedup.model import (
     DiskRoom,
     DocumentColumns,
@@ -30,6 +28,9 @@ from streamdedup.model import (
     Sketches,
     Verdict,
 )
+from streamdedup.observe import metrics as catalogue
+from streamdedup.observe.catalogue import CATALOGUE, Entry
+from streamdedup.observe.metrics import BatchHistogram, Metrics
 from streamdedup.settings.sections import PoolSettings, Settings
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"

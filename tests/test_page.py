@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup import page, recent
-from streamdedup.metrics import Metrics
 from streamdedup.model import IndexUpdate, Judgement, JudgementCounts, Outcome, Position, Verdict
-from streamdedup.recent import BINS, SLOT_S, SLOTS, Recent, histogram
+from streamdedup.observe import page, recent
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.recent import BINS, SLOT_S, SLOTS, Recent, histogram
+from streamdedup.observe.state import WorkerState
+from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import RecordSettings, Settings, StatusSettings
-from streamdedup.status import StatusServer, WorkerState
 from tests.browser.feed import TOPIC, Feed
 from tests.browser.samples import HOSTILE, article, edited, stream
 from tests.builders import columns, examples, update_of

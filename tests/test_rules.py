@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from streamdedup.metrics import CATALOGUE, Entry
+from streamdedup.observe.catalogue import CATALOGUE, Entry
 
 ROOT = Path(__file__).parents[1]
 FILES = ROOT / "helm" / "streamdedup" / "files"

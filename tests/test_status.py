@@ -15,11 +15,12 @@ import aiohttp
 import pytest
 
 import streamdedup
-from streamdedup import status
 from streamdedup.errors import SettingsError
-from streamdedup.metrics import Metrics
+from streamdedup.observe import status
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import Phase, WorkerState
+from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import StatusSettings
-from streamdedup.status import Phase, StatusServer, WorkerState
 
 ANY_PORT = StatusSettings(port=0)
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from streamdedup.analysis.tune import Plan, advise
 from streamdedup.cli import main
 from streamdedup.errors import InputError, SettingsError
 from streamdedup.sketch.bands import Banding
-from streamdedup.tune import Plan, advise
 
 PLAN = Plan(
     threshold=0.8,

@@ -21,7 +21,7 @@ from streamdedup.errors import SettingsError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from streamdedup.checks import Finding
+    from streamdedup.admin.findings import Finding
     from streamdedup.settings.sections import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and document the settings.")
@@ -98,7 +98,7 @@ def check(
     if findings is None:
         typer.echo(json.dumps(facts) if as_json else "\n".join(["ok", *_told(facts)]))
         return
-    from streamdedup.checks import exit_code  # noqa: PLC0415
+    from streamdedup.admin.findings import exit_code  # noqa: PLC0415
 
     code = exit_code(findings)
     if as_json:
@@ -113,7 +113,7 @@ def check(
 
 
 def _findings(settings: Settings) -> list[Finding]:
-    from streamdedup import checks  # noqa: PLC0415 - aiokafka is slow to import
+    from streamdedup.admin import checks  # noqa: PLC0415 - aiokafka is slow to import
 
     # What the client would log of a failure is among the findings.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

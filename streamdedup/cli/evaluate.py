@@ -21,8 +21,8 @@ from streamdedup.errors import InputError, SettingsError
 
 # Modules that pull in numba are imported in the command, so that --help need not wait for it.
 if TYPE_CHECKING:
-    from streamdedup.evaluate import BandingReport, Example, Report
-    from streamdedup.report import Grid
+    from streamdedup.analysis.report import BandingReport, Example, Report
+    from streamdedup.analysis.words import Grid
     from streamdedup.settings.sections import Settings
     from streamdedup.sketch.bands import Banding
 
@@ -155,7 +155,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per flag
     Exit codes: 0 done, 3 wrong settings or flags, 4 an input or output file, 130 and 143
     interrupted.
     """
-    from streamdedup import plots, report_html  # noqa: PLC0415
+    from streamdedup.analysis import html as report_html
+    from streamdedup.analysis import plots  # noqa: PLC0415
 
     if plot is not None:
         plots.check_target(plot)
@@ -188,7 +189,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per flag
     if html is not None:
         _write(html, report_html.page(report))
     if as_json:
-        from streamdedup.evaluate import as_json as plain  # noqa: PLC0415
+        from streamdedup.analysis.report import as_json as plain  # noqa: PLC0415
 
         typer.echo(json.dumps(plain(report), ensure_ascii=False))
     else:
@@ -242,7 +243,7 @@ class _Reading(NamedTuple):
 def _evaluate(
     reading: _Reading, settings: Settings, bandings: list[Banding], floor: float
 ) -> Report:
-    from streamdedup import evaluate as evaluation  # noqa: PLC0415
+    from streamdedup.analysis import evaluate as evaluation  # noqa: PLC0415
 
     console = Console(stderr=True)
     with Progress(
@@ -270,7 +271,7 @@ def _write(path: Path, page: str) -> None:
 
 
 def _print(report: Report) -> None:
-    from streamdedup import report as words  # noqa: PLC0415
+    from streamdedup.analysis import words  # noqa: PLC0415
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -290,7 +291,7 @@ def _print(report: Report) -> None:
 
 
 def _print_banding(console: Console, banding: BandingReport, report: Report) -> None:
-    from streamdedup import report as words  # noqa: PLC0415
+    from streamdedup.analysis import words  # noqa: PLC0415
 
     console.print(_table(words.banding_grid(banding, report)))
     for sentence in words.banding_sentences(banding, report):
@@ -305,7 +306,7 @@ def _print_banding(console: Console, banding: BandingReport, report: Report) -> 
 
 
 def _side_by_side(title: str, examples: list[Example], *, marks: bool) -> Table:
-    from streamdedup.report import excerpt  # noqa: PLC0415
+    from streamdedup.analysis.words import excerpt  # noqa: PLC0415
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False, expand=True)
     table.add_column(ratio=1, overflow="fold")

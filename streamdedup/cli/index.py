@@ -24,7 +24,7 @@ from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 
 # Modules that pull in numba and aiokafka are imported in the commands: --help need not wait.
 if TYPE_CHECKING:
-    from streamdedup.explain import Candidate, Explanation
+    from streamdedup.admin.explain import Candidate, Explanation
     from streamdedup.index.view import Contents
     from streamdedup.index.view import Progress as Told
     from streamdedup.settings.sections import Settings
@@ -121,7 +121,7 @@ def explain(
 
     Exit codes: 0 done, 3 wrong settings, 4 no such document, 9-12 the index.
     """
-    from streamdedup.explain import explain_id, explain_text  # noqa: PLC0415
+    from streamdedup.admin.explain import explain_id, explain_text  # noqa: PLC0415
     from streamdedup.index.view import View  # noqa: PLC0415
 
     if (text is None) == (id_ is None):
@@ -206,7 +206,7 @@ def import_(
         elif config is None:
             raise SettingsError("--for-changelog needs --config")
         else:
-            from streamdedup.maintenance import import_for_changelog  # noqa: PLC0415
+            from streamdedup.admin.maintenance import import_for_changelog  # noqa: PLC0415
 
             importing = import_for_changelog(source, _settings(config, directory), progress)
             documents, told["log"] = asyncio.run(importing)
@@ -240,7 +240,7 @@ def rebuild(
     Exit codes: 0 done, 3 wrong settings or not confirmed, 5 topics, 6-7 the broker, 9-13 the index,
     130 and 143 interrupted.
     """
-    from streamdedup.maintenance import rebuild as run_rebuild  # noqa: PLC0415
+    from streamdedup.admin.maintenance import rebuild as run_rebuild  # noqa: PLC0415
 
     settings = _settings(config, directory)
     _confirm(f"Remove the index in {directory} and rebuild it?", yes=yes)
@@ -280,8 +280,8 @@ def delete(
     Exit codes: 0 done, 3 wrong settings or not confirmed, 4 no such document (then none is erased),
     5 topics, 6-7 the broker, 8 a worker has started meanwhile, 9-13 the index.
     """
+    from streamdedup.admin.maintenance import erase  # noqa: PLC0415
     from streamdedup.index.store import LOCAL_LOG  # noqa: PLC0415
-    from streamdedup.maintenance import erase  # noqa: PLC0415
 
     settings = _settings(config, directory)
     _confirm(f"Erase {', '.join(ids)} from {directory}?", yes=yes)

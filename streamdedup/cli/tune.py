@@ -15,8 +15,8 @@ from streamdedup.errors import SettingsError
 
 # Modules that pull in numba are imported in the command, so that --help need not wait for it.
 if TYPE_CHECKING:
+    from streamdedup.analysis.tune import Advice, Option, Plan
     from streamdedup.settings.sections import DedupSettings
-    from streamdedup.tune import Advice, Option, Plan
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5
 """Options shown with fewer and with more rows than the pick."""
@@ -66,8 +66,8 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per flag
 
     Exit codes: 0 done, 3 wrong settings or flags, 4 the picture cannot be written.
     """
-    from streamdedup import plots  # noqa: PLC0415
-    from streamdedup.tune import advise  # noqa: PLC0415
+    from streamdedup.analysis import plots  # noqa: PLC0415
+    from streamdedup.analysis.tune import advise  # noqa: PLC0415
 
     if (bands is None) != (rows is None):
         raise SettingsError("--bands and --rows belong together")
@@ -120,7 +120,7 @@ def _banding(bands: int | None, rows: int | None) -> Any:
 
 
 def _plan(dedup: DedupSettings) -> Plan:
-    from streamdedup.tune import Plan  # noqa: PLC0415
+    from streamdedup.analysis.tune import Plan  # noqa: PLC0415
 
     return Plan(
         threshold=dedup.threshold,
@@ -150,7 +150,7 @@ def _drawn(advice: Advice) -> list[Option]:
 
 
 def _table(advice: Advice) -> Table:
-    from streamdedup.tune import SIMILARITIES  # noqa: PLC0415
+    from streamdedup.analysis.tune import SIMILARITIES  # noqa: PLC0415
 
     plan = advice.plan
     title = (

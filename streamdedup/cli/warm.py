@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numba.core.event import install_recorder
 
+from streamdedup.analysis.corpus import Corpus
+from streamdedup.analysis.evaluate import evaluate
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
-from streamdedup.evaluate import Corpus, evaluate
 from streamdedup.formats import changelog
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import (

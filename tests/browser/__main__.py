@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from PIL import Image
 
-from streamdedup.metrics import Metrics
-from streamdedup.recent import SLOT_S
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.recent import SLOT_S
+from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import Settings, StatusSettings
-from streamdedup.status import StatusServer
 from tests.browser.chromium import Tab, open_tab
 from tests.browser.feed import Feed
 from tests.browser.samples import HOSTILE, article, stream

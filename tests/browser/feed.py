@@ -10,9 +10,9 @@ from typing import Any, Self
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Judgement, Position, Record
-from streamdedup.recent import Recent
+from streamdedup.observe.recent import Recent
+from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import Settings
-from streamdedup.status import WorkerState
 
 TOPIC = "documents"
 START_MS = 1_790_000_000_000

@@ -14,7 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int8, Int16, Int32, Schema, String
 
-from streamdedup.checks import Finding, Level, check, exit_code
+from streamdedup.admin.checks import check
+from streamdedup.admin.findings import Finding, Level, exit_code
 from tests.broker import layout
 from tests.broker.broker import Broker
 from tests.broker.obtain import own_broker

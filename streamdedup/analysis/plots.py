@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from streamdedup.evaluate import Report
+    from streamdedup.analysis.report import Report
 
 _SUFFIXES = (".png", ".svg")
 _STEPS = 200

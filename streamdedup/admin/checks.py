@@ -9,16 +9,13 @@ Rule 3: what could not be checked is told as well.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from streamdedup.disk import (
+from streamdedup.admin.disk import (
     NETWORK,
     PASSING,
     document_bytes,
@@ -27,6 +24,8 @@ from streamdedup.disk import (
     needed_bytes,
     used_bytes,
 )
+from streamdedup.admin.findings import ADMINISTRATOR, OPERATOR, Finding, Level
+from streamdedup.admin.topic_checks import _TO_READ, _TO_WRITE, _duration
 from streamdedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -48,41 +47,7 @@ from streamdedup.kafka.topics import FOREVER, retention_warning, topic_names, to
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
-OPERATOR = "operator"
-"""Who keeps the settings and the machine of the worker."""
-ADMINISTRATOR = "Kafka administrator"
-"""Who keeps the brokers, the topics and their access control."""
-
 _PAUSE_S = 0.2
-_TO_READ = frozenset({"Read", "Describe", "DescribeConfigs"})
-_TO_WRITE = frozenset({"Write", "Describe", "DescribeConfigs"})
-
-
-class Level(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-    SKIPPED = "not checked"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found.
-
-    Attributes:
-        check: its name.
-        message: one sentence, with what to do where something is to be done.
-        who: who can act on it; empty where nothing is to be done.
-        exit_code: what a worker would end with because of it; 0 where it would not.
-    """
-
-    check: str
-    level: Level
-    message: str
-    who: str = ""
-    exit_code: int = 0
 
 
 async def check(settings: Settings) -> list[Finding]:
@@ -90,11 +55,6 @@ async def check(settings: Settings) -> list[Finding]:
     checkup = _Checkup(settings)
     await checkup.run()
     return checkup.findings
-
-
-def exit_code(findings: list[Finding]) -> int:
-    """Return the exit code of the first error, at which a worker would end; 0 without errors."""
-    return next((one.exit_code for one in findings if one.level is Level.ERROR), 0)
 
 
 class _Checkup:
@@ -436,10 +396,6 @@ async def _read_manifest(directory: Path, wanted: Header) -> Checkpoint:
 def _checkpoint(directory: Path, wanted: Header) -> Checkpoint:
     with closing(Manifest(directory, wanted, readonly=True)) as manifest:
         return manifest.checkpoint()
-
-
-def _duration(ms: int) -> str:
-    return format_duration(dt.timedelta(milliseconds=ms))
 
 
 def _human(size: int) -> str:

@@ -5,74 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from aiohttp import web
 
 import streamdedup
 from streamdedup.errors import SettingsError
-from streamdedup.metrics import Metrics
-from streamdedup.page import Page
-from streamdedup.recent import Recent
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.page import Page
+from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import StatusSettings
-
-Phase = Literal["starting", "replaying", "running", "draining", "waiting_for_broker", "stopped"]
 
 HEARTBEAT_S = 0.5
 """How often the heartbeat measures how late the event loop is."""
 _SHUTDOWN_S = 1.0
 """How long open requests may take to end when the server closes."""
-
-
-@dataclass(slots=True)
-class WorkerState:
-    """What the status pages show; the worker writes it, in the event loop's thread.
-
-    Attributes:
-        phase: what the worker is doing.
-        reason: why it is not running, for a person to read.
-        replay_done: changelog offset up to which the start has come.
-        replay_total: changelog offset at which the replay ends.
-        partitions: partitions of the source that are read.
-        lag: records of each partition that are not read yet.
-        positions: offset of each partition that will be read next.
-        applied_offset: changelog offset up to which the index is complete.
-        shortage: what will soon stop the worker, for a person to read.
-        recent: what the page shows of the latest batches; None where there is no page.
-    """
-
-    phase: Phase = "starting"
-    reason: str = ""
-    replay_done: int = 0
-    replay_total: int = 0
-    partitions: int = 0
-    lag: dict[int, int] = field(default_factory=dict)
-    positions: dict[int, int] = field(default_factory=dict)
-    applied_offset: int = 0
-    shortage: str = ""
-    recent: Recent | None = None
-
-    def enter(self, phase: Phase, reason: str = "") -> None:
-        """Go over to a phase, with the reason where it needs one."""
-        self.phase, self.reason = phase, reason
-
-    @property
-    def ready(self) -> bool:
-        """Whether documents are being judged, and will be."""
-        return self.phase == "running" and not self.shortage
-
-    def explanation(self) -> str:
-        """Return one line that says why the worker is ready, or not."""
-        if self.ready:
-            return "ready"
-        if self.phase == "replaying":
-            return f"replaying the changelog: at {self.replay_done} of {self.replay_total}"
-        if self.phase == "running":
-            return f"running: {self.shortage}"
-        words = self.phase.replace("_", " ")
-        return f"{words}: {self.reason}" if self.reason else words
 
 
 class StatusServer:

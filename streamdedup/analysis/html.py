@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-from streamdedup import report as words
+from streamdedup.analysis import words
+from streamdedup.analysis.report import BINS, BandingReport, Example, Report
+from streamdedup.analysis.words import Grid
 from streamdedup.dedup.differences import Part
-from streamdedup.evaluate import BINS, BandingReport, Example, Report
-from streamdedup.report import Grid
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #5a606b; --line: #d5d8dd;

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from streamdedup.dedup.differences import Part
 from streamdedup.model import Position
-from streamdedup.recent import SLOT_S, Duplicate, Recent, compare
+from streamdedup.observe.recent import SLOT_S, Duplicate, Recent, compare
 
 SHOWN = 10
 """Duplicates shown at once."""

@@ -14,9 +14,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,145 +24,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import streamdedup
-from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Judgement, Outcome, Record
+from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Judgement, Record
+from streamdedup.observe.catalogue import CATALOGUE, Entry, Stage, TransactionResult
 from streamdedup.settings.sections import Settings
 
-PREFIX = "streamdedup_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-Kind = Literal["counter", "gauge", "histogram", "batch histogram", "info"]
-Stage = Literal["poll", "sketch", "probe", "resolve", "transaction", "index"]
-TransactionResult = Literal["committed", "unknown", "fenced"]
-
-_STAGES = ("poll", "sketch", "probe", "resolve", "transaction", "index")
-_SIMILARITIES = tuple(share / 100 for share in (*range(10, 50, 10), *range(50, 100, 5), 98, 100))
-_DURATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_LATENCIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
-_SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A metric of the catalogue.
-
-    Attributes:
-        name: as it is exposed, without the prefix.
-        kind: a ``batch histogram`` is a histogram that takes whole arrays.
-        help: what it counts, in one sentence.
-        label: its only label, or none.
-        values: the label's values where they are known, so that their series begin at zero.
-        buckets: upper bounds of a histogram, ascending, without infinity.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    label: str = ""
-    values: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
-    @property
-    def full_name(self) -> str:
-        """The name with the prefix, as it is exposed."""
-        return PREFIX + self.name
-
-
-CATALOGUE = (
-    # Flow
-    Entry("documents_received_total", "counter", "Records read from the source.", "partition"),
-    Entry("bytes_received_total", "counter", "Bytes of the values of records read."),
-    Entry("documents_total", "counter", "Verdicts.", "verdict", tuple(Outcome)),
-    Entry("rejections_total", "counter", "Records sent to the dead-letter topic.", "reason"),
-    Entry("batch_documents", "histogram", "Records per batch.", buckets=_SIZES),
-    Entry(
-        "batch_duration_seconds",
-        "histogram",
-        "Time that a batch spends in a stage.",
-        "stage",
-        _STAGES,
-        _DURATIONS,
-    ),
-    Entry(
-        "end_to_end_latency_seconds",
-        "batch histogram",
-        "From a record's timestamp to the commit of its verdict.",
-        buckets=_LATENCIES,
-    ),
-    # Verdicts
-    Entry("candidates_total", "counter", "Kept documents that shared a bucket with a judged one."),
-    Entry(
-        "verified_pairs_total",
-        "counter",
-        "Candidates at or above the threshold (verified), or below it (refuted).",
-        "result",
-        ("verified", "refuted"),
-    ),
-    Entry(
-        "exact_verifications_total",
-        "counter",
-        "Candidates near the threshold, by what their texts say of the two.",
-        "result",
-        ("confirmed", "refuted", "without_text"),
-    ),
-    Entry("buckets_truncated_total", "counter", "Lookups that met a full bucket."),
-    Entry(
-        "candidate_similarity",
-        "batch histogram",
-        "Estimated Jaccard similarity of the candidates.",
-        buckets=_SIMILARITIES,
-    ),
-    # Kafka
-    Entry("consumer_lag", "gauge", "Records of the partition that are not read yet.", "partition"),
-    Entry("consumer_position", "gauge", "Offset that will be read next.", "partition"),
-    Entry(
-        "transactions_total",
-        "counter",
-        "Kafka transactions, by how they ended.",
-        "result",
-        ("committed", "unknown", "fenced"),
-    ),
-    Entry("last_commit_timestamp_seconds", "gauge", "When a transaction was last committed."),
-    Entry("sessions_total", "counter", "Sessions with the brokers begun, by reason.", "reason"),
-    # Index
-    Entry("replayed_entries_total", "counter", "Changelog entries applied to the index at start."),
-    Entry("index_documents", "gauge", "Kept documents in the index."),
-    Entry("index_postings", "gauge", "Entries of documents in buckets."),
-    Entry("index_segments", "gauge", "Immutable parts of the index on the disk."),
-    Entry("index_delta_documents", "gauge", "Documents of the index that are only in memory."),
-    Entry("index_bytes", "gauge", "Bytes that the index takes on the disk."),
-    Entry("index_room_bytes", "gauge", "Bytes that the index may still take."),
-    Entry("index_reserve_bytes", "gauge", "Bytes that the next merge may need."),
-    Entry("index_memory_bytes", "gauge", "Bytes of memory for what is unwritten, and filters."),
-    Entry("index_applied_offset", "gauge", "Changelog offset up to which the index is complete."),
-    Entry("index_durable_offset", "gauge", "Changelog offset that a restart begins from."),
-    Entry("index_clock_timestamp_seconds", "gauge", "What time it is by the documents."),
-    Entry("index_oldest_timestamp_seconds", "gauge", "Earliest effective time on the disk."),
-    Entry("index_flushes_total", "counter", "Times that memory became a segment."),
-    Entry("index_merges_total", "counter", "Merges of segments."),
-    Entry("index_expired_segments_total", "counter", "Segments that left the window."),
-    Entry("index_stalls_total", "counter", "Times that an update waited for a flush."),
-    Entry(
-        "index_lookups_total",
-        "counter",
-        "Look-ups in segments that the filters let through, by what they found.",
-        "result",
-        ("found", "absent"),
-    ),
-    Entry("disk_free_bytes", "gauge", "Free bytes on the disk of the index."),
-    # Pool and process
-    Entry("pool_processes", "gauge", "Sketch processes."),
-    Entry("pool_batches_in_flight", "gauge", "Batches read and not judged yet."),
-    Entry("pool_restarts_total", "counter", "Times that the pool was made anew."),
-    Entry(
-        "event_loop_lag_seconds",
-        "histogram",
-        "How late the event loop wakes a task.",
-        buckets=_DURATIONS,
-    ),
-    Entry("ready", "gauge", "1 while documents are being judged."),
-    Entry("build_info", "info", "Version of streamdedup and of Python."),
-    Entry("settings_info", "info", "Fingerprint of the parameters, threshold and bands."),
-)
 
 
 class Metrics:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streamdedup.analysis.report import BandingReport, Example, Level, Report
 from streamdedup.dedup.differences import Part, differences
-from streamdedup.evaluate import BandingReport, Example, Level, Report
 
 _VERIFIED = {"estimate": "the estimate", "exact": "the texts where the estimate is near"}
 
