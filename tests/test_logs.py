@@ -62,13 +62,13 @@ def fail_beside_a_text(logger: Any) -> None:
 def test_away_from_a_terminal_each_line_is_json() -> None:
     """An event is one JSON object with stable keys."""
     stream = configured()
-    structlog.get_logger("streamdedup.worker").info("running", partitions=3)
+    structlog.get_logger("streamdedup.roles.worker").info("running", partitions=3)
     (line,) = lines(stream)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
         "event": "running",
         "level": "info",
-        "logger": "streamdedup.worker",
+        "logger": "streamdedup.roles.worker",
         "partitions": 3,
     }
 

@@ -34,8 +34,8 @@ def run(
     by another worker, 9-13 the index; docs/operations.md says what to do about each.
     """
     # Imported late, so that --help need not wait for numba and aiokafka.
-    from streamdedup.app import run_worker  # noqa: PLC0415
     from streamdedup.observe import logs  # noqa: PLC0415
+    from streamdedup.roles.app import run_worker  # noqa: PLC0415
     from streamdedup.settings.load import load_settings  # noqa: PLC0415
 
     given: dict[str, dict[str, Any]] = {

@@ -14,8 +14,8 @@ from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
+from streamdedup.roles.worker import Worker
 from streamdedup.settings.sections import Settings
-from streamdedup.worker import Worker
 
 log = structlog.get_logger(__name__)
 
