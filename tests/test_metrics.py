@@ -28,7 +28,7 @@ from streamdedup.model import (
     Sketches,
     Verdict,
 )
-from streamdedup.observe import metrics as catalogue
+from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
 from streamdedup.settings.sections import PoolSettings, Settings

@@ -1,4 +1,4 @@
-"""*Pure.* What `config check` says about topics: existence, retention, sizes, replicas and access."""
+"""*Pure.* What `config check` says about topics: retention, sizes, replicas, access."""
 
 from __future__ import annotations
 

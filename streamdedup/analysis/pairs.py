@@ -60,6 +60,7 @@ def pairs_of_equals(names: I64) -> int:
 
 
 def share_a_band(keys: U64, pairs: Pairs) -> NDArray[np.bool_]:
+    """Return which pairs agree in at least one column of ``keys``: ``(pairs,)`` bool."""
     shared = np.zeros(len(pairs), dtype=np.bool_)
     for band in range(keys.shape[1]):
         shared |= keys[pairs.first, band] == keys[pairs.second, band]
@@ -67,7 +68,7 @@ def share_a_band(keys: U64, pairs: Pairs) -> NDArray[np.bool_]:
 
 
 @numba.njit(cache=True, nogil=True)
-def emit(keys, order, band, start, width):  # type: ignore[no-untyped-def] # noqa: ANN001
+def emit(keys, order, band, start, width):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
     """Pair up what shares this band and none before it, from a place in the order on."""
     first = np.empty(width, dtype=np.int64)
     second = np.empty(width, dtype=np.int64)
@@ -98,7 +99,8 @@ def emit(keys, order, band, start, width):  # type: ignore[no-untyped-def] # noq
 
 
 @numba.njit(cache=True, nogil=True)
-def root(joined, at):  # type: ignore[no-untyped-def] # noqa: ANN001
+def root(joined, at):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Return the smallest member of a cluster, and shorten the path to it."""
     while joined[at] != at:
         joined[at] = joined[joined[at]]
         at = joined[at]
@@ -106,7 +108,7 @@ def root(joined, at):  # type: ignore[no-untyped-def] # noqa: ANN001
 
 
 @numba.njit(cache=True, nogil=True)
-def unite(joined, first, second):  # type: ignore[no-untyped-def] # noqa: ANN001
+def unite(joined, first, second):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
     """Join the clusters of each pair; each set leads to the smallest of its cluster."""
     for at in range(len(first)):
         one, two = root(joined, first[at]), root(joined, second[at])

@@ -155,7 +155,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per flag
     Exit codes: 0 done, 3 wrong settings or flags, 4 an input or output file, 130 and 143
     interrupted.
     """
-    from streamdedup.analysis import html as report_html
+    from streamdedup.analysis import html as report_html  # noqa: PLC0415
     from streamdedup.analysis import plots  # noqa: PLC0415
 
     if plot is not None:
@@ -244,6 +244,7 @@ def _evaluate(
     reading: _Reading, settings: Settings, bandings: list[Banding], floor: float
 ) -> Report:
     from streamdedup.analysis import evaluate as evaluation  # noqa: PLC0415
+    from streamdedup.analysis.corpus import read_corpus  # noqa: PLC0415
 
     console = Console(stderr=True)
     with Progress(
@@ -259,7 +260,7 @@ def _evaluate(
         def tell(what: str, done: int, of: int) -> None:
             progress.update(task, description=what, completed=done, total=of)
 
-        read = evaluation.read_corpus(reading.paths, settings, reading.limit, reading.label_field)
+        read = read_corpus(reading.paths, settings, reading.limit, reading.label_field)
         return evaluation.evaluate(read, settings, bandings, floor, tell)
 
 

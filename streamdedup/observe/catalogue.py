@@ -1,4 +1,7 @@
-"""*Pure.* Every metric: name, kind, labels, buckets and help text. docs/metrics.md is made from it."""
+"""*Pure.* Every metric: its name, kind, labels, buckets and help text.
+
+docs/metrics.md is generated from it.
+"""
 
 from __future__ import annotations
 

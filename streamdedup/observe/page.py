@@ -64,7 +64,7 @@ class Page:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
-        folder = resources.files("streamdedup") / "web"
+        folder = resources.files("streamdedup.observe") / "web"
         for path, (name, content_type) in _FILES.items():
             router.add_get(path, _serve((folder / name).read_text(encoding="utf-8"), content_type))
         router.add_get("/", _lead_to_the_page)
