@@ -26,7 +26,7 @@ test-kafka: $(VENV)/dev.stamp ## Run only the tests that talk to Kafka
 	@$(BIN)/python -m pytest -m kafka
 
 broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
-	@$(BIN)/python -m tests.broker --port $(PORT)
+	@$(BIN)/python -m deploy.broker --port $(PORT)
 
 lint: $(VENV)/dev.stamp ## Check style and formatting
 	@$(BIN)/ruff check .

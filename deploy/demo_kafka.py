@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
+from deploy.broker.errors import BrokerError
+from deploy.broker.obtain import own_broker
 from streamdedup.files.docstrings import docstrings
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
-from tests.broker.errors import BrokerError
-from tests.broker.obtain import own_broker
 
 PARTITIONS = 3
 SHOWN = 3
@@ -205,7 +205,7 @@ def _show(settings: Settings, page: str) -> None:
 def _line(record: ConsumerRecord) -> str:
     value = (record.value or b"").decode("utf-8", "backslashreplace")
     headers = {name: (content or b"").decode() for name, content in record.headers}
-    short = value if len(value) <= 240 else value[:240] + " ..."  # noqa: PLR2004 - a screen's worth
+    short = value if len(value) <= 240 else value[:240] + " ..."
     return f"{short}\n    headers: {headers}" if headers else short
 
 

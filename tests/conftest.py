@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from deploy.broker.broker import Broker
+from deploy.broker.obtain import own_broker as start_own_broker
+from deploy.broker.obtain import running_broker
 from streamdedup.errors import IndexLocked
 from streamdedup.index.check import check
 from streamdedup.index.store import Index
-from tests.broker.broker import Broker
-from tests.broker.obtain import own_broker as start_own_broker
-from tests.broker.obtain import running_broker
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """One Apache Kafka for the whole run; see tests/broker for where it comes from."""
+    """One Apache Kafka for the whole run; see deploy/broker for where it comes from."""
     with running_broker() as running:
         yield running
 

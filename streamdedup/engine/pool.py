@@ -42,7 +42,7 @@ class PendingBatch:
 
 
 class SketchPool:
-    """A pool of processes that prepare batches; :class:`~streamdedup.engine.prepare.Preparer` in each.
+    """A pool of processes, each with a :class:`~streamdedup.engine.prepare.Preparer`.
 
     Args:
         settings: ``pool.size()`` processes are started.

@@ -23,7 +23,7 @@ from streamdedup.formats import changelog
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 from streamdedup.settings.units import milliseconds
-from tests.builders import COLUMNS, columns, examples, small_settings, update_of
+from tests.support.builders import COLUMNS, columns, examples, small_settings, update_of
 
 LATENESS, AHEAD = 1000, 100
 SETTINGS = small_settings(Path()).index

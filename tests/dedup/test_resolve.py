@@ -33,8 +33,15 @@ from streamdedup.model import (
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.texts import NOT_STORED
-from tests.builders import TOPIC, examples, open_index, pass_through, sketched, small_settings
 from tests.dedup.test_clock import as_seen, clock_after, effective
+from tests.support.builders import (
+    TOPIC,
+    examples,
+    open_index,
+    pass_through,
+    sketched,
+    small_settings,
+)
 
 MILLISECOND = dt.timedelta(milliseconds=1)
 HOUR = dt.timedelta(hours=1)

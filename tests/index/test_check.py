@@ -22,7 +22,7 @@ from streamdedup.index.manifest import Manifest, SegmentEntry, Tail
 from streamdedup.index.segment import checksum
 from streamdedup.index.store import LOCAL_LOG
 from streamdedup.model import IndexUpdate
-from tests.builders import COLUMNS, columns, open_index, small_settings, update_of
+from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 pytestmark = pytest.mark.damages_index
 changed = msgspec.structs.replace

@@ -12,7 +12,7 @@ import pytest
 from streamdedup.errors import IndexDamaged, IndexUnusable, StreamdedupError
 from streamdedup.index.manifest import Manifest
 from streamdedup.settings.sections import Settings
-from tests.builders import open_index, pass_through, sketched, small_settings
+from tests.support.builders import open_index, pass_through, sketched, small_settings
 
 pytestmark = pytest.mark.damages_index
 

@@ -13,7 +13,7 @@ from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import Settings
-from tests.builders import COLUMNS, columns, open_index, small_settings, update_of
+from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 UNIQUE = "a-name-that-is-found-nowhere-else"
 SIGNATURE = bytes(range(100, 116))

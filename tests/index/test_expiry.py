@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamdedup.index.store import Index
-from tests.builders import COLUMNS, columns, open_index, small_settings, update_of
+from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 START_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

@@ -13,14 +13,14 @@ import pytest
 
 from streamdedup.index.check import check
 from streamdedup.index.store import Index
-from tests.builders import COLUMNS, columns, open_index, small_settings
+from tests.support.builders import COLUMNS, columns, open_index, small_settings
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 BATCH = 50
 CODE = """
 import sys
 from pathlib import Path
-from tests.builders import columns, update_of
+from tests.support.builders import columns, update_of
 from tests.index.test_kill import BATCH, keys_of, opened
 
 index = opened(Path(sys.argv[1]))

@@ -35,7 +35,7 @@ from streamdedup.model import (
     SourceRange,
 )
 from streamdedup.settings.units import milliseconds
-from tests.builders import COLUMNS, examples, open_index, small_settings
+from tests.support.builders import COLUMNS, examples, open_index, small_settings
 
 WIDTH = 16
 SOURCES = [("topic", 0), ("topic", 1), ("other", 0)]

@@ -24,7 +24,7 @@ from streamdedup.index.postings import (
     unpack_column,
 )
 from streamdedup.model import I64, U8, U64
-from tests.builders import examples
+from tests.support.builders import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SEEDS = st.integers(0, 2**32 - 1)

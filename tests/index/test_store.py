@@ -32,7 +32,7 @@ from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Candidates, DocumentColumns, Position, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.texts import unpack_text
-from tests.builders import (
+from tests.support.builders import (
     COLUMNS,
     TOPIC,
     columns,
@@ -44,6 +44,7 @@ from tests.builders import (
     small_settings,
     update_of,
 )
+from tests.support.paths import ROOT
 
 WIDTH = COLUMNS
 
@@ -322,11 +323,11 @@ class TestLock:
         """Another process is refused while this one lives, and let in when it was killed."""
         code = (
             "import sys, time; from pathlib import Path\n"
-            "from tests.builders import open_index, small_settings\n"
+            "from tests.support.builders import open_index, small_settings\n"
             "index = open_index(small_settings(Path(sys.argv[1])))\n"
             "print('open', flush=True); time.sleep(600)"
         )
-        root = Path(__file__).parents[2]
+        root = ROOT
         with subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path)],
             stdout=subprocess.PIPE,
@@ -383,7 +384,7 @@ class TestNoRoom:
 import resource, sys
 from pathlib import Path
 from streamdedup.errors import IndexFull
-from tests.builders import columns, open_index, small_settings, update_of
+from tests.support.builders import columns, open_index, small_settings, update_of
 
 settings = small_settings(Path(sys.argv[1]), delta_documents=2048)
 index = open_index(settings, sys.argv[2])
@@ -408,7 +409,7 @@ except Exception as error:
             capture_output=True,
             text=True,
             check=False,
-            cwd=Path(__file__).parents[2],
+            cwd=ROOT,
         )
         kind, _, message = ended.stderr.strip().partition("|")
         assert kind in {"IndexFull", "IndexUnusable"}, ended.stderr

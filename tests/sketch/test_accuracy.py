@@ -18,7 +18,7 @@ from streamdedup.model import I64
 from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.sketcher import Sketcher
-from tests.builders import parameters
+from tests.support.builders import parameters
 
 PAIRS = 2000
 JACCARDS = [0.3, 0.5, 0.7, 0.8, 0.9, 0.95]

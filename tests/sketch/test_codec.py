@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.sketch.codec import SignatureCodec
-from tests.builders import examples
+from tests.support.builders import examples
 
 BITS = [1, 2, 4, 8]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.sketch.fold import collapse_ascii, make_table, rewrite
-from tests.builders import examples
+from tests.support.builders import examples
 
 ASCII = [chr(code) for code in range(128)]
 CHARACTERS = st.one_of(st.sampled_from(" \t\x1cAz"), st.sampled_from(ASCII))

@@ -17,7 +17,7 @@ from streamdedup.model import Sketches
 from streamdedup.sketch import minhash
 from streamdedup.sketch.shingle import Shingling, pack
 from streamdedup.sketch.sketcher import Sketcher
-from tests.builders import examples, parameters
+from tests.support.builders import examples, parameters
 
 WORD = 2**64
 HALF = 2**32

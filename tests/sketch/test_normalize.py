@@ -8,7 +8,6 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -17,7 +16,8 @@ from hypothesis import strategies as st
 
 from streamdedup.sketch.batch import BatchNormaliser
 from streamdedup.sketch.normalize import PROFILES, STEPS, Change, Profile, compose, resolve
-from tests.builders import examples
+from tests.support.builders import examples
+from tests.support.paths import ROOT
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -369,7 +369,7 @@ def test_names_and_versions(profile: str) -> None:
     assert PROFILES[profile].version >= 1
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
 
 
 def cells(line: str) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamdedup.sketch.sets import jaccard, shingle_sets
 from streamdedup.sketch.shingle import Shingling
-from tests.builders import examples
+from tests.support.builders import examples
 
 TEXTS = st.text(alphabet="ab \u00e9\u4e00", max_size=14)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.sketch.shingle import chunks, pack
-from tests.builders import examples
+from tests.support.builders import examples
 
 
 @given(texts=st.lists(st.text(st.characters(), max_size=8), max_size=5))

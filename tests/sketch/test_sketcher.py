@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
-from tests.builders import parameters
+from tests.support.builders import parameters
 
 
 def test_exact_copies_share_the_last_key() -> None:

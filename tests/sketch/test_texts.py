@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import IndexDamaged
 from streamdedup.sketch.texts import NOT_STORED, TextPacker, unpack_text
-from tests.builders import examples
+from tests.support.builders import examples
 
 NO_LIMIT = 2**40
 

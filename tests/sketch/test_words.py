@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamdedup.sketch.normalize import PROFILES
 from streamdedup.sketch.shingle import pack
 from streamdedup.sketch.words import CONTINUOUS, join_packed, join_words, split_words
-from tests.builders import examples
+from tests.support.builders import examples
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 

@@ -1,0 +1,101 @@
+"""*Blocking.* `python -m deploy.broker`: the tests' broker in the foreground, to try things on."""
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+from deploy.broker.errors import BrokerError, BrokerFailed
+from deploy.broker.jars import kafka_version
+from deploy.broker.obtain import ORIGIN_VARIABLE, own_broker
+
+_PAUSE_SECONDS = 0.5
+
+_DESCRIPTION = """\
+Run one real Apache Kafka broker on 127.0.0.1 until it is interrupted, to try streamdedup on.
+
+It is a single KRaft node with a transaction coordinator, in a container where a Docker engine
+answers, else from Kafka's jars, which need Java 17 and Maven and are fetched once. When it serves
+requests it prints one line, `bootstrap: HOST:PORT`. Topics are not created on first use. All data
+lies in a temporary place and is gone when the broker stops.
+"""
+
+_EPILOG = f"""\
+examples:
+  python -m deploy.broker
+  python -m deploy.broker --port 19092
+  {ORIGIN_VARIABLE}=maven python -m deploy.broker     only the jars, never a container
+  {ORIGIN_VARIABLE}=container python -m deploy.broker only a container
+
+Ctrl-C or SIGTERM stops it in order; the exit status is then 0.
+"""
+
+
+class _StopRequested(BaseException):
+    """A signal asked for the end; not an Exception, so that nothing on the way swallows it."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the broker; return 0 after a requested stop, 1 where it could not run."""
+    options = _parse(arguments)
+    try:
+        with _stop_on_signals():
+            _serve(options.port)
+    except _StopRequested:
+        return 0
+    except BrokerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.broker",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--port", type=_port, default=9092, help="loopback port to listen on (default: 9092)"
+    )
+    parser.add_argument("--version", action="version", version=f"Apache Kafka {kafka_version()}")
+    return parser.parse_args(arguments)
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isdecimal() else 0
+    if not 0 < port < 65_536:
+        raise argparse.ArgumentTypeError(f"not a port (1 to 65535): {text}")
+    return port
+
+
+def _serve(port: int) -> None:
+    with own_broker(port=port) as broker:
+        print(f"bootstrap: {broker.bootstrap}", flush=True)
+        try:
+            while broker.is_running():
+                time.sleep(_PAUSE_SECONDS)
+        except _StopRequested:
+            broker.stop()
+            raise
+    raise BrokerFailed("the broker ended by itself")
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Iterator[None]:
+    def ask_once(_number: int, _frame: object) -> None:
+        # A second Ctrl-C must not tear the clean-up apart.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        raise _StopRequested
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask_once)
+    yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

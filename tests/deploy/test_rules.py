@@ -1,0 +1,225 @@
+"""Alerts, their tests and runbooks, and the dashboard: they name what exists, and fit each other.
+
+Whether alerts ring when they should is promtool's to say: ``.ci/rules``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+import yaml
+
+from streamdedup.observe.catalogue import CATALOGUE, Entry
+from tests.support.paths import ROOT
+
+FILES = ROOT / "helm" / "streamdedup" / "files"
+RUNBOOKS = (
+    (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("\n## Alerts\n")[2]
+)
+GROUPS = yaml.safe_load((FILES / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+RULES = [rule for group in GROUPS for rule in group["rules"]]
+ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+RECORDED = {rule["record"] for rule in RULES if "record" in rule}
+DASHBOARD = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
+PANELS = DASHBOARD["panels"]
+SHOWING = [panel for panel in PANELS if panel["type"] != "row"]
+HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
+PROMTOOL_TESTS = [
+    test
+    for path in sorted((ROOT / "deploy" / "prometheus").glob("*_test.yaml"))
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]
+    for test in group["alert_rule_test"]
+]
+RUNBOOK_PARTS = ["Means", "At stake", "First look", "What to do"]
+GRAFANA_WIDTH = 24
+
+
+def series(entry: Entry) -> set[str]:
+    """Return the names of a metric's series."""
+    suffixes = HISTOGRAM_SUFFIXES if entry.kind.endswith("histogram") else ("",)
+    return {entry.full_name + suffix for suffix in suffixes}
+
+
+HELP_OF = {name: entry.help for entry in CATALOGUE for name in series(entry)}
+LABELS_OF = {name: {entry.label} - {""} for entry in CATALOGUE for name in series(entry)}
+VALUES_OF = {
+    (name, entry.label): set(entry.values)
+    for entry in CATALOGUE
+    for name in series(entry)
+    if entry.values
+}
+
+
+def names(expression: str) -> set[str]:
+    """Return the names of our metrics, recorded ones too, in an expression."""
+    return set(re.findall(r"\b(?:\w+:)?streamdedup_\w+(?::\w+)?", expression))
+
+
+def matchers(expression: str) -> Iterator[tuple[str, str, str]]:
+    """Yield metric, label and value of each matcher in an expression."""
+    for name, inside in re.findall(r"\b(streamdedup_\w+)\{([^}]*)\}", expression):
+        for label, value in re.findall(r'(\w+)\s*[=!]~?\s*"([^"]*)"', inside):
+            yield name, label, value
+
+
+def queries(panel: dict[str, Any]) -> list[str]:
+    """Return the expressions of a panel."""
+    return [target["expr"] for target in panel.get("targets", [])]
+
+
+EXPRESSIONS = [
+    *(pytest.param(rule["expr"], id=rule.get("alert") or rule["record"]) for rule in RULES),
+    *(pytest.param(expr, id=panel["title"]) for panel in SHOWING for expr in queries(panel)),
+    *(
+        pytest.param(variable["query"]["query"], id=f"${variable['name']}")
+        for variable in DASHBOARD["templating"]["list"]
+        if variable["type"] == "query"
+    ),
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_metric_that_is_asked_for_exists(expression: str) -> None:
+    """Rules, panels and variables name metrics of the catalogue, or what the rules record."""
+    assert names(expression)
+    assert names(expression) - set(HELP_OF) - RECORDED == set()
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_label_that_is_asked_for_exists(expression: str) -> None:
+    """Matchers name labels of the metric or of its target, and values that it can have."""
+    for name, label, value in matchers(expression):
+        assert label in LABELS_OF[name] | {"pod", "instance"}, (name, label)
+        if known := VALUES_OF.get((name, label)):
+            assert set(value.split("|")) <= known, (name, value)
+
+
+def test_the_dashboard_does_without_the_rules() -> None:
+    """No panel asks for what only the rules record."""
+    assert (
+        RECORDED & {name for panel in SHOWING for query in queries(panel) for name in names(query)}
+        == set()
+    )
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    """Nothing is measured that nobody can look at."""
+    shown = {name for panel in SHOWING for query in queries(panel) for name in names(query)}
+    assert [entry.name for entry in CATALOGUE if not series(entry) & shown] == []
+
+
+def test_every_recorded_metric_is_used() -> None:
+    """What is recorded is for a rule, or for people who ask when all is caught up."""
+    used = {name for rule in RULES for name in names(rule["expr"])}
+    assert RECORDED - used == {"worker:streamdedup_catch_up:seconds"}
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_alert_says_what_is_needed(alert: str) -> None:
+    """An alert has a severity, says where and what, and leads to its runbook."""
+    rule = ALERTS[alert]
+    assert re.fullmatch(r"Streamdedup([A-Z][a-z]+)+", alert)
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    annotations = rule["annotations"]
+    assert set(annotations) == {"summary", "description", "runbook_url"}
+    assert annotations["runbook_url"] == f"docs/operations.md#{alert.lower()}"
+    # absent() has no labels to name anybody by.
+    where = r"\$labels\.(instance|worker)" if alert != "StreamdedupAbsent" else "streamdedup"
+    assert re.search(where, annotations["summary"])
+    assert annotations["description"].endswith(".")
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    """The headings of the runbooks are the alerts, in the same order."""
+    assert re.findall(r"^### (.+)$", RUNBOOKS, re.MULTILINE) == list(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_runbook_has_all_parts(alert: str) -> None:
+    """A runbook says what the alert means, what is at stake, where to look, and what to do."""
+    section = RUNBOOKS.partition(f"### {alert}\n")[2].partition("\n#")[0]
+    assert re.findall(r"^- \*\*(.+?)\*\*: \S", section, re.MULTILINE) == RUNBOOK_PARTS
+
+
+def test_links_between_runbooks_lead_somewhere() -> None:
+    """An anchor in the runbooks is a heading of the document."""
+    document = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^##+ (.+)$", document, re.MULTILINE)
+    anchors = {heading.lower().replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", RUNBOOKS)) <= anchors
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_alert_is_tested_both_ways(alert: str) -> None:
+    """There is a test by promtool that sees the alert ring, and one that sees it silent."""
+    expected = {bool(test["exp_alerts"]) for test in PROMTOOL_TESTS if test["alertname"] == alert}
+    assert expected == {True, False}
+
+
+def test_no_test_is_of_an_alert_that_is_gone() -> None:
+    """A misspelt alert is silent in every test."""
+    assert {test["alertname"] for test in PROMTOOL_TESTS} == set(ALERTS)
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    """It has what Grafana's model asks of a dashboard, and no number that a database gave it."""
+    assert DASHBOARD["uid"]
+    assert DASHBOARD["title"]
+    assert DASHBOARD.get("id") is None
+    assert isinstance(DASHBOARD["version"], int)
+    # That of Grafana 10.4; newer ones bring it up to theirs.
+    assert DASHBOARD["schemaVersion"] == 39
+
+
+def test_panels_have_numbers_of_their_own() -> None:
+    """Two panels with one id would be one to Grafana."""
+    numbers = [panel["id"] for panel in PANELS]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_panels_do_not_overlap() -> None:
+    """Panels lie within the grid's width, and beside each other."""
+    for panel in PANELS:
+        place = panel["gridPos"]
+        assert place["x"] >= 0, panel["title"]
+        assert place["x"] + place["w"] <= GRAFANA_WIDTH, panel["title"]
+        assert min(place["w"], place["h"]) > 0, panel["title"]
+    for one, other in combinations(PANELS, 2):
+        first, second = one["gridPos"], other["gridPos"]
+        apart = (
+            first["x"] + first["w"] <= second["x"]
+            or second["x"] + second["w"] <= first["x"]
+            or first["y"] + first["h"] <= second["y"]
+            or second["y"] + second["h"] <= first["y"]
+        )
+        assert apart, (one["title"], other["title"])
+
+
+@pytest.mark.parametrize("panel", SHOWING, ids=lambda panel: panel["title"])
+def test_panel(panel: dict[str, Any]) -> None:
+    """A panel asks the chosen source for the chosen workers, has a unit, and explains itself."""
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    assert panel["datasource"] == source
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["targets"]
+    letters = [target["refId"] for target in panel["targets"]]
+    assert len(set(letters)) == len(letters)
+    for target in panel["targets"]:
+        assert target["datasource"] == source
+        selectors = re.findall(r"\bstreamdedup_\w+(\{[^}]*\})?", target["expr"])
+        assert all('pod=~"$pod", instance=~"$instance"}' in each for each in selectors)
+    explained = {HELP_OF[name] for query in queries(panel) for name in names(query)}
+    assert [sentence for sentence in explained if sentence not in panel["description"]] == []
+
+
+def test_the_title_of_the_heatmap_names_the_threshold() -> None:
+    """Variables that titles use are among the dashboard's."""
+    declared = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    used = {name for panel in PANELS for name in re.findall(r"\$(\w+)", panel["title"])}
+    assert used == {"threshold"}
+    assert used <= declared

@@ -1,0 +1,91 @@
+"""docs/format.md tells of everything that a reader can meet."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import streamdedup
+from streamdedup.formats import changelog, outputs
+from streamdedup.index.manifest import Checkpoint, FileEntry, Header, SegmentEntry, ShardEntry
+from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
+from streamdedup.sketch.normalize import PROFILES
+from tests.support.paths import ROOT
+
+DOCUMENT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+SOURCES = sorted(Path(streamdedup.__file__).parent.rglob("*.py"))
+NAME = re.compile(r'"([A-Z][a-z]+[A-Z][A-Za-z0-9]+)"')
+
+
+def reasons() -> list[str]:
+    """Return every quoted CamelCase word of the modules that refuse records."""
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES]
+    refusing = [text for text in texts if "Rejection(" in text or "Refusal(" in text]
+    return sorted({name for text in refusing for name in NAME.findall(text)})
+
+
+def test_reasons_are_found() -> None:
+    """The search finds reasons of every stage, so that the next test has something to say."""
+    known = {"InvalidUtf8", "IdNotString", "TextTooLarge", "EmptyText", "ProcessDied"}
+    assert known | {"RecordTooLarge", "TimestampInFuture", "NamespaceNotString"} <= set(reasons())
+
+
+@pytest.mark.parametrize("reason", reasons())
+def test_reason(reason: str) -> None:
+    """Every rejection reason has a row in the table of bad input."""
+    assert re.search(
+        rf"^\| .* \| (decode|sketch|produce) \| `{reason}` \|$", DOCUMENT, re.MULTILINE
+    )
+
+
+def test_no_reason_is_made_up() -> None:
+    """The table names no reason that the source does not know."""
+    rows = re.findall(r"^\| .* \| (?:decode|sketch|produce) \| `(\w+)` \|$", DOCUMENT, re.MULTILINE)
+    assert sorted(rows) == reasons()
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_profile(profile: str) -> None:
+    """Every normalisation profile is described, in its version."""
+    assert f"| `{profile}` | {PROFILES[profile].version} |" in DOCUMENT
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        each.name
+        for struct in (changelog.Entry, Header, Checkpoint, SegmentEntry, ShardEntry, FileEntry)
+        for each in msgspec.structs.fields(struct)
+    ],
+)
+def test_field(field: str) -> None:
+    """Every field of a changelog entry and of an index's manifest is described."""
+    assert f"`{field}`" in DOCUMENT
+
+
+POSITION = Position("t", 0, 0)
+RECORD = Record(POSITION, b"x")
+MATCH = Match("b", POSITION, 0.9, None, 0.8)
+DUPLICATE = Verdict(Outcome.DUPLICATE, "a", POSITION, matches=(MATCH,))
+RULE = outputs.OutputRule(0.8, "f" * 16, include_value=True)
+
+
+def test_output_fields() -> None:
+    """Every field of a duplicate record and every header of ours is described."""
+    fields = msgspec.json.decode(outputs.duplicate_record(RECORD, DUPLICATE, RULE))
+    headers = [
+        *outputs.clean_headers(RECORD, DUPLICATE, RULE),
+        *outputs.dead_letter_headers(RECORD, Rejection("decode", "X", "y"), omitted=True),
+    ]
+    short = {"streamdedup-partition", "streamdedup-offset"}
+    for name in fields:
+        assert f"`{name}`" in DOCUMENT
+    assert "`matches[].jaccard`" in DOCUMENT
+    for name, _ in headers:
+        if name in short or name.endswith((".partition", ".offset")):
+            assert re.search(rf"`[-.]{re.split('[-.]', name)[-1]}`", DOCUMENT)
+        else:
+            assert f"`{name}`" in DOCUMENT

@@ -1,0 +1,210 @@
+"""The changelog's bytes: there and back, in pieces, and against strangers and garbage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.errors import IndexDamaged, IndexMismatch
+from streamdedup.formats import changelog
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    DocumentColumns,
+    IndexUpdate,
+    Position,
+    Sketches,
+    SourceRange,
+)
+from tests.support.builders import columns, examples, update_of
+
+FINGERPRINT = "0123456789abcdef"
+NO_LIMIT = 2**40
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+POSITIONS = st.builds(Position, NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+RANGES = st.builds(
+    SourceRange, NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**40), st.integers(0, 2**40)
+)
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> IndexUpdate:
+    """Make updates of every kind."""
+    positions = draw(st.lists(POSITIONS, max_size=8))
+    count = len(positions)
+    seed = np.random.default_rng(draw(st.integers(0, 100)))
+    documents = DocumentColumns(
+        ids=[draw(NAMES) for _ in positions],
+        positions=positions,
+        event_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
+        namespaces=seed.integers(0, 2**64 - 1, count, dtype=np.uint64),
+        sketches=Sketches(
+            seed.integers(0, 255, (count, 16), dtype=np.uint8),
+            seed.integers(0, 2**64 - 1, (count, 4), dtype=np.uint64),
+        ),
+        texts=[seed.bytes(at) for at in range(count)] if draw(st.booleans()) else (),
+    )
+    return IndexUpdate(
+        draw(st.integers(0, 2**62)),
+        documents,
+        ranges=tuple(draw(st.lists(RANGES, max_size=4))),
+        effective_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
+        clock_ms=draw(st.sampled_from([NO_TIMESTAMP, 0, -(2**62), 2**62])),
+        deleted=tuple(draw(st.lists(st.integers(0, 2**62), max_size=3))),
+    )
+
+
+def plain(update: IndexUpdate) -> tuple[object, ...]:
+    """Return an update as something that can be compared."""
+    documents = update.documents
+    return (
+        update.ranges,
+        documents.ids,
+        documents.positions,
+        documents.event_times_ms.tolist(),
+        update.effective_times_ms.tolist(),
+        update.clock_ms,
+        update.deleted,
+        documents.namespaces.tolist(),
+        documents.sketches.signatures.tolist(),
+        documents.sketches.band_keys.tolist(),
+        list(documents.texts),
+    )
+
+
+@given(update=updates())
+@examples(150)
+def test_there_and_back(update: IndexUpdate) -> None:
+    """An entry gives back the update that went in."""
+    [entry] = changelog.encode(update, FINGERPRINT, NO_LIMIT)
+    found = changelog.decode(entry, FINGERPRINT)
+    assert found.first_number == update.first_number
+    assert plain(found) == plain(update)
+
+
+@given(update=updates(), most=st.integers(700, 1500))
+@examples(150)
+def test_pieces(update: IndexUpdate, most: int) -> None:
+    """Pieces keep under the limit and follow on.
+
+    Only the first one says what the clock was, only the last one what was judged and deleted.
+    """
+    pieces = [
+        (entry, changelog.decode(entry, FINGERPRINT))
+        for entry in changelog.encode(update, FINGERPRINT, most)
+    ]
+    number = update.first_number
+    for entry, piece in pieces:
+        assert len(entry) <= most
+        assert piece.first_number == number
+        number += len(piece.documents)
+    assert number == update.first_number + len(update.documents)
+    assert [piece.ranges for _, piece in pieces[:-1]] == [()] * (len(pieces) - 1)
+    assert pieces[-1][1].ranges == update.ranges
+    assert [piece.deleted for _, piece in pieces[:-1]] == [()] * (len(pieces) - 1)
+    assert pieces[-1][1].deleted == update.deleted
+    assert pieces[0][1].clock_ms == update.clock_ms
+    assert {piece.clock_ms for _, piece in pieces[1:]} <= {NO_TIMESTAMP}
+    times = [each for _, piece in pieces for each in piece.effective_times_ms.tolist()]
+    assert times == update.effective_times_ms.tolist()
+    ids = [each for _, piece in pieces for each in piece.documents.ids]
+    assert ids == update.documents.ids
+    texts = [each for _, piece in pieces for each in piece.documents.texts]
+    assert texts == list(update.documents.texts)
+
+
+def test_texts_are_named_only_where_they_are() -> None:
+    """An entry without texts has no field for them: it is what it was before there were any."""
+    documents = columns([[1] * 9, [2] * 9])
+    for texts in ((), [b"one", b""]):
+        update = update_of(replace(documents, texts=texts), 0)
+        [entry] = changelog.encode(update, FINGERPRINT, NO_LIMIT)
+        fields = msgspec.msgpack.decode(entry)
+        assert fields.get("texts", []) == list(texts)
+        assert ("texts" in fields) == bool(texts)
+
+
+def test_what_is_empty_is_left_out() -> None:
+    """An entry names deletions and a clock only where there are some."""
+    update = update_of(columns([[1] * 9]), 0)
+    for extra in ({}, {"clock_ms": 0}, {"deleted": (7, 2**40)}):
+        [entry] = changelog.encode(replace(update, **extra), FINGERPRINT, NO_LIMIT)
+        fields = msgspec.msgpack.decode(entry)
+        assert {"clock_ms", "deleted"} & fields.keys() == extra.keys()
+    assert fields["deleted"] == (7).to_bytes(8, "little") + (2**40).to_bytes(8, "little")
+
+
+def test_really_in_pieces() -> None:
+    """A batch over the limit becomes several entries."""
+    update = update_of(columns([[row] * 9 for row in range(100)]), 50)
+    assert len(changelog.encode(update, FINGERPRINT, 4000)) >= 4
+
+
+def test_one_document_too_large() -> None:
+    """A single document over the limit is an error that names the setting."""
+    update = update_of(columns([[1] * 9], ids=["x" * 5000]), 0)
+    with pytest.raises(ValueError, match="changelog_entry_bytes is 4000"):
+        changelog.encode(update, FINGERPRINT, 4000)
+
+
+def test_other_parameters() -> None:
+    """An entry of other parameters is refused, and both fingerprints are named."""
+    [entry] = changelog.encode(update_of(columns([[1] * 9]), 0), "feed", NO_LIMIT)
+    with pytest.raises(IndexMismatch, match=f"feed.*{FINGERPRINT}"):
+        changelog.decode(entry, FINGERPRINT)
+
+
+def test_other_version() -> None:
+    """An entry of a later version is refused by its number, whatever else it holds."""
+    entry = msgspec.msgpack.encode({"version": 2, "news": True})
+    with pytest.raises(IndexMismatch, match="version 2, this release reads 1"):
+        changelog.decode(entry, FINGERPRINT)
+
+
+def entry_with(**changes: object) -> bytes:
+    """Return an entry of two documents in which something is wrong."""
+    [entry] = changelog.encode(update_of(columns([[1] * 9, [2] * 9]), 0), FINGERPRINT, NO_LIMIT)
+    return msgspec.msgpack.encode(msgspec.msgpack.decode(entry) | changes)
+
+
+GARBAGE = [
+    pytest.param(b"", id="empty"),
+    pytest.param(b"\xc1", id="no-messagepack"),
+    pytest.param(b'{"version":1}', id="json"),
+    pytest.param(msgspec.msgpack.encode([1, 2]), id="array"),
+    pytest.param(msgspec.msgpack.encode({"version": 1}), id="fields-missing"),
+    pytest.param(msgspec.msgpack.encode({"version": "1"}), id="version-a-string"),
+    pytest.param(entry_with(more=1), id="unknown-field"),
+    pytest.param(entry_with(offsets=b"1234567"), id="half-a-number"),
+    pytest.param(entry_with(offsets=bytes(8)), id="numbers-missing"),
+    pytest.param(entry_with(effective_times_ms=bytes(8)), id="an-effective-time-missing"),
+    pytest.param(entry_with(deleted=b"1234567"), id="half-a-deletion"),
+    pytest.param(entry_with(topics=[]), id="topics-missing"),
+    pytest.param(entry_with(signatures=bytes(3)), id="ragged-signatures"),
+    pytest.param(entry_with(ids=["one"]), id="an-id-missing"),
+    pytest.param(entry_with(texts=[b"one"]), id="a-text-missing"),
+    pytest.param(entry_with(texts=["one", "two"]), id="texts-no-bytes"),
+    pytest.param(entry_with(ids=[]), id="all-ids-missing"),
+    pytest.param(entry_with().replace(b"id-0", b"\xff\xff\xff\xff"), id="id-no-utf-8"),
+    pytest.param(entry_with()[:-1], id="cut"),
+    pytest.param(entry_with() + b"\x00", id="too-long"),
+]
+
+
+@pytest.mark.parametrize("data", GARBAGE)
+def test_garbage(data: bytes) -> None:
+    """Bytes that are no entry are damage, never an error of another kind."""
+    with pytest.raises(IndexDamaged):
+        changelog.decode(data, FINGERPRINT)
+
+
+@given(data=st.binary(max_size=60))
+@examples(150)
+def test_random_bytes(data: bytes) -> None:
+    """Random bytes are refused with one of our errors."""
+    with pytest.raises((IndexDamaged, IndexMismatch)):
+        changelog.decode(data, FINGERPRINT)

@@ -1,0 +1,192 @@
+"""What goes out: the duplicate record by its schema, and the headers by their rules."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from streamdedup.formats.outputs import (
+    OutputRule,
+    clean_headers,
+    dead_letter_headers,
+    duplicate_record,
+    rejected_record,
+)
+from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
+from tests.support.paths import ROOT
+
+SCHEMAS = ROOT / "docs" / "schemas"
+RULE = OutputRule(0.8, "0123456789abcdef", include_value=False)
+WITH_VALUE = OutputRule(0.8, "0123456789abcdef", include_value=True)
+POSITION = Position("posts", 3, 42)
+OWN = (("trace", b"\x00\xff"), ("trace", None), ("streamdedup-id", b"theirs"))
+RECORD = Record(POSITION, b'{"text":"caf\xc3\xa9"}', b"key", OWN, 1)
+MATCHES = (
+    Match("orig\u00e9", Position("posts", 0, 7), 0.98765432, 12.5),
+    Match("second", Position("posts", 1, 8), 0.79, None, 0.81234567),
+)
+DUPLICATE = Verdict(Outcome.DUPLICATE, "mine", POSITION, 1_700_000_000_123, MATCHES)
+KEPT = Verdict(Outcome.KEPT, "mine", POSITION)
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    """Return the validator of a schema, after checking the schema itself."""
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+VALUES = [
+    pytest.param(b'{"text":"caf\xc3\xa9"}', {"value": '{"text":"caf\u00e9"}'}, id="utf-8"),
+    pytest.param(b"\xef\xbb\xbfx", {"value": "\ufeffx"}, id="byte-order-mark"),
+    pytest.param(b"a\x00b", {"value": "a\x00b"}, id="nul"),
+    pytest.param(b"", {"value": ""}, id="empty"),
+    pytest.param(b"\xff", {"value_base64": base64.b64encode(b"\xff").decode()}, id="binary"),
+    pytest.param(None, {"value": None}, id="null"),
+]
+
+
+@pytest.mark.parametrize(("value", "fields"), VALUES)
+def test_duplicate_record(value: bytes | None, fields: dict[str, Any]) -> None:
+    """A duplicate record has every field of the schema, and the value where it is wanted."""
+    record = Record(POSITION, value)
+    expected = {
+        "schema_version": 1,
+        "id": "mine",
+        "position": {"topic": "posts", "partition": 3, "offset": 42},
+        "event_time": "2023-11-14T22:13:20.123Z",
+        "original": "orig\u00e9",
+        "matches": [
+            {
+                "id": "orig\u00e9",
+                "position": {"topic": "posts", "partition": 0, "offset": 7},
+                "jaccard_estimate": 0.987654,
+                "age_s": 12.5,
+            },
+            {
+                "id": "second",
+                "position": {"topic": "posts", "partition": 1, "offset": 8},
+                "jaccard_estimate": 0.79,
+                "age_s": None,
+                "jaccard": 0.812346,
+            },
+        ],
+        "threshold": 0.8,
+        "fingerprint": "0123456789abcdef",
+    }
+    without = json.loads(duplicate_record(record, DUPLICATE, RULE))
+    assert without == expected
+    with_value = json.loads(duplicate_record(record, DUPLICATE, WITH_VALUE))
+    assert with_value == expected | fields
+    for content in (without, with_value):
+        validator("duplicate-record").validate(content)
+
+
+@pytest.mark.parametrize(("value", "fields"), VALUES)
+def test_rejected_record(value: bytes | None, fields: dict[str, Any]) -> None:
+    """A rejected line has every field of its schema, and loses nothing of the value."""
+    rejection = Rejection("decode", "InvalidJson", "no JSON: \ud800")
+    content = json.loads(rejected_record(Record(POSITION, value), rejection))
+    validator("rejected-record").validate(content)
+    assert (
+        content
+        == {
+            "schema_version": 1,
+            "position": {"topic": "posts", "partition": 3, "offset": 42},
+            "stage": "decode",
+            "reason": "InvalidJson",
+            "message": "no JSON: \\ud800",
+        }
+        | fields
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": 2},
+        {"original": None},
+        {"matches": []},
+        {"threshold": 1.5},
+        {"fingerprint": "xyz"},
+        {"event_time": "yesterday"},
+        {"more": 1},
+        {"value": "a", "value_base64": "YQ=="},
+    ],
+    ids="-".join,
+)
+def test_schema_refuses(change: dict[str, Any]) -> None:
+    """The schema is no rubber stamp: a wrong field is refused."""
+    content = json.loads(duplicate_record(RECORD, DUPLICATE, RULE)) | change
+    assert not validator("duplicate-record").is_valid(content)
+
+
+@pytest.mark.parametrize(
+    ("event_time_ms", "text"),
+    [
+        (-1, None),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_999, "2023-11-14T22:13:20.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, None),
+        (2**62, None),
+        (2**63 - 1, None),
+        (-(2**63), None),
+    ],
+    ids=["none", "epoch", "now", "last", "behind-the-last", "far", "farthest", "first"],
+)
+def test_event_time(event_time_ms: int, text: str | None) -> None:
+    """An event time is written to the millisecond, or as null where it has no ISO 8601 form."""
+    verdict = Verdict(Outcome.DUPLICATE, "mine", POSITION, event_time_ms, MATCHES)
+    assert json.loads(duplicate_record(RECORD, verdict, RULE))["event_time"] == text
+
+
+def test_clean_headers() -> None:
+    """A kept record's own headers come first, untouched, repeated names and nulls included (L5)."""
+    headers = clean_headers(RECORD, KEPT, RULE)
+    assert headers == [
+        *OWN,
+        ("streamdedup-verdict", b"kept"),
+        ("streamdedup-id", b"mine"),
+        ("streamdedup-topic", b"posts"),
+        ("streamdedup-partition", b"3"),
+        ("streamdedup-offset", b"42"),
+        ("streamdedup-fingerprint", b"0123456789abcdef"),
+    ]
+
+
+def test_annotated_headers() -> None:
+    """A duplicate on the clean topic says in headers what its record would have said."""
+    headers = dict(clean_headers(RECORD, DUPLICATE, RULE)[len(OWN) :])
+    assert headers["streamdedup-verdict"] == b"duplicate"
+    assert headers["streamdedup-original"] == "orig\u00e9".encode()
+    assert headers["streamdedup-jaccard-estimate"] == b"0.987654"
+    assert "streamdedup-jaccard" not in headers
+    record = json.loads(duplicate_record(RECORD, DUPLICATE, RULE))
+    assert json.loads(headers["streamdedup-matches"] or b"") == record["matches"]
+    verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
+    headers = dict(clean_headers(RECORD, verified, RULE)[len(OWN) :])
+    assert headers["streamdedup-jaccard"] == b"0.980000"
+
+
+@pytest.mark.parametrize("omitted", [False, True], ids=["whole", "value-omitted"])
+def test_dead_letter_headers(omitted: bool) -> None:
+    """A dead letter says where it came from, which step refused it, and why."""
+    rejection = Rejection("decode", "IdNotUnicode", "a \ud800 in it")
+    expected = [
+        *OWN,
+        ("__streamdedup.errors.topic", b"posts"),
+        ("__streamdedup.errors.partition", b"3"),
+        ("__streamdedup.errors.offset", b"42"),
+        ("__streamdedup.errors.stage", b"decode"),
+        ("__streamdedup.errors.exception.class.name", b"IdNotUnicode"),
+        ("__streamdedup.errors.exception.message", b"a \\ud800 in it"),
+    ]
+    if omitted:
+        expected.append(("__streamdedup.errors.value.omitted", b"16"))
+    assert dead_letter_headers(RECORD, rejection, omitted=omitted) == expected

@@ -1,0 +1,180 @@
+"""Records that no program should have written: each gets its stated outcome, and none stops us."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from deploy.broker.broker import Broker
+from tests.support.stage import Message, Stage
+
+pytestmark = pytest.mark.kafka
+
+MIB = 1024**2
+DAY_MS = 86_400_000
+NOW_MS = time.time_ns() // 1_000_000
+REASON = "__streamdedup.errors.exception.class.name"
+OMITTED = "__streamdedup.errors.value.omitted"
+LARGE = {"max.message.bytes": str(64 * MIB)}
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A record and what becomes of it: a topic's role, and a reason in the dead-letter topic."""
+
+    message: Message
+    outcome: str
+    reason: str = ""
+
+
+def kept(value: bytes, **fields: object) -> Case:
+    """A record that goes to the clean topic."""
+    return Case(replace(Message(value), **fields), "clean")  # type: ignore[arg-type]
+
+
+def dead(reason: str, value: bytes | None, **fields: object) -> Case:
+    """A record that goes to the dead-letter topic."""
+    return Case(replace(Message(value), **fields), "dead_letter", reason)  # type: ignore[arg-type]
+
+
+JSON_CASES = {
+    "good": kept(b'{"id": "good", "text": "a good text in the midst of bad ones"}'),
+    "invalid-utf8": dead("InvalidUtf8", b'{"text": "\xff\xfe"}'),
+    "invalid-json": dead("InvalidJson", b'{"text": '),
+    "no-bytes": dead("InvalidJson", b""),
+    "raw-nul": dead("InvalidJson", b'{"text": "a raw \x00 in JSON"}'),
+    "not-an-object": dead("NotAnObject", b'["text"]'),
+    "missing-text": dead("MissingText", b'{"id": "x", "body": "elsewhere"}'),
+    "null-text": dead("MissingText", b'{"text": null}'),
+    "number-text": dead("TextNotString", b'{"text": 7}'),
+    "list-id": dead("IdNotString", b'{"id": ["x"], "text": "t"}'),
+    "surrogate-id": dead("IdNotUnicode", b'{"id": "\\ud800", "text": "t"}'),
+    "list-namespace": dead("NamespaceNotString", b'{"site": [], "text": "t"}'),
+    "no-time": dead("InvalidEventTime", b'{"at": "yesterday", "text": "t"}'),
+    "endless-time": dead("InvalidEventTime", b'{"at": 1e300, "text": "t"}'),
+    "tombstone": dead("NullValue", None, key=b"user-1"),
+    "nothing-at-all": dead("NullValue", None, key=None),
+    "empty-text": kept(b'{"text": ""}'),
+    "empty-again": kept(b'{"text": " \\u200b\\n "}'),
+    "long-text": dead("TextTooLarge", b'{"text": "%s"}' % (b"long " * 60_000)),
+    "large-value": dead("ValueTooLarge", b'{"x": "%s", "text": "t"}' % (b"x" * 600_000)),
+    "larger-than-clean": dead("RecordTooLarge", b'{"text": "%s"}' % (b"y" * 2 * MIB)),
+    "fifty-megabytes": dead("RecordTooLarge", b'{"text": "%s"}' % (b"fifty " * 8_333_333)),
+    "deep": dead("InvalidJson", b'{"text": "t", "x": %s1%s}' % (b"[" * 100_000, b"]" * 100_000)),
+    "deep-and-open": dead("InvalidJson", b'{"text": ' + b"[" * 100_000),
+    "surrogate": kept(b'{"text": "a lone \\ud800 surrogate is judged like all others"}'),
+    "escaped-nul": kept(b'{"text": "the character \\u0000 has been escaped in this one"}'),
+    "huge-number": kept(b'{"x": 1e999, "text": "numbers beyond all bounds stand beside me"}'),
+    "huge-key": kept(b'{"id": "k", "text": "my key has many bytes"}', key=b"\x80" * 300_000),
+    "huge-key-as-id": dead("IdTooLarge", b'{"text": "t"}', key=b"k" * 1000),
+    "many-headers": kept(
+        b'{"id": "h", "text": "my headers are many"}',
+        headers=[(f"h{number}", b"\x00" * 1000) for number in range(300)],
+    ),
+    "huge-headers": dead("RecordTooLarge", b'{"text": "t"}', headers=[("h", b"h" * 2 * MIB)]),
+    "far-future": dead("TimestampInFuture", b'{"text": "t"}', timestamp_ms=NOW_MS + 900 * DAY_MS),
+    "year-60000": dead("TimestampInFuture", b'{"text": "t"}', timestamp_ms=2**50),
+    "far-past": dead("TimestampInPast", b'{"text": "t"}', timestamp_ms=NOW_MS - 900 * DAY_MS),
+    "copy": Case(
+        Message(b'{"id": "copy", "text": "a good text in the midst of bad ones"}'), "duplicates"
+    ),
+}
+
+TEXT_CASES = {
+    "good": kept(b"a good text that a record holds as it is"),
+    "raw-nul": kept(b"a raw \x00 in the midst of a text is no harm"),
+    "fifty-megabytes": kept(b"fifty million characters " * 2_000_000),
+    "empty": dead("EmptyText", b""),
+    "blank": dead("EmptyText", " \u200b \n".encode()),
+    "invalid-utf8": dead("InvalidUtf8", b"\xff" * 100),
+    "omitted": dead("InvalidUtf8", b"\xff" * 200_000),
+    "omitted-headers": dead("InvalidUtf8", b"\xff", headers=[("h", b"h" * 200_000)]),
+    "epoch": kept(b"a text of the year 1970, or of a broken clock", timestamp_ms=0),
+    "no-time": kept(b"a text that nobody has given a time", timestamp_ms=-1),
+    "before-all-time": kept(b"a text from before the beginning", timestamp_ms=-2_000),
+    "copy-of-old": Case(
+        Message(b"a good text that a record holds as it is", timestamp_ms=NOW_MS - 900 * DAY_MS),
+        "duplicates",
+    ),
+    "copy-with-headers": Case(
+        Message(b"a good text that a record holds as it is", headers=[("h", b"h" * 200_000)]),
+        "duplicates",
+    ),
+    "copy": Case(Message(b"a good text that a record holds as it is"), "duplicates"),
+}
+
+
+def run_through(stage: Stage, cases: dict[str, Case]) -> dict[str, ConsumerRecord]:
+    """Run a worker over the cases, check where each went, and return the records by name."""
+    stage.produce([case.message for case in cases.values()])
+    stage.run_until_committed({0: len(cases)})
+    outcomes = stage.outcomes()
+    found = {name: outcomes.get((0, offset)) for offset, name in enumerate(cases)}
+    assert found == {name: case.outcome for name, case in cases.items()}
+    at = stage.records()
+    return {name: at[0, offset] for offset, name in enumerate(cases)}
+
+
+def assert_untouched(record: ConsumerRecord, message: Message) -> None:
+    """Check that a record carries what the source held, whatever we added behind it."""
+    assert record.value == message.value
+    assert record.key == message.key
+    assert record.headers[: len(message.headers)] == tuple(message.headers)
+    if message.timestamp_ms is not None:
+        assert record.timestamp == message.timestamp_ms
+
+
+def reason(record: ConsumerRecord) -> str:
+    """Return why a record is in the dead-letter topic."""
+    return str(dict(record.headers).get(REASON, b""), "utf-8")
+
+
+def test_bad_json_is_answered_record_by_record(broker: Broker, tmp_path: Path) -> None:
+    """Every bad record gets its reason and keeps its bytes; the good ones around it are judged."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics(
+        source=LARGE | ANY_TIME,
+        clean={"message.timestamp.before.max.ms": str(365 * DAY_MS)},
+        dead_letter=LARGE | ANY_TIME,
+    )
+    stage.configure(
+        records={"event_time_field": "at", "namespace_field": "site"},
+        limits={"text_bytes": 200_000, "value_bytes": 500_000},
+    )
+    records = run_through(stage, JSON_CASES)
+    found = {name: reason(record) for name, record in records.items()}
+    assert found == {name: case.reason for name, case in JSON_CASES.items()}
+    for name, case in JSON_CASES.items():
+        if case.outcome != "duplicates":
+            assert_untouched(records[name], case.message)
+
+
+def test_bad_text_and_topics_too_small(broker: Broker, tmp_path: Path) -> None:
+    """What a small topic cannot take is left out, and said so; the original stays in the source."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    small = {"max.message.bytes": "65536", "message.timestamp.before.max.ms": str(365 * DAY_MS)}
+    stage.create_topics(source=LARGE, clean=LARGE, duplicates=small, dead_letter=small)
+    stage.configure(
+        records={"format": "text"},
+        dedup={"empty_text": "reject"},
+        limits={"text_bytes": "64MiB", "value_bytes": "64MiB"},
+        output={"include_value": True},
+    )
+    records = run_through(stage, TEXT_CASES)
+    found = {name: reason(record) for name, record in records.items()}
+    assert found == {name: case.reason for name, case in TEXT_CASES.items()}
+    left_out = {"omitted", "omitted-headers"}
+    for name, case in TEXT_CASES.items():
+        if case.outcome != "duplicates" and name not in left_out:
+            assert_untouched(records[name], case.message)
+    assert records["omitted"].value is None
+    assert dict(records["omitted"].headers)[OMITTED] == b"200000"
+    assert dict(records["omitted-headers"].headers)[OMITTED] == b"1"
+    for name in ("copy", "copy-with-headers", "copy-of-old"):
+        assert b'"original":"k"' in records[name].value
+    assert "h" not in dict(records["copy-with-headers"].headers)

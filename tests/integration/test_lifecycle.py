@@ -1,0 +1,210 @@
+"""Starts, stops and interruptions: nothing is lost or comes twice, and the worker says why."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.broker.broker import Broker
+from tests.support.stage import Stage, WorkerProcess, wait_until
+
+pytestmark = pytest.mark.kafka
+
+MANY = 3_000
+
+
+def documents(start: int, stop: int) -> list[dict[str, str]]:
+    """Return documents that have nothing in common but every tenth, which repeats the one before.
+
+    Args:
+        start: number of the first.
+        stop: number after the last.
+    """
+    return [
+        {"id": str(number), "text": text_of(number - 1 if number % 10 == 9 else number)}
+        for number in range(start, stop)
+    ]
+
+
+def text_of(number: int) -> str:
+    """Return a text that resembles no other."""
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
+def assert_all_judged_once(stage: Stage, total: int, partition: int = 0) -> None:
+    """Check the outcome of every record of a partition that holds ``documents(0, total)``."""
+    outcomes = stage.outcomes()
+    found = {offset: role for (at, offset), role in outcomes.items() if at == partition}
+    assert found == {
+        offset: "duplicates" if offset % 10 == 9 else "clean" for offset in range(total)
+    }
+
+
+def wait_for_some(stage: Stage, least: int, worker: WorkerProcess) -> None:
+    """Wait until the group stands behind so many records of the first partition."""
+
+    def there() -> bool:
+        worker.assert_running()
+        return stage.committed().get(0, 0) >= least
+
+    wait_until(there, f"{least} records to be judged")
+
+
+@contextmanager
+def suspended(broker: Broker) -> Iterator[None]:
+    """Freeze the broker for a while."""
+    broker.suspend()
+    try:
+        yield
+    finally:
+        broker.resume()
+
+
+def test_a_drained_worker_goes_on_where_it_stopped(broker: Broker, tmp_path: Path) -> None:
+    """SIGTERM ends with 0, idle or busy; what was read is committed, and the next start goes on."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(kafka={"start": "latest"}, batch={"documents": 100})
+    stage.create_topics()
+    stage.produce_json(documents(10_000, 10_003))
+    with stage.start_worker() as worker:
+        worker.wait_until_ready()
+        assert stage.committed() == {0: 3}
+        worker.drain()
+    assert stage.outcomes() == {}
+
+    stage.produce_json(documents(10_003, 10_005))
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: 5}, worker)
+        assert stage.outcomes() == {(0, 3): "clean", (0, 4): "clean"}
+        # A partition that is made while the worker runs is read from its beginning.
+        stage.add_partitions("source", 2)
+        stage.produce_json(documents(0, 100), partition=1)
+        stage.wait_until_committed({0: 5, 1: 100}, worker)
+        stage.produce_json(documents(100, MANY), partition=1)
+        stage.produce_json(documents(10_005, 10_006))
+        wait_until(lambda: stage.committed()[1] > 300, "the stream to flow")
+        worker.drain()
+    committed = stage.committed()
+    assert 300 < committed[1] < MANY
+    assert {offset for at, offset in stage.outcomes() if at == 1} == set(range(committed[1]))
+
+    stage.run_until_committed({0: 6, 1: MANY})
+    assert_all_judged_once(stage, MANY, partition=1)
+
+
+def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path) -> None:
+    """The first is fenced, be it in the middle of a commit, and ends with 8; none judges twice."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.produce_json(documents(0, 20))
+    second = stage.variant("second")
+    with stage.start_worker() as old:
+        wait_for_some(stage, 1, old)
+        with second.start_worker() as new:
+            for start in count(20, 20):
+                stage.produce_json(documents(start, start + 20))
+                if old.process.poll() is not None:
+                    break
+            old.assert_ends(8, "kafka.ordinal", "taken over")
+            stage.wait_until_committed({0: start + 20}, new)
+            new.drain()
+    assert_all_judged_once(stage, start + 20)
+
+
+def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Path) -> None:
+    """Down at the start, killed under a stream, killed when idle: alive, not ready, and then on."""
+    stage = Stage(own_broker.bootstrap, tmp_path)
+    stage.configure(batch={"documents": 100})
+    stage.create_topics()
+    own_broker.stop()
+    with stage.start_worker() as worker:
+        assert_waiting(worker)
+        own_broker.start()
+        worker.wait_until_ready()
+
+        stage.produce_json(documents(0, MANY))
+        wait_for_some(stage, 300, worker)
+        own_broker.kill()
+        assert_waiting(worker)
+        own_broker.start()
+        wait_for_some(stage, MANY // 2, worker)
+        kill_the_pool(worker)
+        stage.wait_until_committed({0: MANY}, worker)
+        assert worker.metric("sessions_total", reason="broker") >= 1
+
+        # Nothing is written now, so only the worker's own question finds the broker gone.
+        own_broker.kill()
+        assert_waiting(worker)
+        own_broker.start()
+        worker.wait_until_ready()
+        worker.drain()
+    assert_all_judged_once(stage, MANY)
+
+
+def test_what_a_killed_broker_left_open_stays_unseen(own_broker: Broker, tmp_path: Path) -> None:
+    """A broker that restarts may end a transaction without a mark where a partition has no leader.
+
+    Its records must not come to light with the next commit under the same transactional id.
+    """
+    stage = Stage(own_broker.bootstrap, tmp_path)
+    stage.create_topics()
+    for first in (0, 10):
+        stage.produce_json(documents(first, first + 10))
+        stage.leave_transaction_open("clean", b"never committed", timeout_s=1)
+        own_broker.kill()
+        own_broker.start()
+        stage.run_until_committed({0: first + 10})
+    assert all(record.value != b"never committed" for record in stage.read("clean"))
+    assert_all_judged_once(stage, 20)
+
+
+def assert_waiting(worker: WorkerProcess) -> None:
+    """Wait until the worker says that it waits for the broker; it must be alive all the while."""
+
+    def waiting() -> bool:
+        assert worker.get("/livez")[0] == 200
+        status, words = worker.get("/readyz")
+        return status == 503 and words.startswith("waiting for broker: ")
+
+    wait_until(waiting, "the worker to miss the broker")
+
+
+def kill_the_pool(worker: WorkerProcess) -> None:
+    """Kill the process that sketches, as the OOM killer would."""
+    before = worker.metric("pool_restarts_total")
+    main = psutil.Process(worker.process.pid)
+    for child in main.children():
+        if "spawn_main" in " ".join(child.cmdline()):
+            child.kill()
+    wait_until(lambda: worker.metric("pool_restarts_total") > before, "the pool to be made anew")
+
+
+def test_a_worker_that_cannot_drain_ends_all_the_same(own_broker: Broker, tmp_path: Path) -> None:
+    """A second signal ends at once, the budget ends the patience of the first; nothing is lost."""
+    stage = Stage(own_broker.bootstrap, tmp_path)
+    stage.configure(batch={"documents": 50})
+    stage.create_topics()
+    stage.produce_json(documents(0, MANY))
+    with stage.start_worker() as worker:
+        wait_for_some(stage, 100, worker)
+        with suspended(own_broker):
+            worker.terminate()
+            worker.wait_for_event("draining")
+            worker.terminate()
+            assert worker.wait(5) == 128 + signal.SIGTERM
+    with stage.start_worker(env={"STREAMDEDUP_DRAIN_BUDGET": "1s"}) as worker:
+        wait_for_some(stage, stage.committed()[0] + 50, worker)
+        with suspended(own_broker):
+            worker.terminate()
+            assert worker.wait(20) == 0, worker.log()
+            assert worker.wait_for_event("stopping without a drain")
+    assert stage.committed()[0] < MANY
+    stage.run_until_committed({0: MANY})
+    assert_all_judged_once(stage, MANY)

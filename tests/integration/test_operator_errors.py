@@ -1,0 +1,178 @@
+"""What the operator gets wrong: one line that says so, and an exit code that means it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.broker.broker import Broker
+from tests.support.stage import Message, Stage, WorkerProcess
+
+pytestmark = pytest.mark.kafka
+
+DOCUMENTS = [
+    {"id": "first", "text": "The quick brown fox jumps over the lazy dog."},
+    {"id": "second", "text": "Pack my box with five dozen liquor jugs."},
+]
+
+
+UNKNOWN = {"dedup": {"treshold": 0.9}}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A worker that must refuse to work, and what it must say."""
+
+    code: int
+    words: Sequence[str]
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    flags: Sequence[str] = ()
+
+
+def assert_all_refused(stage: Stage, mistakes: dict[str, Mistake]) -> None:
+    """Start a worker for each mistake, all at once, on copies of the stage's index."""
+    with ExitStack() as running:
+        workers = {}
+        for ordinal, (name, mistake) in enumerate(mistakes.items(), start=1):
+            variant = stage.variant(name, kafka={"ordinal": ordinal})
+            if stage.index.exists():
+                shutil.copytree(stage.index, variant.index)
+            variant.configure(**mistake.settings)
+            workers[name] = running.enter_context(variant.start_worker(*mistake.flags))
+        for name, worker in workers.items():
+            worker.assert_ends(mistakes[name].code, *mistakes[name].words)
+
+
+def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    """A setting that is unknown, unreadable or senseless ends the start with exit code 3."""
+    stage = Stage("127.0.0.1:9", tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert_all_refused(
+            stage,
+            {
+                "unknown": Mistake(3, ["dedup.treshold", "dedup.threshold"], UNKNOWN),
+                "missing": Mistake(3, ["no-such.yaml"], flags=["--config", "no-such.yaml"]),
+                "no-port": Mistake(3, ["host:port"], {"kafka": {"bootstrap_servers": "broker"}}),
+                "taken": Mistake(3, [port, "status.port"], flags=["--status-port", port]),
+            },
+        )
+
+
+def test_topics_that_cannot_be_used_are_named(broker: Broker, tmp_path: Path) -> None:
+    """Missing topics, a torn changelog and a compacted one end the start with exit code 5."""
+    empty, torn, compacted = (
+        Stage(broker.bootstrap, tmp_path / name) for name in ("empty", "torn", "compacted")
+    )
+    torn.create_topics(1)
+    torn.add_partitions("changelog", 2)
+    compacted.create_topics(1, changelog={"cleanup.policy": "compact,delete"})
+    with (
+        empty.start_worker() as first,
+        torn.start_worker() as second,
+        compacted.start_worker() as third,
+    ):
+        first.assert_ends(5, *empty.topics.values())
+        second.assert_ends(5, torn.topics["changelog"], "2 partitions")
+        third.assert_ends(5, compacted.topics["changelog"], "cleanup.policy compact,delete")
+
+
+def test_an_index_refuses_strangers(broker: Broker, tmp_path: Path) -> None:
+    """Another process, other parameters, another changelog, lost offsets: each has its own code."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.produce_json(DOCUMENTS)
+    with stage.start_worker() as worker:
+        stage.wait_for(2, worker)
+        second = stage.variant("locked", kafka={"ordinal": 1})
+        with second.start_worker("--index", str(stage.index)) as other:
+            other.assert_ends(10, str(stage.index), "another process")
+        worker.drain()
+
+    other_log = stage.topics["duplicates"]
+    swapped = {"changelog": other_log, "duplicates": stage.topics["changelog"]}
+    under_a_file = str(stage.config / "index")
+    assert_all_refused(
+        stage,
+        {
+            "seed": Mistake(11, ["seed 1", "say 2"], {"dedup": {"seed": 2}}),
+            "shingles": Mistake(11, ["shingle_size 5", "say 7"], {"dedup": {"shingle_size": 7}}),
+            "log": Mistake(11, [stage.topics["changelog"], other_log], {"topics": swapped}),
+            "unwritable": Mistake(9, [under_a_file], flags=["--index", under_a_file]),
+        },
+    )
+
+
+def test_offsets_that_are_gone_are_not_passed_over(broker: Broker, tmp_path: Path) -> None:
+    """Records deleted unread, and a changelog made anew under an index, end with exit code 5."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.produce_json(DOCUMENTS)
+    stage.run_until_judged(2)
+    stage.produce_json(DOCUMENTS * 2)
+    stage.delete_records("source", 5)
+    with stage.start_worker() as worker:
+        worker.assert_ends(5, "committed offset is 2", "begins at 5", "3 records")
+    stage.commit({0: 5})
+    stage.delete_topic("changelog")
+    stage.create_topics()
+    with stage.start_worker() as worker:
+        worker.assert_ends(5, stage.topics["changelog"], "index directory")
+
+
+def secured(bootstrap: str, **security: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of a guarded listener."""
+    return {"kafka": {"bootstrap_servers": bootstrap, "security": security}}
+
+
+def login(broker: Broker, password: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of a login."""
+    return secured(
+        broker.sasl_bootstrap,
+        protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=broker.doors.username,
+        sasl_password=password,
+    )
+
+
+def tls(broker: Broker, authority: Path) -> dict[str, dict[str, Any]]:
+    """Return the settings of an encrypted connection."""
+    return secured(broker.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
+
+
+def test_a_guarded_broker_lets_in_who_may_and_says_why_not(
+    secured_broker: Broker, tmp_path: Path
+) -> None:
+    """A wrong password or authority ends with exit code 6; the right ones carry a stream."""
+    doors = secured_broker.doors
+    right = {
+        "login": login(secured_broker, doors.password),
+        "tls": tls(secured_broker, doors.ca_pem_path),
+    }
+    stages = {name: Stage(secured_broker.bootstrap, tmp_path / name) for name in right}
+    with ExitStack() as running:
+        workers: dict[str, WorkerProcess] = {}
+        for name, stage in stages.items():
+            stage.create_topics()
+            stage.produce([Message(b'{"text": "a text that is let in"}')])
+            stage.configure(**right[name])
+            workers[name] = running.enter_context(stage.start_worker())
+        assert_all_refused(
+            stages["login"],
+            {
+                "password": Mistake(6, ["Authentication"], login(secured_broker, "wrong")),
+                "authority": Mistake(6, ["TLS"], tls(secured_broker, doors.stranger_ca_pem_path)),
+            },
+        )
+        for name, stage in stages.items():
+            stage.wait_for(1, workers[name])
+            workers[name].drain()
+            assert stage.outcomes() == {(0, 0): "clean"}

@@ -1,0 +1,158 @@
+"""Recovery: whatever becomes of the index, the verdicts are as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.broker.broker import Broker
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.formats import changelog
+from streamdedup.model import Document
+from tests.support.corpora import stream_of_documents
+from tests.support.stage import PLACES, Stage
+
+pytestmark = pytest.mark.kafka
+
+PART = 500
+Matches = list[tuple[str, float, float | None]]
+"""Id, estimate and, where the texts were compared, similarity of each match of a verdict; none for
+a kept document."""
+
+
+def stream(count: int) -> list[dict[str, Any]]:
+    """Return documents of which every third repeats one before it, some from far back."""
+    fresh = stream_of_documents(count)
+    documents = []
+    for number in range(count):
+        document = fresh[number]
+        if number % 3 == 2:
+            origin = number - 1 if number % 2 else number // 2
+            document = {"id": document["id"], "text": fresh[origin]["text"] + " again"}
+        documents.append(document)
+    return documents
+
+
+def expected(stage: Stage, documents: Sequence[dict[str, Any]]) -> list[Matches]:
+    """Judge the same documents in the same order in this process, undisturbed."""
+    with Deduplicator(stage.settings()) as deduplicator:
+        verdicts = deduplicator.process(
+            Document(document["text"], document["id"]) for document in documents
+        )
+    return [
+        [
+            (
+                match.id,
+                round(match.jaccard_estimate, 6),
+                None if match.jaccard is None else round(match.jaccard, 6),
+            )
+            for match in verdict.matches
+        ]
+        for verdict in verdicts
+    ]
+
+
+def verdicts(stage: Stage) -> dict[int, list[Matches]]:
+    """Return every verdict that each offset has got, a second time after its offset was reset."""
+    found: dict[int, list[Matches]] = {}
+    for role in ("clean", "duplicates"):
+        for record in stage.read(role):
+            content = json.loads(record.value)
+            matches = content["matches"] if role == "duplicates" else []
+            _, offset = PLACES[role](record)
+            found.setdefault(offset, []).append(
+                [
+                    (match["id"], match["jaccard_estimate"], match.get("jaccard"))
+                    for match in matches
+                ]
+            )
+    return found
+
+
+def test_a_lost_index_is_rebuilt_from_the_changelog(broker: Broker, tmp_path: Path) -> None:
+    """With the index gone, and then the group's offsets, the verdicts are those of a calm run.
+
+    The texts that verdicts near the threshold go by must come back from the changelog too.
+    """
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(batch={"documents": 64}, dedup={"verify": "exact", "threshold": 0.95})
+    stage.create_topics()
+    documents = stream(2 * PART)
+    calm = expected(stage, documents)
+
+    stage.produce_json(documents[:PART])
+    stage.run_until_committed({0: PART})
+    shutil.rmtree(stage.index)
+    stage.produce_json(documents[PART:])
+    stage.run_until_committed({0: 2 * PART})
+    once = dict(enumerate([matches] for matches in calm))
+    assert verdicts(stage) == once
+    compared = [match for matches in calm[PART:] for match in matches if match[2] is not None]
+    assert compared
+    assert sum(bool(matches) for matches in calm) > PART // 3
+
+    # Offsets set back by hand: each position gets the verdict that it had, and none is indexed.
+    entries = len(stage.read("changelog"))
+    stage.commit({0: 0})
+    stage.run_until_committed({0: 2 * PART})
+    assert verdicts(stage) == {offset: both * 2 for offset, both in once.items()}
+    assert kept_documents(stage, since=entries) == []
+
+
+def test_a_group_without_offsets_goes_on_where_the_index_stands(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Brokers forget offsets; the changelog does not, and so no record gets a second verdict."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    documents = stream(30)
+    stage.produce_json(documents[:20])
+    stage.run_until_committed({0: 20})
+    stage.produce_json(documents[20:])
+    forgetful = stage.variant("forgetful", kafka={"group_id": f"{stage.name}-new"})
+    with forgetful.start_worker() as worker:
+        stage.wait_for(30, worker)
+        worker.drain()
+    calm = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in calm))
+
+
+def kept_documents(stage: Stage, since: int) -> list[str]:
+    """Return the ids that the changelog's entries hold, from the given one on."""
+    fingerprint = stage.settings().dedup.sketch_parameters().fingerprint()
+    return [
+        document
+        for record in stage.read("changelog")[since:]
+        for document in changelog.decode(record.value, fingerprint).documents.ids
+    ]
+
+
+def test_an_index_behind_the_changelog_catches_up(broker: Broker, tmp_path: Path) -> None:
+    """A crash after a commit leaves the index behind; with entries in pieces, and a window."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(
+        batch={"documents": 100, "changelog_entry_bytes": 10_000},
+        index={"window_documents": PART // 2},
+    )
+    stage.create_topics()
+    documents = stream(4 * PART)
+    parts = [documents[start : start + PART] for start in range(0, 4 * PART, PART)]
+    old = tmp_path / "old"
+    for turn, part in enumerate(parts, start=1):
+        stage.produce_json(part)
+        stage.run_until_committed({0: turn * PART})
+        if turn == 1:
+            shutil.copytree(stage.index, old)
+        elif turn == 2:
+            shutil.rmtree(stage.index)
+            shutil.copytree(old, stage.index)
+        elif turn == 3:
+            shutil.rmtree(stage.index)
+    calm = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in calm))
+    assert len(stage.read("changelog")) > 2 * 4 * PART // 100

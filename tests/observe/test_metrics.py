@@ -1,0 +1,363 @@
+"""The metrics: what each call moves, the page, and the document that explains them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamdedup.model import (
+    DiskRoom,
+    DocumentColumns,
+    IndexStats,
+    IndexUpdate,
+    Judgement,
+    JudgementCounts,
+    Outcome,
+    Position,
+    Record,
+    Rejection,
+    Sketches,
+    Verdict,
+)
+from streamdedup.observe import catalogue
+from streamdedup.observe.catalogue import CATALOGUE, Entry
+from streamdedup.observe.metrics import BatchHistogram, Metrics
+from streamdedup.settings.sections import PoolSettings, Settings
+from tests.support.paths import ROOT
+
+DOCUMENT = ROOT / "docs" / "metrics.md"
+NOW = 1_700_000_000.0
+
+
+STATS = IndexStats(
+    documents=10,
+    postings=210,
+    segments=3,
+    bytes_used=4096,
+    memory_bytes=512,
+    delta_documents=4,
+    applied=7,
+    durable=5,
+    next_number=10,
+    clock_ms=1_500,
+    oldest_ms=-1,
+    flushes=3,
+    merges=1,
+    expired=2,
+    stalls=0,
+    lookups=50,
+    lookups_found=20,
+    reserve_bytes=99,
+)
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.time
+
+
+class Page:
+    """Metrics, and their page read back as Prometheus would."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, now=lambda: NOW, clock=self.clock)
+
+    def value(self, name: str, **labels: Any) -> float:
+        """Return a series' value on the page."""
+        text = self.metrics.render()[0].decode()
+        wanted = {key: str(value) for key, value in labels.items()}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == f"streamdedup_{name}" and sample.labels == wanted:
+                    return sample.value
+        raise KeyError(name)
+
+
+@pytest.fixture
+def page() -> Page:
+    """Return fresh metrics."""
+    return Page()
+
+
+def record(partition: int, offset: int, value: bytes | None = b"abc", at: int = -1) -> Record:
+    """Return a record at a position."""
+    return Record(Position("t", partition, offset), value, timestamp_ms=at)
+
+
+def judgement(outcomes: list[Outcome | str], counts: JudgementCounts | None = None) -> Judgement:
+    """Return a judgement with these outcomes; a text is the reason of a rejection."""
+    none = np.zeros(0, dtype=np.int64)
+    empty = Sketches(np.zeros((0, 8), np.uint8), np.zeros((0, 3), np.uint64))
+    columns = DocumentColumns([], [], none, none.astype(np.uint64), empty)
+    verdicts = [
+        Verdict(outcome, "id", Position("t", 0, place))
+        if isinstance(outcome, Outcome)
+        else Verdict(
+            Outcome.REJECTED,
+            "id",
+            Position("t", 0, place),
+            rejection=Rejection("decode", outcome, "why"),
+        )
+        for place, outcome in enumerate(outcomes)
+    ]
+    return Judgement(verdicts, IndexUpdate(0, columns, (), none), counts or JudgementCounts())
+
+
+def test_received_records_are_counted_by_partition(page: Page) -> None:
+    """A poll counts records, bytes, the batch, and moves the positions."""
+    page.metrics.count_received([record(0, 5), record(0, 6, None), record(3, 9, b"12345")])
+    page.metrics.count_received([record(0, 7)])
+    assert page.value("documents_received_total", partition=0) == 3
+    assert page.value("documents_received_total", partition=3) == 1
+    assert page.value("bytes_received_total") == 11
+    assert page.value("consumer_position", partition=0) == 8
+    assert page.value("consumer_position", partition=3) == 10
+    assert page.value("batch_documents_count") == 2
+    assert page.value("batch_documents_sum") == 4
+
+
+def test_a_judgement_is_counted_whole(page: Page) -> None:
+    """Verdicts, reasons, candidates and their similarities are all in one call."""
+    counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42], 7, 6, 5)
+    page.metrics.count_judgement(
+        judgement(
+            [Outcome.KEPT, Outcome.DUPLICATE, Outcome.DUPLICATE, "BadJson", "BadJson"], counts
+        )
+    )
+    assert page.value("documents_total", verdict="kept") == 1
+    assert page.value("documents_total", verdict="duplicate") == 2
+    assert page.value("documents_total", verdict="rejected") == 2
+    assert page.value("rejections_total", reason="BadJson") == 2
+    assert page.value("candidates_total") == 4
+    assert page.value("verified_pairs_total", result="verified") == 3
+    assert page.value("verified_pairs_total", result="refuted") == 1
+    assert page.value("exact_verifications_total", result="confirmed") == 7
+    assert page.value("exact_verifications_total", result="refuted") == 6
+    assert page.value("exact_verifications_total", result="without_text") == 5
+    assert page.value("buckets_truncated_total") == 2
+    assert page.value("candidate_similarity_count") == 4
+    assert page.value("candidate_similarity_bucket", le="0.8") == 1
+    assert page.value("candidate_similarity_bucket", le="0.85") == 2
+    assert page.value("candidate_similarity_bucket", le="0.95") == 4
+
+
+def test_latencies_run_from_the_records_timestamps(page: Page) -> None:
+    """A record without timestamp is left out; a clock that is ahead makes no negative latency."""
+    now_ms = int(NOW * 1000)
+    batch = [record(0, 0, at=now_ms - 2000), record(0, 1), record(0, 2, at=now_ms + 5000)]
+    page.metrics.count_judgement(judgement([Outcome.KEPT] * 3), batch, now_ms)
+    assert page.value("end_to_end_latency_seconds_count") == 2
+    assert page.value("end_to_end_latency_seconds_sum") == 2.0
+    page.metrics.count_judgement(judgement([Outcome.KEPT]), batch[:1])
+    assert page.value("end_to_end_latency_seconds_sum") == 4.0
+
+
+def test_a_stage_is_timed_however_it_ends(page: Page) -> None:
+    """A stage that raises is observed as one that returns is."""
+    with page.metrics.stage("probe"):
+        page.clock.time += 0.25
+    with contextlib.suppress(ZeroDivisionError), page.metrics.stage("probe"):
+        page.clock.time += 1.0
+        raise ZeroDivisionError
+    page.metrics.observe_stage("index", 0.5)
+    assert page.value("batch_duration_seconds_count", stage="probe") == 2
+    assert page.value("batch_duration_seconds_sum", stage="probe") == 1.25
+    assert page.value("batch_duration_seconds_sum", stage="index") == 0.5
+    assert page.value("batch_duration_seconds_count", stage="sketch") == 0
+
+
+def test_only_a_commit_moves_the_time_of_the_last_one(page: Page) -> None:
+    """A transaction that may have failed is counted, and is no commit."""
+    page.metrics.count_transaction("unknown")
+    assert page.value("transactions_total", result="unknown") == 1
+    assert math.isnan(page.value("last_commit_timestamp_seconds"))
+    page.metrics.count_transaction("committed")
+    assert page.value("last_commit_timestamp_seconds") == NOW
+
+
+def test_the_index_is_observed(page: Page) -> None:
+    """The index's own figures are shown, what it counts as counters, and what its disk has left."""
+    page.metrics.observe_index(STATS, DiskRoom(free_bytes=5, bytes_left=4))
+    assert page.value("index_documents") == 10
+    assert page.value("index_postings") == 210
+    assert page.value("index_bytes") == 4096
+    assert page.value("index_applied_offset") == 7
+    assert page.value("index_durable_offset") == 5
+    assert page.value("index_clock_timestamp_seconds") == 1.5
+    assert math.isnan(page.value("index_oldest_timestamp_seconds"))
+    assert page.value("index_reserve_bytes") == 99
+    assert page.value("disk_free_bytes") == 5
+    assert page.value("index_room_bytes") == 4
+    page.metrics.observe_index(replace(STATS, flushes=5, lookups=70), DiskRoom(5, 4))
+    assert page.value("index_flushes_total") == 5
+    assert page.value("index_expired_segments_total") == 2
+    assert page.value("index_lookups_total", result="found") == 20
+    assert page.value("index_lookups_total", result="absent") == 50
+
+
+def test_settings_are_described(page: Page) -> None:
+    """The fingerprint, the bands and the size of the pool are shown."""
+    settings = Settings(pool=PoolSettings(workers=3))
+    page.metrics.describe(settings)
+    dedup = settings.dedup
+    assert page.value("pool_processes") == 3
+    assert (
+        page.value(
+            "settings_info",
+            fingerprint=dedup.sketch_parameters().fingerprint(),
+            threshold=dedup.threshold,
+            bands=dedup.banding().bands,
+            rows=dedup.banding().rows,
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "series", "labels", "value"),
+    [
+        ("count_session", ("start",), "sessions_total", {"reason": "start"}, 1),
+        ("count_replayed", (), "replayed_entries_total", {}, 1),
+        ("count_replayed", (5,), "replayed_entries_total", {}, 5),
+        ("observe_lag", ({0: 7},), "consumer_lag", {"partition": 0}, 7),
+        ("observe_queue", (2,), "pool_batches_in_flight", {}, 2),
+        ("count_pool_restart", (), "pool_restarts_total", {}, 1),
+        ("observe_loop_lag", (0.25,), "event_loop_lag_seconds_sum", {}, 0.25),
+        ("observe_ready", (True,), "ready", {}, 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_small_calls_move_their_series(
+    page: Page,
+    call: str,
+    arguments: tuple[Any, ...],
+    series: str,
+    labels: dict[str, Any],
+    value: float,
+) -> None:
+    """Each of the one-line methods moves the series that it is named for."""
+    getattr(page.metrics, call)(*arguments)
+    assert page.value(series, **labels) == value
+
+
+def test_the_page_is_lean_and_says_its_type(page: Page) -> None:
+    """The page is text for Prometheus, without the series that only repeat the start time."""
+    body, content_type = page.metrics.render()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert b"_created" not in body
+    assert body.endswith(b"\n")
+
+
+def test_series_with_known_labels_begin_at_zero(page: Page) -> None:
+    """A rate over a counter that has not moved yet is zero, not missing."""
+    assert page.value("documents_total", verdict="duplicate") == 0
+    assert page.value("transactions_total", result="fenced") == 0
+
+
+def test_gauges_are_unknown_at_first(page: Page) -> None:
+    """No gauge without labels shows a zero that nobody has measured."""
+    for entry in CATALOGUE:
+        if entry.kind == "gauge" and not entry.label:
+            assert math.isnan(page.value(entry.name)), entry.name
+
+
+def test_nothing_is_global() -> None:
+    """Two Metrics do not share a registry, and the library's own one stays untouched."""
+    before = set(REGISTRY._names_to_collectors)  # noqa: SLF001 - no public way to list the names
+    first, second = Metrics(), Metrics()
+    first.count_pool_restart()
+    assert first.render() != second.render()
+    assert set(REGISTRY._names_to_collectors) == before  # noqa: SLF001
+
+
+@pytest.mark.parametrize("values", [[], [0.5], [0.1, 0.5, 0.50001, 1.0, 7.0], [-1.0, 0.5] * 50])
+def test_a_batch_histogram_counts_as_single_observations_do(values: list[float]) -> None:
+    """Arrays land in the same buckets as one call per value would put them."""
+    entry = Entry("x", "batch histogram", "An x.", buckets=(0.1, 0.5, 1.0))
+    histogram = BatchHistogram(entry)
+    histogram.observe(values)
+    histogram.observe(np.array([0.3]))
+    (metric,) = histogram.collect()
+    found = {sample.labels.get("le", sample.name): sample.value for sample in metric.samples}
+    seen = [*values, 0.3]
+    for bound in entry.buckets:
+        assert found[str(bound)] == sum(value <= bound for value in seen)
+    assert found["+Inf"] == found["streamdedup_x_count"] == len(seen)
+    assert found["streamdedup_x_sum"] == pytest.approx(sum(seen))
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
+def test_the_catalogue_follows_the_conventions(entry: Entry) -> None:
+    """Counters end in _total, units are base units, and every metric has a sentence."""
+    assert (entry.kind == "counter") == entry.name.endswith("_total")
+    assert (entry.kind == "info") == entry.name.endswith("_info")
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", entry.name)
+    assert not re.search(r"_(ms|millis|kb|mb|percent)(_|$)", entry.name)
+    assert entry.help.endswith(".")
+    assert bool(entry.buckets) == entry.kind.endswith("histogram")
+    assert list(entry.buckets) == sorted(set(entry.buckets))
+
+
+def test_stages_and_results_are_the_words_of_the_types() -> None:
+    """What the type checker lets pass is what the catalogue shows from the start."""
+    values = {entry.name: entry.values for entry in CATALOGUE}
+    assert values["batch_duration_seconds"] == get_args(catalogue.Stage)
+    assert values["transactions_total"] == get_args(catalogue.TransactionResult)
+
+
+def test_similarities_are_told_apart_near_the_threshold() -> None:
+    """The buckets are fine where thresholds are chosen."""
+    buckets = {entry.name: entry.buckets for entry in CATALOGUE}["candidate_similarity"]
+    assert buckets == (
+        *(0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7),
+        *(0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0),
+    )
+
+
+def test_the_document_and_the_catalogue_agree() -> None:
+    """Every metric is explained, with its type, label and values, and nothing else is."""
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| ([^|]*)\| ([^|]+) \| ([^|]+) \|$",
+        DOCUMENT.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    documented = {name: (kind, re.findall(r"`(\w+)`", labels)) for name, kind, labels, *_ in rows}
+    labels_of_infos = {
+        "build_info": ["version", "python"],
+        "settings_info": ["fingerprint", "threshold", "bands", "rows"],
+    }
+    declared = {
+        entry.full_name: (
+            entry.kind.removeprefix("batch "),
+            labels_of_infos.get(entry.name, [entry.label] * bool(entry.label) + [*entry.values]),
+        )
+        for entry in CATALOGUE
+    }
+    assert documented == declared
+    assert len(rows) == len(CATALOGUE)
+    for name, *_, meaning, remedy in rows:
+        assert meaning.endswith("."), name
+        assert remedy.endswith("."), name
+
+
+def test_the_page_shows_what_the_catalogue_declares(page: Page) -> None:
+    """Each declared metric is on the page under its name, and no other is."""
+    page.metrics.describe(Settings())
+    shown = set(re.findall(r"^# TYPE (\w+) ", page.metrics.render()[0].decode(), re.MULTILINE))
+    assert shown == {entry.full_name for entry in CATALOGUE}

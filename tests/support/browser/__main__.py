@@ -1,0 +1,272 @@
+"""*Async.* Checks the page in a real browser; ``write`` makes the pictures of docs/page.md anew."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from PIL import Image
+
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.recent import SLOT_S
+from streamdedup.observe.status import StatusServer
+from streamdedup.settings.sections import Settings, StatusSettings
+from tests.support.browser.chromium import Tab, open_tab
+from tests.support.browser.feed import Feed
+from tests.support.browser.samples import HOSTILE, article, stream
+from tests.support.paths import ROOT
+
+IMAGES = ROOT / "docs" / "images"
+_DOCUMENTS, _MOST = 4800, 50
+"""Documents of the stream, and of a batch."""
+_WIDTH, _HEIGHT = 1100, 1150
+_COLOURS = 128
+"""Colours of a picture: few make it small."""
+_LEAST_CONTRAST = 4.5
+"""WCAG 2, level AA, for text."""
+
+_CONTRASTS = """
+(() => {
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((value) => value / 255)
+      .map((value) => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const numbers = (colour) => (colour.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+  const behind = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = numbers(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = {};
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility()) continue;
+    const style = getComputedStyle(node);
+    const colour = node.closest("svg") ? style.fill : style.color;
+    const [a, b] = [light(numbers(colour)), light(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found[`${node.tagName} ${node.id} ${node.className}`] = ratio;
+  }
+  return found;
+})()
+"""
+
+
+@dataclass
+class Scene:
+    """A served page, what feeds it, and a browser that shows it."""
+
+    feed: Feed
+    server: StatusServer
+    tab: Tab
+
+
+@asynccontextmanager
+async def scene(*, show_text: bool = True) -> AsyncIterator[Scene]:
+    """Serve a page with some thousand documents on it, and open it."""
+    settings = Settings(status=StatusSettings(port=0, show_text=show_text))
+    generator, documents = random.Random(3), stream(_DOCUMENTS)
+    time_s = 0.0
+    with Feed(settings, lambda: time_s) as feed:
+        while documents:
+            size = generator.randrange(_MOST // 2, _MOST)
+            feed.give([*documents[:size], b"no JSON"])
+            del documents[:size]
+            time_s += SLOT_S
+        async with StatusServer(settings.status, Metrics(), feed.state) as server:
+            address = f"http://127.0.0.1:{server.port}/page"
+            async with open_tab(address) as tab:
+                await tab.screen(_WIDTH, _HEIGHT)
+                await tab.until("document.querySelectorAll('#duplicates li').length === 10")
+                yield Scene(feed, server, tab)
+                assert not tab.complaints, tab.complaints
+
+
+async def check_what_it_shows(scene: Scene) -> None:
+    """State, figures, and pairs side by side with their differences marked."""
+    tab = scene.tab
+    assert await tab.value("document.getElementById('phase').textContent") == "ready"
+    assert await tab.value("document.querySelectorAll('#verdicts rect.duplicate').length") >= 1
+    assert await tab.value("document.querySelectorAll('#similarities rect').length") >= 5
+    assert await tab.value("document.querySelectorAll('#duplicates mark').length") >= 5
+    boxes = await tab.value(
+        "[...document.querySelector('.sides').children].map((side) => side.getBoundingClientRect())"
+        ".map(({x, y}) => [x, y])"
+    )
+    (left, top), (right, level) = boxes
+    assert (left < right, top) == (True, level), boxes
+
+
+async def check_nothing_else_is_asked(scene: Scene) -> None:
+    """Every request goes to the worker, or is the empty icon in the page itself."""
+    hosts = {urlsplit(url).netloc for url in scene.tab.requests if not url.startswith("data:")}
+    assert hosts == {f"127.0.0.1:{scene.server.port}"}, hosts
+    assert await scene.tab.value("document.cookie") == ""
+    assert await scene.tab.value("localStorage.length") == 0
+
+
+async def check_hostile_documents(scene: Scene) -> None:
+    """What would run as HTML stands there as text, in the texts and in the ids."""
+    tab = scene.tab
+    text = HOSTILE + article(random.Random(1))
+    scene.feed.give([{"id": f"<b>1</b>{HOSTILE}"[:500], "text": text}])
+    scene.feed.give([{"id": "\u202e<i>2</i>", "text": f"{text} Once more, {HOSTILE}"}])
+    await tab.until("document.getElementById('duplicates').textContent.includes('<i>2</i>')")
+    assert await tab.value("window.hacked") is None
+    strange = "#duplicates :is(script, img, svg, iframe, a, b, i)"
+    assert await tab.value(f"document.querySelectorAll('{strange}').length") == 0
+    shown = await tab.value("document.querySelector('#duplicates li').textContent")
+    assert "<script>window.hacked" in shown, shown
+
+
+async def check_keyboard(scene: Scene) -> None:
+    """Tab reaches every control, the focus shows, and arrows move the slider and the list."""
+    tab = scene.tab
+    await tab.value("document.activeElement.blur()")
+    reached = []
+    for _ in range(6):
+        await tab.press("Tab", 9)
+        reached.append(
+            await tab.value("document.activeElement.id || document.activeElement.tagName")
+        )
+        outline = await tab.value("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", reached
+    assert reached[:4] == ["SUMMARY", "low", "high", "hold"], reached
+
+    await tab.value("document.getElementById('low').focus()")
+    before = float(await tab.value("document.getElementById('low').value"))
+    assert before == 0.8, before
+    for _ in range(15):
+        await tab.press("ArrowRight", 39)
+    assert await tab.value("document.getElementById('low-is').textContent") == "0.95"
+    similarities = (
+        "[...document.querySelectorAll('#duplicates li > p')]"
+        ".map((line) => Number(line.textContent.match(/[0-9.]+/)[0]))"
+    )
+    await tab.until(f"{similarities}.length && {similarities}.every((value) => value >= 0.95)")
+    await tab.press("Home", 36)
+    await tab.until(f"{similarities}.some((value) => value < 0.95)")
+    await tab.value("document.getElementById('high').focus()")
+    await tab.press("Home", 36)
+    await tab.until("document.getElementById('high-is').textContent === '0.80'")
+    await tab.until(f"{similarities}.every((value) => value <= 0.8)")
+    await tab.press("End", 35)
+    await tab.until(f"{similarities}.length === 10")
+
+
+async def check_it_follows(scene: Scene) -> None:
+    """New duplicates come by themselves, and not while the list is held."""
+    tab = scene.tab
+    fresh = article(random.Random(2))
+    scene.feed.give([{"id": "fresh", "text": fresh}, {"id": "repeat", "text": fresh}])
+    await tab.until("document.getElementById('duplicates').textContent.includes('repeat')")
+    await tab.value("document.getElementById('hold').focus()")
+    await tab.press("Enter", 13)
+    await tab.until("document.getElementById('hold').ariaPressed === 'true'")
+    scene.feed.give([{"id": "later", "text": fresh}])
+    await tab.until_asked(2)
+    assert "later" not in await tab.value("document.getElementById('duplicates').textContent")
+    await tab.press("Enter", 13)
+    await tab.until("document.getElementById('duplicates').textContent.includes('later')")
+
+
+async def check_light_and_dark(scene: Scene) -> None:
+    """Every text stands out from what is behind it, and both schemes are really different."""
+    papers = set()
+    for scheme in ("light", "dark"):
+        await scene.tab.scheme(scheme)
+        papers.add(await scene.tab.value("getComputedStyle(document.body).backgroundColor"))
+        contrasts = await scene.tab.value(_CONTRASTS)
+        faint = {name: ratio for name, ratio in contrasts.items() if ratio < _LEAST_CONTRAST}
+        assert not faint, (scheme, faint)
+        assert len(contrasts) > 15, contrasts
+    assert len(papers) == 2, papers
+
+
+async def check_narrow(scene: Scene) -> None:
+    """A telephone shows it all without scrolling sideways."""
+    await scene.tab.screen(360, 700)
+    width = await scene.tab.value("document.documentElement.scrollWidth")
+    assert width <= 360, width
+    await scene.tab.screen(_WIDTH, _HEIGHT)
+
+
+async def check_a_replay(scene: Scene) -> None:
+    """A replay shows how far it has come, and its end."""
+    state = scene.feed.state
+    state.enter("replaying")
+    state.replay_done, state.replay_total = 30, 120
+    await scene.tab.until("document.getElementById('phase').textContent === 'replaying'")
+    assert await scene.tab.value("document.getElementById('replay').position") == 0.25
+    state.enter("running")
+    await scene.tab.until("document.getElementById('replay').hidden")
+
+
+async def check_a_lost_worker(scene: Scene) -> None:
+    """A worker that is gone is said to be gone; this one does not come back."""
+    await scene.server.close()
+    await scene.tab.until("document.getElementById('phase').textContent === 'no answer'")
+    # The browser itself notes each request that failed.
+    assert all("ERR_CONNECTION_REFUSED" in line for line in scene.tab.complaints)
+    scene.tab.complaints.clear()
+
+
+CHECKS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
+    check_what_it_shows,
+    check_nothing_else_is_asked,
+    check_hostile_documents,
+    check_keyboard,
+    check_it_follows,
+    check_light_and_dark,
+    check_narrow,
+    check_a_replay,
+    check_a_lost_worker,
+)
+
+
+async def check() -> None:
+    """Run all checks on one page, and one more on a page that shows no texts."""
+    async with scene() as with_text:
+        for one in CHECKS:
+            await one(with_text)
+            _say(f"ok: {one.__name__.removeprefix('check_').replace('_', ' ')}")
+    async with scene(show_text=False) as without:
+        page = await without.tab.value("document.body.innerText")
+        assert "status.show_text is off" in page
+        assert "news-" in page
+        assert not {"council", "report"} & set(page.split()), page
+        _say("ok: no texts unless they are wanted")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def write() -> None:
+    """Take the pictures for the documentation."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    async with scene() as with_text:
+        tab = with_text.tab
+        await tab.value("document.getElementById('high').value = 0.95")
+        await tab.value("document.getElementById('high').dispatchEvent(new Event('input'))")
+        await tab.until("document.getElementById('high-is').textContent === '0.95'")
+        await asyncio.sleep(1)
+        for scheme in ("light", "dark"):
+            await tab.scheme(scheme)
+            picture = Image.open(io.BytesIO(await tab.picture()))
+            picture.quantize(_COLOURS).save(IMAGES / f"page-{scheme}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(write() if sys.argv[1:] == ["write"] else check())

@@ -1,0 +1,6 @@
+"""Where the repository is."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+"""The folder that holds README.md."""
