@@ -1,0 +1,184 @@
+"""The import rules of docs/architecture.md, as a function of the source files.
+
+Every import counts: at the top, inside a function, and under ``TYPE_CHECKING``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("cli", "__main__"),
+    ("roles",),
+    ("observe", "analysis"),
+    ("files",),
+    ("engine", "admin"),
+    ("index", "kafka"),
+    ("dedup", "formats"),
+    ("settings",),
+    ("sketch",),
+    ("kernels", "model", "errors"),
+)
+"""From the top down. A room imports rooms of lower layers, and its own modules."""
+
+ONLY_IMPORTERS: Mapping[str, tuple[str, ...]] = {
+    "aiokafka": ("streamdedup.kafka.",),
+    "lmdb": ("streamdedup.index.manifest", "streamdedup.index.segment"),
+    "prometheus_client": ("streamdedup.observe.metrics",),
+}
+"""Who may import a library; a name that ends with a dot stands for every module below it."""
+
+NOT_PURE = frozenset(
+    "aiohttp aiokafka asyncio concurrent fcntl io lmdb multiprocessing os random shutil signal "
+    "socket subprocess tempfile threading time urllib".split()
+)
+"""What a module whose docstring opens with *Pure.* does not import: clocks, I/O and threads."""
+
+COLOURS = ("*Pure", "*Blocking", "*Async")
+_FACADE = "streamdedup"
+_MODULE = re.compile(r"`([a-z_]+(?:/[a-z_]*)*)`")
+
+
+class Import(NamedTuple):
+    """One imported module, and the line of the import."""
+
+    module: str
+    line: int
+
+
+def trespasses(sources: Mapping[str, str], table: str) -> list[str]:
+    """Return a line for each import, module or docstring that breaks a rule.
+
+    Args:
+        sources: the source of every module, by its dotted name; packages by their own name.
+        table: the text of docs/architecture.md, which names every module.
+    """
+    trees = {name: ast.parse(text) for name, text in sources.items()}
+    imports = {name: list(_imports(tree, trees)) for name, tree in trees.items()}
+    return [
+        *_wrong_places(trees, table),
+        *_wrong_colours(trees),
+        *_upward(imports),
+        *_cycles(imports),
+        *_second_importers(imports),
+        *_impure(trees, imports),
+        *_numba_in_settings(imports),
+    ]
+
+
+def _imports(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[Import]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield Import(whole if whole in known else node.module, node.lineno)
+
+
+def _room(module: str) -> str:
+    """Return the part of a module's name that the layers name."""
+    return module.split(".")[1] if "." in module else module
+
+
+def _wrong_places(trees: Mapping[str, ast.Module], table: str) -> Iterator[str]:
+    rooms = {room for layer in LAYERS for room in layer}
+    named = set(_MODULE.findall(table))
+    for module in trees:
+        if module == _FACADE:
+            continue
+        if _room(module) not in rooms:
+            yield f"{module}: not a room; the layers do not name it"
+        path = "/".join(module.split(".")[1:])
+        folder, _, name = path.rpartition("/")
+        if not {path, f"{path}/"} & named and not (f"{folder}/" in named and name in named):
+            yield f"{module}: docs/architecture.md does not name it"
+
+
+def _wrong_colours(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    for module, tree in trees.items():
+        docstring = ast.get_docstring(tree) or ""
+        if tree.body and module != _FACADE and not docstring.startswith(COLOURS):
+            yield f"{module}: the docstring does not open with Pure, Blocking or Async"
+
+
+def _upward(imports: Mapping[str, Sequence[Import]]) -> Iterator[str]:
+    rank = {room: number for number, layer in enumerate(LAYERS) for room in layer}
+    for module, imported in imports.items():
+        for target, line in imported:
+            if not target.startswith("streamdedup.") or module == _FACADE:
+                continue
+            ours, theirs = _room(module), _room(target)
+            if ours != theirs and rank.get(theirs, -1) <= rank.get(ours, -1):
+                yield f"{module}:{line}: imports {target}, which is not in a lower layer"
+
+
+def _cycles(imports: Mapping[str, Sequence[Import]]) -> Iterator[str]:
+    """Yield one circle of modules for each module from which one can be reached again."""
+    arrows = {
+        module: sorted({target for target, _ in imported if target in imports} - {_FACADE})
+        for module, imported in imports.items()
+        if module != _FACADE
+    }
+    finished: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> Iterator[str]:
+        if module in path:
+            yield "circle: " + " > ".join([*path[path.index(module) :], module])
+        elif module not in finished:
+            for target in arrows[module]:
+                yield from visit(target, [*path, module])
+            finished.add(module)
+
+    for module in arrows:
+        yield from visit(module, [])
+
+
+def _second_importers(imports: Mapping[str, Sequence[Import]]) -> Iterator[str]:
+    for module, imported in imports.items():
+        for target, line in imported:
+            allowed = ONLY_IMPORTERS.get(target.partition(".")[0], (module,))
+            if not any(
+                module == one or (one[-1] == "." and module.startswith(one)) for one in allowed
+            ):
+                yield f"{module}:{line}: imports {target}, which only {' and '.join(allowed)} may"
+
+
+def _impure(
+    trees: Mapping[str, ast.Module], imports: Mapping[str, Sequence[Import]]
+) -> Iterator[str]:
+    for module, imported in imports.items():
+        if not (ast.get_docstring(trees[module]) or "").startswith("*Pure"):
+            continue
+        for target, line in imported:
+            if target.partition(".")[0] in NOT_PURE:
+                yield f"{module}:{line}: is pure, and imports {target}"
+
+
+def _numba_in_settings(imports: Mapping[str, Sequence[Import]]) -> Iterator[str]:
+    """Follow every import that settings lead to, in the order of breadth."""
+    paths = {module: [module] for module in imports if _room(module) == "settings"}
+    queue = list(paths)
+    for module in queue:
+        for target, _ in imports[module]:
+            if target.partition(".")[0] in {"numba", "llvmlite"}:
+                yield "numba is reached from settings: " + " > ".join([*paths[module], target])
+            elif target in imports and target not in paths and target != _FACADE:
+                paths[target] = [*paths[module], target]
+                queue.append(target)
+
+
+def undeclared(table: str) -> Iterator[str]:
+    """Yield the arrows between layers that docs/architecture.md draws otherwise."""
+    line = " > ".join(" | ".join(room for room in layer if room != "__main__") for layer in LAYERS)
+    line = line.replace("kernels | model | errors", "kernels, model, errors")
+    if line not in table:
+        yield f"docs/architecture.md does not show the layers as: {line}"
+
+
+__all__ = ["LAYERS", "pairwise", "trespasses", "undeclared"]
