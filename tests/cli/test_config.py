@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,6 @@ from tests.support.paths import ROOT
 
 SECRET = "hunter2-very-secret"  # noqa: S105 - an invented one
 SECURITY = {"protocol": "SASL_SSL", "sasl_username": "u"}
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the caller's variables out of the tests."""
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -252,10 +241,3 @@ def test_the_document_has_a_row_for_every_setting() -> None:
 def test_the_document_says_which_values_are_taken(name: str, cells: str) -> None:
     """Kinds, bounds and choices are in words of the file."""
     assert f"| `{name}` | {cells} | " in printed("schema", "--markdown")
-
-
-def test_help_does_not_wait_for_the_kernels() -> None:
-    """Importing the commands imports neither numba nor the settings that need it."""
-    code = "import sys, streamdedup.cli.config; print('numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

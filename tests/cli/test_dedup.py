@@ -1,9 +1,8 @@
-"""``streamdedup dedup`` and ``demo`` as they are typed: flags, streams, exit codes."""
+"""``streamdedup dedup`` as it is typed: flags, streams, exit codes."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import signal
@@ -16,45 +15,11 @@ from typing import Any
 
 import pytest
 import zstandard
-from rich.console import Console
 
-from streamdedup.cli import demo, main
-from streamdedup.cli.interrupts import Interrupted, Interrupts
-from streamdedup.cli.progress import ProgressBar
-from streamdedup.files.docstrings import docstrings
-from streamdedup.files.run import Tally
+from tests.cli.examples import LINES, Command
 from tests.support.streams import deaf_standard_output, standard_input
 
-LINES = [
-    b'{"id": "a", "text": "The council met on Monday to settle the budget for the year."}\n',
-    b'{"id": "b", "text": "The council met on Monday to settle the budget for the year!"}\n',
-    b'{"id": "c", "text": "A storm closed the harbour, and all ferries stayed in port."}\n',
-    b'{"id": "d", "text": "the Council met on Monday  to settle the budget for the year."}\n',
-]
 KEPT = LINES[0] + LINES[2]
-Command = Callable[..., int]
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Command:
-    """Return a function that runs the command line here, and returns its exit code."""
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    Path("in.jsonl").write_bytes(b"".join(LINES))
-
-    def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["streamdedup", *arguments])
-        capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        code = ended.value.code
-        return code if isinstance(code, int) else 0
-
-    return run
 
 
 def summary(output: bytes) -> dict[str, Any]:
@@ -90,9 +55,9 @@ def test_the_summary_says_where_everything_went(
     errors = capfdbinary.readouterr().err.decode()
     assert "  in k\n" in errors
     assert "  to stdout\n" in errors
-    assert "3 blank lines passed over" in errors
+    assert "3 blank lines skipped" in errors
     assert command(*arguments) == 0
-    assert "7 lines passed over, judged by earlier runs" in capfdbinary.readouterr().err.decode()
+    assert "7 lines skipped that earlier runs had judged" in capfdbinary.readouterr().err.decode()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +270,7 @@ def test_an_interrupted_run_stops_at_once_and_goes_on_later(
         assert process.wait() == 143
         assert process.stderr is not None
         errors = process.stderr.read()
-    assert errors == b"streamdedup: interrupted; run again with the same arguments to go on\n"
+    assert errors == b"streamdedup: interrupted; run the same command again to resume\n"
     judged = len(Path("k").read_bytes().splitlines())
     with standard_input(b"".join(lines)):
         assert command(*arguments, "--json") == 0
@@ -325,178 +290,11 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
         "streamdedup.settings.load.load_settings",
         lambda *_, **__: signal.raise_signal(signal.SIGINT),
     )
-    monkeypatch.setattr(
-        "streamdedup.files.lines.docstrings.sysconfig.get_path", lambda _: "nothing"
-    )
+    monkeypatch.setattr("streamdedup.files.docstrings.sysconfig.get_path", lambda _: "nothing")
     assert command(name, *(["in.jsonl"] if name == "dedup" else [])) == 130
     errors = capfdbinary.readouterr().err
     assert errors.startswith(b"streamdedup: interrupted")
     assert errors.count(b"\n") == 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_for_the_commit(number: signal.Signals) -> None:
-    """Inside the shield nothing happens; behind it the first signal ends the run."""
-    before = signal.getsignal(number)
-    done = []
-
-    def commit() -> None:
-        with Interrupts() as interrupts:
-            with interrupts.shield():
-                signal.raise_signal(number)
-                done.append("commit")
-            done.append("never")
-
-    with pytest.raises(Interrupted) as raised:
-        commit()
-    assert done == ["commit"]
-    assert raised.value.exit_code == 128 + number
-    assert signal.getsignal(number) == before
-
-
-def test_a_second_signal_ends_the_process() -> None:
-    """There is nothing to wait for outside a commit, and cleaning up may hang."""
-
-    def stop() -> None:
-        with Interrupts():
-            try:
-                signal.raise_signal(signal.SIGTERM)
-            finally:
-                assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-
-    with pytest.raises(Interrupted):
-        stop()
-
-
-def test_a_failed_commit_is_not_hidden_by_a_signal() -> None:
-    """The error that must be acted on wins."""
-
-    def fail() -> None:
-        with Interrupts() as interrupts, interrupts.shield():
-            signal.raise_signal(signal.SIGINT)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-
-
-@pytest.mark.parametrize("total", [1000, None], ids=["files", "a pipe"])
-def test_a_terminal_gets_a_progress_bar(total: int | None) -> None:
-    """Counts and speed are drawn, and the share where the whole is known."""
-    drawn = io.StringIO()
-    with ProgressBar(Console(file=drawn, force_terminal=True, width=100)) as bar:
-        bar.update(Tally(1200, 300, 5, bytes_read=250, bytes_total=total, seconds=0.5))
-    assert "1,505 documents, 300 duplicates, 5 rejected, 3,010/s" in drawn.getvalue()
-    assert ("25%" in drawn.getvalue()) == (total is not None)
-
-
-def test_a_file_gets_no_progress_bar() -> None:
-    """What is not a terminal gets the summary alone."""
-    drawn = io.StringIO()
-    with ProgressBar(Console(file=drawn)) as bar:
-        bar.update(Tally(1200, 300))
-    assert drawn.getvalue() == ""
-
-
-MODULE = '''
-"""The first module of a library that is made up, with a text of some length to be read."""
-
-
-class Reader:
-    """Reads records from a file, one after the other, until the file has come to its end."""
-
-    def read(self):
-        """Read one record; return nothing when the file has come to its end, or is closed."""
-
-    if True:
-        async def skip(self):
-            """Skip one record; return nothing when the file has come to its end, or is closed."""
-
-
-def read():
-    """A lone surrogate: \\\\ud800"""
-
-
-def read():
-    """Read one record; return nothing when the file has come to its end, or is closed!"""
-
-    def inner():
-        """Inner."""
-'''
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """Return a folder of modules, some of which cannot or must not be read."""
-    root = tmp_path / "library"
-    for name, content in {
-        "first.py": MODULE.replace("\\\\", "\\").encode(),
-        "package/__init__.py": b'"""A package."""',
-        "package/module.py": b'try:\n  pass\nexcept E:\n  def f():\n    """In a handler."""',
-        "broken.py": b"def",
-        "latin.py": b"# coding: latin-1\n'''caf\xe9'''",
-        "binary.py": b"\xff\x00",
-        "test/test_first.py": b'"""A test."""',
-        "site-packages/other.py": b'"""Not the library."""',
-    }.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return root
-
-
-def test_the_corpus_is_every_documentation_string(library: Path) -> None:
-    """Names are unique, nested definitions are found, and what cannot be read is left out."""
-    found = dict(docstrings(library))
-    assert list(found) == [
-        "first",
-        "first:Reader",
-        "first:Reader.read",
-        "first:Reader.skip",
-        "first:read",
-        "first:read.inner",
-        "latin",
-        "package",
-        "package.module:f",
-    ]
-    assert found["latin"] == "café"
-
-
-def test_the_demo_shows_pairs_and_leaves_its_files(
-    command: Command,
-    library: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
-    """It runs twice in the same folder, and shows what differs between near-duplicates."""
-    monkeypatch.setattr(
-        "streamdedup.files.lines.docstrings.sysconfig.get_path", lambda _: str(library)
-    )
-    for _ in range(2):
-        assert command("demo", "--folder", "out") == 0
-        output = capfdbinary.readouterr().out.decode()
-        assert "9 documentation strings in out/docstrings.jsonl" in output
-        assert "similarity 0." in output
-        assert "[closed.]" in output
-        assert "[closed!]" in output
-        assert "streamdedup dedup out/docstrings.jsonl --kept out/kept.jsonl" in output
-        assert max(map(len, output.splitlines()[:-10])) <= 80
-    kept = len(Path("out/kept.jsonl").read_bytes().splitlines())
-    assert kept + len(Path("out/duplicates.jsonl").read_bytes().splitlines()) == 9
-
-
-def test_the_demo_keeps_its_hands_off_other_folders(
-    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """A folder with anything else in it is not emptied."""
-    assert command("demo", "--folder", ".") == 4
-    assert b"streamdedup: . holds other files" in capfdbinary.readouterr().err
-    assert Path("in.jsonl").exists()
-
-
-def test_the_demo_gathers_text_for_others_too() -> None:
-    """The Kafka demo takes the same corpus."""
-    assert callable(demo.write_docstrings)
 
 
 def test_exact_verification_is_a_flag(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,11 +15,8 @@ from tests.analysis.made_up import DOCUMENTS
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def corpus(tmp_path: Path) -> Path:
     """Return a file of the documents, one line of which is none."""
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
     path = tmp_path / "corpus.jsonl"
     lines = [json.dumps({"id": one.id, "text": f"<b>{one.text}</b>"}) for one in DOCUMENTS]
     path.write_text("\n".join([*lines, "", "no document"]))

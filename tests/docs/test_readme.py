@@ -75,7 +75,7 @@ def test_the_quick_start_with_kafka_prints_what_it_says(broker: Broker, tmp_path
         "STREAMDEDUP_STATUS__PORT": "0",
     }
     said = run(["bash", "-e", "-c", prepare], tmp_path, **ours)
-    assert f"created {name}-changelog, which keeps its records for ever" in said
+    assert f"created {name}-changelog, with unlimited retention" in said
     # Of the single copies, and of what the tests' own disk may be.
     assert re.search(r"\n[1-3] warnings?\n$", said), said
     command = worker.split()
