@@ -20,14 +20,14 @@ def shingles(text: str, shingling: Shingling) -> frozenset[str]:
     if not parts:
         return frozenset()
     count = max(1, len(parts) - shingling.size + 1)
-    runs = [joint.join(parts[at : at + shingling.size]) for at in range(count)]
+    runs = [joint.join(parts[start : start + shingling.size]) for start in range(count)]
     if shingling.bag:
-        return frozenset(f"{run}#{runs[:at].count(run)}" for at, run in enumerate(runs))
+        return frozenset(f"{run}#{runs[:number].count(run)}" for number, run in enumerate(runs))
     return frozenset(runs)
 
 
 def made_up_texts(count: int, seed: int) -> list[str]:
-    """Return texts of few words, many of which are copies or near-copies of others."""
+    """Return texts with a small vocabulary; many are copies or near-copies of others."""
     chance = random.Random(seed)
     words = ["".join(chance.choices("abcdeé漢", k=chance.randint(1, 6))) for _ in range(120)]
     texts: list[str] = []
@@ -56,8 +56,8 @@ def made_up_documents() -> list[Document]:
         else:
             texts.append(" ".join(chance.choices(words, k=chance.randint(3, 30))))
     return [
-        Document(text, f"id-{at}", namespace="other" if at % 10 == 0 else "")
-        for at, text in enumerate(texts)
+        Document(text, f"id-{number}", namespace="other" if number % 10 == 0 else "")
+        for number, text in enumerate(texts)
     ]
 
 

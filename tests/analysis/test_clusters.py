@@ -19,7 +19,7 @@ def settings() -> Settings:
 
 
 def test_labels_that_agree(settings: Settings) -> None:
-    """Groups of copies are found again: all pairs, and an index of one."""
+    """Labels that equal the clusters give all pairs and an index of 1."""
     texts = [f"story {name * 5} of its own {name * 7} kind" for name in "abcde"]
     documents = [Document(text) for text in texts * 3] + [Document("")]
     corpus = Corpus(documents, labels=[*("abcde" * 3), "none"])
@@ -32,7 +32,7 @@ def test_labels_that_agree(settings: Settings) -> None:
 def test_labels_that_differ(settings: Settings) -> None:
     """The index is Hubert and Arabie's: two groups of three, three clusters of two."""
     names = ("one text that is long enough", "second wholly different sentence", "Third! 0123456")
-    documents = [Document(names[at]) for at in (0, 0, 1, 1, 2, 2)]
+    documents = [Document(names[number]) for number in (0, 0, 1, 1, 2, 2)]
     corpus = Corpus(documents, labels=["a", "a", "a", "b", "b", "b"])
     clusters = evaluate(corpus, settings, [Banding(16, 4)]).bandings[0].clusters
     assert clusters is not None

@@ -24,7 +24,7 @@ BANDINGS = [Banding(8, 4), Banding(20, 2)]
 
 @pytest.fixture(scope="module")
 def settings() -> Settings:
-    """Return settings of short signatures, so that there is something to get wrong."""
+    """Return settings with short signatures, which make mistakes."""
     return load_settings(dedup={"threshold": 0.7, "num_perm": 64, "recall": 0.95})
 
 
@@ -40,7 +40,9 @@ def plain_jaccards() -> dict[tuple[int, int], float]:
     sets = []
     for document in DOCUMENTS:
         text = normalise(document.text)
-        runs = {text[at : at + 5] for at in range(max(1, len(text) - 4))} if text else set()
+        runs = (
+            {text[start : start + 5] for start in range(max(1, len(text) - 4))} if text else set()
+        )
         sets.append(runs)
     return {
         (one, two): len(sets[one] & sets[two]) / len(sets[one] | sets[two])
@@ -70,7 +72,7 @@ def plain_candidates(settings: Settings, banding: Banding) -> set[tuple[int, int
 
 
 def test_pairs_and_levels(report: Report, jaccards: dict[tuple[int, int], float]) -> None:
-    """All pairs are counted, and those of each level from the floor on."""
+    """All pairs are counted, and the pairs of each level above the floor."""
     assert report.documents == 261
     assert report.rejected == 3
     assert report.without_shingles == 1
@@ -83,13 +85,13 @@ def test_pairs_and_levels(report: Report, jaccards: dict[tuple[int, int], float]
         assert level.pairs == len(within)
 
 
-@pytest.mark.parametrize("at", range(len(BANDINGS)))
+@pytest.mark.parametrize("number", range(len(BANDINGS)))
 def test_candidates(
-    report: Report, settings: Settings, jaccards: dict[tuple[int, int], float], at: int
+    report: Report, settings: Settings, jaccards: dict[tuple[int, int], float], number: int
 ) -> None:
-    """Candidates are counted at each level of true similarity, and never twice."""
-    found = plain_candidates(settings, BANDINGS[at])
-    banding = report.bandings[at]
+    """Each candidate is counted once, at the level of its true similarity."""
+    found = plain_candidates(settings, BANDINGS[number])
+    banding = report.bandings[number]
     assert banding.candidates == len(found) == sum(banding.histogram)
     assert banding.never_compared == pytest.approx(1 - len(found) / len(jaccards))
     for level in banding.levels:
@@ -102,7 +104,7 @@ def test_candidates(
         if level.pairs is not None:
             assert level.missed == len(within) - level.found
             assert level.expected is not None
-            curve = [BANDINGS[at].candidate_probability(jaccards[pair]) for pair in within]
+            curve = [BANDINGS[number].candidate_probability(jaccards[pair]) for pair in within]
             assert level.expected == pytest.approx(sum(curve))
 
 
@@ -119,18 +121,18 @@ def test_verification_adds_up(report: Report) -> None:
 def test_documents_as_the_stream_judges_them(
     report: Report, settings: Settings, jaccards: dict[tuple[int, int], float]
 ) -> None:
-    """Precision and recall of documents are those of the engine's verdicts, counted plainly."""
+    """Precision and recall of documents equal plain counts over the engine's verdicts."""
     for banding in report.bandings:
         dedup = settings.dedup.model_copy(update=banding.banding._asdict())
         with Deduplicator(settings.model_copy(update={"dedup": dedup})) as deduplicator:
             verdicts = deduplicator.process(DOCUMENTS)
-        kept = [at for at, verdict in enumerate(verdicts) if verdict.kept]
+        kept = [number for number, verdict in enumerate(verdicts) if verdict.kept]
         repeats = {
-            at
-            for at in range(len(DOCUMENTS))
-            if any(jaccards.get((one, at), 0.0) >= 0.7 for one in kept if one < at)
+            later
+            for later in range(len(DOCUMENTS))
+            if any(jaccards.get((one, later), 0.0) >= 0.7 for one in kept if one < later)
         }
-        dropped = {at for at, verdict in enumerate(verdicts) if not verdict.kept}
+        dropped = {number for number, verdict in enumerate(verdicts) if not verdict.kept}
         score = banding.documents
         assert score is not None
         assert (score.repeats, score.dropped) == (len(repeats), len(dropped))
@@ -141,11 +143,11 @@ def test_documents_as_the_stream_judges_them(
 
 
 def test_examples_are_the_worst(report: Report, jaccards: dict[tuple[int, int], float]) -> None:
-    """Misses come from the most similar pair down, false alarms from the least similar up."""
-    number = {document.id: at for at, document in enumerate(DOCUMENTS)}
+    """Misses are sorted from the most similar pair, false alarms from the least similar."""
+    number_of = {document.id: number for number, document in enumerate(DOCUMENTS)}
     for banding in report.bandings:
         for example in (*banding.misses, *banding.alarms):
-            one, two = (number[name] for name in example.ids)
+            one, two = (number_of[name] for name in example.ids)
             assert one < two
             assert jaccards[one, two] == pytest.approx(example.jaccard)
         misses = [example.jaccard for example in banding.misses]
@@ -159,7 +161,7 @@ def test_examples_are_the_worst(report: Report, jaccards: dict[tuple[int, int], 
 
 
 def test_error_of_the_estimate(report: Report) -> None:
-    """The estimate is nearly without bias, and deviates no more than theory allows."""
+    """The estimate is nearly unbiased, and its error is near the theoretical standard error."""
     assert [error.low for error in report.errors] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     for error in report.errors:
         assert abs(error.bias) < 4 * error.theory / error.pairs**0.5 + 0.02
@@ -167,7 +169,7 @@ def test_error_of_the_estimate(report: Report) -> None:
 
 
 def test_background(report: Report) -> None:
-    """Unrelated documents are measured without the related ones, and settings follow."""
+    """The similarity of unrelated documents is measured, and bands are proposed for it."""
     background = report.background
     assert 0 < background.mean < 0.1
     assert background.mean <= background.effective < report.floor
@@ -175,13 +177,13 @@ def test_background(report: Report) -> None:
 
 
 def test_more_values_than_configured(settings: Settings) -> None:
-    """A banding that takes more values than the settings have gets them."""
+    """A banding that needs more values than the settings have gets them."""
     found = evaluate(Corpus(DOCUMENTS[:40]), settings, [Banding(30, 5)])
     assert found.bandings[0].num_perm == 150
 
 
 def test_report_can_be_json(report: Report) -> None:
-    """All of a report can be written as JSON, derived figures included."""
+    """A whole report can be written as JSON, including derived figures."""
     found = json.loads(json.dumps(as_json(report)))
     assert found["bandings"][0]["banding"] == {"bands": 8, "rows": 4}
     assert 0 < found["bandings"][0]["documents"]["recall"] <= 1

@@ -1,4 +1,4 @@
-"""The exact join: against brute force, and against lists of pairs made without it."""
+"""The exact join, against brute force and against independent lists of pairs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def pairs_of_texts(
     sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), shingling)
     found = similar_pairs(sets, floor, 10**6)
     texts_of: dict[int, list[int]] = {}
-    for text, at in enumerate(sets.set_of.tolist()):
-        texts_of.setdefault(at, []).append(text)
+    for text, number in enumerate(sets.set_of.tolist()):
+        texts_of.setdefault(number, []).append(text)
     texts_of.pop(NO_SET, None)
     pairs = {pair: 1.0 for group in texts_of.values() for pair in itertools.combinations(group, 2)}
     for first, second, jaccard in zip(*(column.tolist() for column in found), strict=True):
@@ -49,7 +49,7 @@ def pairs_of_texts(
     ids=["characters", "words", "bag of characters", "bag of words"],
 )
 def test_join_against_brute_force(floor: float, shingling: Shingling) -> None:
-    """The join finds the pairs that comparing all with all finds, with the same similarity."""
+    """The join finds the pairs of a brute-force comparison, with the same similarities."""
     texts = made_up_texts(220, seed=int(floor * 10))
     sets = [shingles(text, shingling) for text in texts]
     expected = {}
@@ -64,13 +64,13 @@ def test_join_against_brute_force(floor: float, shingling: Shingling) -> None:
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "one text"]], ids=str)
 def test_nothing_to_join(texts: list[str]) -> None:
-    """No texts, or none with shingles, have no similar pairs."""
+    """A corpus without shingles has no similar pairs."""
     sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
     assert len(similar_pairs(sets, 0.5, 10)) == 0
 
 
 def test_too_many_pairs() -> None:
-    """More pairs than are wanted are refused, rather than held."""
+    """More pairs than the caller accepts are an error."""
     texts = [f"one and the same long sentence, number {number}" for number in range(40)]
     sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
     with pytest.raises(TooManyPairs):
@@ -78,13 +78,13 @@ def test_too_many_pairs() -> None:
 
 
 def test_progress_reaches_the_end() -> None:
-    """Progress is told up to the last set."""
+    """Progress is reported up to the last set."""
     texts = made_up_texts(600, seed=5)
     sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
-    told: list[tuple[int, int]] = []
-    similar_pairs(sets, 0.5, 10**6, lambda done, of: told.append((done, of)))
-    assert told[-1] == (len(sets), len(sets))
-    assert told == sorted(told)
+    calls: list[tuple[int, int]] = []
+    similar_pairs(sets, 0.5, 10**6, lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (len(sets), len(sets))
+    assert calls == sorted(calls)
 
 
 def listed(name: str) -> tuple[list[str], Pairs]:
@@ -95,16 +95,16 @@ def listed(name: str) -> tuple[list[str], Pairs]:
         re.sub(r"\s+", " ", unicodedata.normalize("NFKC", one["text"]).casefold()).strip()
         for one in documents
     ]
-    place = {one["id"]: at for at, one in enumerate(documents)}
+    number_of = {one["id"]: number for number, one in enumerate(documents)}
     with gzip.open(DATA / f"{name}.pairs.tsv.gz", "rt", encoding="utf-8") as lines:
         return texts, {
-            (place[row["id_a"]], place[row["id_b"]]): float(row["jaccard"])
+            (number_of[row["id_a"]], number_of[row["id_b"]]): float(row["jaccard"])
             for row in csv.DictReader(lines, delimiter="\t")
         }
 
 
 def compared_one_by_one() -> tuple[list[str], Pairs]:
-    """Return documentation strings, and the pairs that a comparison of all with all finds."""
+    """Return documentation strings, and their pairs by brute force."""
     texts = [text for _, text in itertools.islice(docstrings(), 700)]
     sets = [shingles(text, FIVE) for text in texts]
     similarities = {
@@ -115,7 +115,7 @@ def compared_one_by_one() -> tuple[list[str], Pairs]:
 
 
 def test_the_pairs_of_real_text() -> None:
-    """The join finds the pairs of a corpus that are known otherwise, no fewer and no more."""
+    """The join finds exactly the known pairs of a real corpus."""
     texts, expected = listed("news_reuters") if DATA.is_dir() else compared_one_by_one()
     found = pairs_of_texts(texts, 0.5, FIVE)
     assert len(expected) > 5

@@ -33,7 +33,7 @@ def test_sets_and_their_index() -> None:
 
 @pytest.mark.parametrize("unit", ["character", "word"])
 def test_same_shingles_as_the_sketch(unit: str) -> None:
-    """Two texts have one set exactly where they have one sketch, whatever stands between words."""
+    """Two texts have the same set if and only if they have the same sketch."""
     texts = ["one, two; three-four (five)", "one two three four five", "one  two, three", "一二三"]
     texts += [text.replace("two", "2") for text in texts]
     parameters = load_settings(
@@ -47,7 +47,7 @@ def test_same_shingles_as_the_sketch(unit: str) -> None:
 
 
 def test_namespaces_are_kept_apart() -> None:
-    """The same text in two namespaces is two sets."""
+    """The same text in two namespaces makes two sets."""
     sets = collect(["a text", "a text", "a text"], np.array([0, 7, 0], np.uint64), CHARACTERS)
     assert len(sets) == 2
     assert sets.set_of[0] == sets.set_of[2] != sets.set_of[1]

@@ -28,7 +28,7 @@ def test_pick_is_explained() -> None:
 
 
 def test_pick_that_cannot_be_good_enough() -> None:
-    """Where no option keeps random candidates below one, the sentence says that too."""
+    """If no option has less than one random candidate, the sentence says so."""
     plan = Plan(0.5, 0.99, 256, 10_000_000, 0.05, 128)
     advice = advise(plan)
     assert advice.pick.random_candidates > 1
@@ -36,11 +36,11 @@ def test_pick_that_cannot_be_good_enough() -> None:
 
 
 def test_bytes_per_document() -> None:
-    """A posting takes 8 bytes, and the exact copy's key is one; then signature and id."""
+    """A posting takes 8 bytes, with one for the exact copy; signature and id come on top."""
     assert advise(PLAN).pick.bytes_per_document == 8 * 21 + 128 + 36
 
 
 def test_settings_choose_as_the_command_does() -> None:
-    """What is given for the corpus changes the bands that are used, not only the table."""
+    """Corpus size and background change the bands that are used, not only the table."""
     small = load_settings(dedup={"corpus_documents": 1000, "background": 0.1})
     assert small.dedup.banding() == Banding(9, 4)

@@ -23,7 +23,7 @@ KEPT = LINES[0] + LINES[2]
 
 
 def summary(output: bytes) -> dict[str, Any]:
-    """Return a summary's counts."""
+    """Return the counts of a JSON summary."""
     found: dict[str, Any] = json.loads(output)
     return found
 
@@ -31,7 +31,7 @@ def summary(output: bytes) -> dict[str, Any]:
 def test_without_outputs_a_summary_is_printed(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """The simplest call writes no file, and speaks on standard error."""
+    """The simplest call writes no file, and prints to standard error."""
     assert command("dedup", "in.jsonl") == 0
     output, errors = capfdbinary.readouterr()
     assert output == b""
@@ -48,7 +48,7 @@ def test_without_outputs_a_summary_is_printed(
 def test_the_summary_says_where_everything_went(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """File names, blank lines, and what earlier runs had done."""
+    """It has file names, blank lines, and lines that earlier runs judged."""
     Path("in.jsonl").write_bytes(b"\n".join(LINES))
     arguments = ("dedup", "in.jsonl", "--kept", "k", "--duplicates", "-", "--index", "ix")
     assert command(*arguments) == 0
@@ -71,7 +71,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
     outputs: tuple[str, ...],
     stream: int,
 ) -> None:
-    """One line of JSON, on standard output unless lines of an output go there."""
+    """The JSON line goes to standard output unless an output goes there."""
     assert command("dedup", "in.jsonl", "--json", *outputs) == 0
     found = summary(capfdbinary.readouterr()[stream])
     seconds, rate = found.pop("seconds"), found.pop("documents_per_second")
@@ -96,7 +96,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
 def test_an_output_may_be_standard_output(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes], flag: str, expected: bytes
 ) -> None:
-    """Nothing else is written there."""
+    """Standard output contains only the output."""
     assert command("dedup", "in.jsonl", flag, "-") == 0
     assert capfdbinary.readouterr().out == expected
 
@@ -125,7 +125,7 @@ def test_standard_input_may_be_packed(
     capfdbinary: pytest.CaptureFixture[bytes],
     pack: Callable[[bytes], bytes],
 ) -> None:
-    """A pipe works like a file, whatever it carries."""
+    """A pipe works like a file, compressed or not."""
     with standard_input(pack(b"".join(LINES))):
         assert command("dedup", "-", "--kept", "-") == 0
     assert capfdbinary.readouterr().out == KEPT
@@ -144,7 +144,7 @@ def test_standard_input_may_be_packed(
 def test_fields_are_dotted_paths(
     command: Command, tmp_path: Path, arguments: tuple[str, ...], kept: list[str]
 ) -> None:
-    """Text and id come from where the flags say; a line without an id is FILE:LINE."""
+    """The flags name the fields of text and id; the default id is FILE:LINE."""
     title, stories = "Same title for the lot", ("budget and council", "storm", "ferries in port")
     rows: list[dict[str, Any]] = [
         {"id": 1, "title": title, "body": {"main": stories[0], "key": "x"}},
@@ -172,7 +172,7 @@ def test_flags_win_over_environment_and_file(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    """A flag that is left out leaves the configuration alone."""
+    """An absent flag does not change the configuration."""
     Path("c.yaml").write_text("dedup: {threshold: 1.0}\noutput: {include_value: true}\n")
 
     def threshold(*arguments: str) -> float:
@@ -226,7 +226,7 @@ def test_an_error_is_one_line_and_an_exit_code(
     code: int,
     message: str,
 ) -> None:
-    """The operator is told what to change, without a traceback."""
+    """The line says what to change; there is no traceback."""
     Path("cut.gz").write_bytes(gzip.compress(b"".join(LINES))[:-9])
     assert command("dedup", "in.jsonl", "--index", "ix") == 0
     assert command("dedup", *arguments) == code
@@ -236,24 +236,26 @@ def test_an_error_is_one_line_and_an_exit_code(
 
 
 def test_no_input_is_a_usage_error(command: Command) -> None:
-    """Standard input must be asked for."""
+    """Standard input is read only if - is given."""
     assert command("dedup") == 2
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(
+def test_a_closed_pipe_ends_the_command_quietly(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """As in ``streamdedup dedup ... --kept - | head -n 1``."""
+    """For example ``streamdedup dedup ... --kept - | head -n 1``."""
     with deaf_standard_output():
         assert command("dedup", "in.jsonl", "--kept", "-") == 141
     assert capfdbinary.readouterr().err == b""
 
 
-def test_an_interrupted_run_stops_at_once_and_goes_on_later(
+def test_an_interrupted_run_stops_at_once_and_resumes_later(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Even one that waits for its input; what is committed stays, and is not judged again."""
-    lines = [b'{"id": "%d", "text": "%s"}\n' % (place, b"%d" % place * 20) for place in range(10)]
+    """A run that waits for input stops too; committed lines are not judged again."""
+    lines = [
+        b'{"id": "%d", "text": "%s"}\n' % (number, b"%d" % number * 20) for number in range(10)
+    ]
     arguments = ["dedup", "-", "--kept", "k", "--index", "ix"]
     with subprocess.Popen(
         [sys.executable, "-m", "streamdedup", *arguments],
@@ -285,7 +287,7 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
     capfdbinary: pytest.CaptureFixture[bytes],
     name: str,
 ) -> None:
-    """Ctrl-C while the settings are read ends as it would later."""
+    """Ctrl-C while the settings are loaded prints the same line."""
     monkeypatch.setattr(
         "streamdedup.settings.load.load_settings",
         lambda *_, **__: signal.raise_signal(signal.SIGINT),
@@ -300,7 +302,7 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
 def test_exact_verification_is_a_flag(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """An index that began without it is refused in one line that says what to do."""
+    """An index without texts is refused in one line that says what to do."""
     exact = ("dedup", "in.jsonl", "--verify", "exact", "--json")
     assert command(*exact, "--index", "texts") == 0
     assert summary(capfdbinary.readouterr().out)["duplicates"] == 2

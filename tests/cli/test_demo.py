@@ -38,7 +38,7 @@ def read():
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """Return a folder of modules, some of which cannot or must not be read."""
+    """Return a folder of modules; some cannot be read, and some must not be read."""
     root = tmp_path / "library"
     for name, content in {
         "first.py": MODULE.replace("\\\\", "\\").encode(),
@@ -57,7 +57,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def test_the_corpus_is_every_documentation_string(library: Path) -> None:
-    """Names are unique, nested definitions are found, and what cannot be read is left out."""
+    """Names are unique, nested definitions are found, and unreadable files are skipped."""
     found = dict(docstrings(library))
     assert list(found) == [
         "first",
@@ -79,7 +79,7 @@ def test_the_demo_shows_pairs_and_leaves_its_files(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    """It runs twice in the same folder, and shows what differs between near-duplicates."""
+    """It runs twice in the same folder, and marks the differences of near-duplicates."""
     monkeypatch.setattr("streamdedup.files.docstrings.sysconfig.get_path", lambda _: str(library))
     for _ in range(2):
         assert command("demo", "--folder", "out") == 0
@@ -94,10 +94,10 @@ def test_the_demo_shows_pairs_and_leaves_its_files(
     assert kept + len(Path("out/duplicates.jsonl").read_bytes().splitlines()) == 9
 
 
-def test_the_demo_keeps_its_hands_off_other_folders(
+def test_the_demo_refuses_a_folder_with_other_files(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """A folder with anything else in it is not emptied."""
+    """A folder with other files is not changed."""
     assert command("demo", "--folder", ".") == 4
     assert b"streamdedup: . contains other files" in capfdbinary.readouterr().err
     assert Path("in.jsonl").exists()

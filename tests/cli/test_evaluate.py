@@ -16,7 +16,7 @@ from tests.analysis.made_up import DOCUMENTS
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Return a file of the documents, one line of which is none."""
+    """Return a file of the documents, with one line that is not a document."""
     path = tmp_path / "corpus.jsonl"
     lines = [json.dumps({"id": one.id, "text": f"<b>{one.text}</b>"}) for one in DOCUMENTS]
     path.write_text("\n".join([*lines, "", "no document"]))
@@ -29,7 +29,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def test_tables(corpus: Path) -> None:
-    """The tables are printed, one for each banding and one that compares them."""
+    """A table is printed for each banding, and one that compares them."""
     result = run(corpus, "--banding", "20x5", "--banding", "10x5", "--threshold", "0.7")
     assert result.exit_code == 0, result.exception
     for words in (
@@ -46,7 +46,7 @@ def test_tables(corpus: Path) -> None:
 
 
 def test_differences_without_colours(tmp_path: Path) -> None:
-    """Where there are no colours, brackets mark what differs."""
+    """Without colours, brackets mark the differences."""
     path = tmp_path / "near.jsonl"
     path.write_text('{"text": "a text of one length"}\n{"text": "a text of two lengths"}')
     result = run(path, "--banding", "1x9", "--threshold", "0.3")
@@ -54,7 +54,7 @@ def test_differences_without_colours(tmp_path: Path) -> None:
 
 
 def test_labels_of_the_command(tmp_path: Path) -> None:
-    """Labels are read from a field; a document without it is in a group of its own."""
+    """Labels are read from a field; a document without it has a label of its own."""
     path = tmp_path / "labelled.jsonl"
     lines = ['{"text": "a text of some length", "meta": {"group": 7}}'] * 2
     path.write_text("\n".join([*lines, '{"text": "a text of some length"}']))
@@ -73,35 +73,35 @@ def test_json_of_the_command(corpus: Path) -> None:
 
 
 def test_how_duplicates_are_verified(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said of the stream says what decided."""
+    """The report names the kind of verification."""
     assert "verified by the estimate" in run(corpus).stdout
     monkeypatch.setenv("STREAMDEDUP_DEDUP__VERIFY", "exact")
     assert "verified by the texts" in run(corpus).stdout
 
 
 def test_swapped_bands_are_noticed(corpus: Path) -> None:
-    """A banding that finds nothing is told before the work begins."""
+    """A banding that finds nothing causes a warning."""
     result = run(corpus, "--banding", "5x20", "--limit", "50")
     assert "did you mean 20 bands of 5 rows" in result.stderr
 
 
 @pytest.mark.parametrize("banding", ["20", "0x5", "20x", "9001x1", "20,5"])
 def test_wrong_banding(corpus: Path, banding: str) -> None:
-    """A banding that cannot be read is one line."""
+    """An invalid banding is one line."""
     error = run(corpus, "--banding", banding).exception
     assert isinstance(error, SettingsError)
     assert "such as 20x7" in str(error)
 
 
 def test_nothing_to_evaluate(tmp_path: Path) -> None:
-    """A corpus without documents is an error of the input."""
+    """A corpus without documents is an input error."""
     path = tmp_path / "none.jsonl"
     path.write_text("\n")
     assert isinstance(run(path).exception, InputError)
 
 
 def test_one_document(tmp_path: Path) -> None:
-    """One document has no pairs, and a report nevertheless."""
+    """One document has a report without pairs."""
     path = tmp_path / "one.jsonl"
     path.write_text('{"text": "a single text"}\n')
     found = json.loads(run(path, "--json").stdout)
@@ -110,13 +110,13 @@ def test_one_document(tmp_path: Path) -> None:
 
 
 def test_page_that_cannot_be_written(corpus: Path, tmp_path: Path) -> None:
-    """A page in a folder that is not there is an error of the output."""
+    """A page in a missing folder is an error."""
     result = run(corpus, "--limit", "20", "--html", tmp_path / "no" / "page.html")
     assert isinstance(result.exception, InputError)
 
 
 class _Page(HTMLParser):
-    """Notes what a page is made of."""
+    """Collects the elements and the references of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,13 +124,13 @@ class _Page(HTMLParser):
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element, and what it refers to."""
+        """Collect an element and its references."""
         self.tags.add(tag)
         self.links += [value or "" for name, value in attrs if name in {"src", "href", "data"}]
 
 
 def test_page_needs_nothing_else(corpus: Path, tmp_path: Path) -> None:
-    """The page refers to nothing, holds no script, and shows the texts as text."""
+    """The page has no references and no scripts, and escapes the texts."""
     path = tmp_path / "report.html"
     options = ["--banding", "20x2", "--threshold", "0.7", "--num-perm", "64"]
     assert run(corpus, "--html", path, *options).exit_code == 0
@@ -145,7 +145,7 @@ def test_page_needs_nothing_else(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_page_can_be_read_by_all(corpus: Path, tmp_path: Path) -> None:
-    """Tables that are too wide can be reached by keyboard; rows and the page have names."""
+    """Wide tables can be scrolled by keyboard; rows and the page have names."""
     path = tmp_path / "report.html"
     assert run(corpus, "--html", path, "--banding", "20x2", "--banding", "9x4").exit_code == 0
     content = path.read_text()

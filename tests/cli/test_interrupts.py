@@ -12,7 +12,7 @@ from streamdedup.cli.interrupts import Interrupted, Interrupts, interruptible
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_for_the_commit(number: signal.Signals) -> None:
-    """Inside the shield nothing happens; behind it the first signal ends the run."""
+    """A shielded block completes; then the signal ends the run."""
     before = signal.getsignal(number)
     done = []
 
@@ -31,7 +31,7 @@ def test_a_signal_waits_for_the_commit(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_ends_the_process() -> None:
-    """There is nothing to wait for outside a commit, and cleaning up may hang."""
+    """Signal handlers are reset, because cleaning up may hang."""
 
     def stop() -> None:
         with Interrupts():
@@ -45,7 +45,7 @@ def test_a_second_signal_ends_the_process() -> None:
 
 
 def test_a_failed_commit_is_not_hidden_by_a_signal() -> None:
-    """The error that must be acted on wins."""
+    """The error of the commit is raised, not the interruption."""
 
     def fail() -> None:
         with Interrupts() as interrupts, interrupts.shield():

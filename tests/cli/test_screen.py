@@ -14,7 +14,7 @@ from streamdedup.files.run import Tally
 
 @pytest.mark.parametrize("total", [1000, None], ids=["files", "a pipe"])
 def test_a_terminal_gets_a_progress_bar(total: int | None) -> None:
-    """Counts and speed are drawn, and the share where the whole is known."""
+    """The bar shows counts and throughput, and the percentage if the total is known."""
     drawn = io.StringIO()
     with judging_progress(Console(file=drawn, force_terminal=True, width=100)) as update:
         update(Tally(1200, 300, 5, bytes_read=250, bytes_total=total, seconds=0.5))
@@ -23,7 +23,7 @@ def test_a_terminal_gets_a_progress_bar(total: int | None) -> None:
 
 
 def test_a_file_gets_no_progress_bar() -> None:
-    """What is not a terminal gets the summary alone."""
+    """Output that is not a terminal gets no bar."""
     drawn = io.StringIO()
     with judging_progress(Console(file=drawn)) as update:
         update(Tally(1200, 300))

@@ -50,7 +50,7 @@ def test_table_and_curves() -> None:
 
 
 def test_stored_texts_are_not_counted(tmp_path: Path) -> None:
-    """Where texts are stored, the table says that its bytes are without them."""
+    """If texts are stored, a line says that the bytes do not include them."""
     path = tmp_path / "streamdedup.yaml"
     path.write_text("dedup: {verify: exact}\n")
     assert "do not include the texts" in tune("--config", path).stdout
@@ -58,7 +58,7 @@ def test_stored_texts_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_swapped_bands_cannot_be_missed() -> None:
-    """20 bands of 450 rows are told to be 450 bands of 20, even beyond num_perm."""
+    """A warning proposes 450 bands of 20 rows, even beyond num_perm."""
     result = tune("--bands", "20", "--rows", "450")
     assert "the curve is 0 at 0.8" in result.stdout
     assert "did you mean 450 bands of 20 rows" in result.stdout
@@ -67,7 +67,7 @@ def test_swapped_bands_cannot_be_missed() -> None:
 
 
 def test_bands_of_the_settings_are_judged(tmp_path: Path) -> None:
-    """Bands that the settings write down are laid beside the options."""
+    """Configured bands are compared with the options."""
     path = tmp_path / "streamdedup.yaml"
     path.write_text("dedup: {bands: 9, rows: 13, num_perm: 128}\n")
     found = tuned("--config", path)
@@ -85,7 +85,7 @@ def test_bands_of_the_settings_are_judged(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_flags(arguments: list[str], words: str) -> None:
-    """A flag that makes no sense is one line."""
+    """An invalid flag is one line."""
     error = tune(*arguments).exception
     assert isinstance(error, SettingsError)
     assert words in str(error)
@@ -93,7 +93,7 @@ def test_wrong_flags(arguments: list[str], words: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plot(tmp_path: Path, suffix: str) -> None:
-    """The curves are saved as a picture of the kind that the name says."""
+    """The suffix determines the format of the picture."""
     path = tmp_path / f"curves.{suffix}"
     assert tune("--plot", path, "--bands", "9", "--rows", "13").exit_code == 0
     beginning = path.read_bytes()[:100]
@@ -101,12 +101,12 @@ def test_plot(tmp_path: Path, suffix: str) -> None:
 
 
 def test_plot_that_cannot_be_written(tmp_path: Path) -> None:
-    """A picture in a folder that is not there is an error of the output."""
+    """A picture in a missing folder is an error."""
     assert isinstance(tune("--plot", tmp_path / "no" / "x.png").exception, InputError)
 
 
 def test_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the extra the error is one line that says what to install."""
+    """Without matplotlib the error says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = tune("--plot", tmp_path / "x.png").exception
     assert isinstance(error, SettingsError)
