@@ -73,7 +73,7 @@ Verify = Annotated[
     typer.Option(
         metavar="HOW",
         help="estimate, or exact: compare the texts themselves near the threshold (dedup.verify, "
-        "estimate).",
+        "by default estimate).",
         rich_help_panel=options.JUDGEMENT,
     ),
 ]

@@ -20,7 +20,10 @@ JsonLines = Annotated[
 ]
 Threshold = Annotated[
     float | None,
-    typer.Option(help="Similarity of a duplicate (dedup.threshold).", rich_help_panel=JUDGEMENT),
+    typer.Option(
+        help="Similarity of a duplicate (dedup.threshold, by default 0.8).",
+        rich_help_panel=JUDGEMENT,
+    ),
 ]
 Profile = Annotated[
     str | None,
@@ -46,7 +49,8 @@ TextField = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of the text (records.text_fields). Repeat it to join several texts.",
+        help="Dotted path of the text (records.text_fields, by default text). Repeat it to join "
+        "several texts.",
         rich_help_panel=INPUT,
     ),
 ]
@@ -54,7 +58,8 @@ IdField = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of the id (records.id_field). The default id is FILE:LINE.",
+        help="Dotted path of the id (records.id_field, by default id). A document without an id is "
+        "FILE:LINE.",
         rich_help_panel=INPUT,
     ),
 ]

@@ -1,7 +1,8 @@
 """*Blocking.* Compiles every kernel ahead of time, for an image with a read-only file system.
 
-``python -m streamdedup.cli.warm`` runs each kind of job once on a few texts, which fills numba's
-cache with every kernel. A second run compiles no kernel and prints 0. ``deploy/Dockerfile`` runs it.
+``python -m streamdedup.cli.warm`` runs each kind of job once on a few texts, which puts every
+kernel into numba's cache. A second run compiles no kernel and prints 0. ``deploy/Dockerfile`` runs
+it.
 """
 
 from __future__ import annotations
