@@ -74,6 +74,8 @@ def join(sets: ShingleSets, floor: float, first: int, last: int) -> I32:
 def _probe(sets: ShingleSets, floor: float, x: int, scratch: tuple[I32, I32, I32, I32]) -> int:
     """Find the smaller sets that share a rare token with ``x`` and can overlap it enough.
 
+    One loop over postings; its state per set lives in ``scratch``.
+
     Args:
         sets: the indexed sets.
         floor: smallest Jaccard similarity of a pair.

@@ -139,14 +139,14 @@ def _reason(advice: Advice) -> str:
     first = (
         f"{pick.banding}, because they find {pick.recall:.2%} of the pairs at "
         f"{plan.threshold:g}, and among {plan.corpus:,} documents of background similarity "
-        f"{plan.background:.3g} a lookup finds {_count(pick.random_candidates)} unrelated ones"
+        f"{plan.background:.3g} a lookup finds {short_count(pick.random_candidates)} unrelated ones"
     )
     parts = [first]
     if pick.random_candidates >= 1.0:
         parts.append(f"more than one, but {plan.num_perm} values hold no more rows at this recall")
     elif fewer:
         parts.append(
-            f"{fewer[0].banding.rows} rows would find {_count(fewer[0].random_candidates)}"
+            f"{fewer[0].banding.rows} rows would find {short_count(fewer[0].random_candidates)}"
         )
     if more:
         extra = more[0].banding.bands - pick.banding.bands
@@ -154,7 +154,8 @@ def _reason(advice: Advice) -> str:
     return "; ".join(parts) + "."
 
 
-def _count(value: float) -> str:
+def short_count(value: float) -> str:
+    """Write a mean count with two significant digits, or as a whole number."""
     if value >= 10:  # noqa: PLR2004 - two digits and more need no fraction
         return f"{value:,.0f}"
     return f"{value:.2g}"

@@ -1,4 +1,8 @@
-"""*Pure.* The options that several commands share, and the settings that flags override."""
+"""*Pure.* The options that several commands share, and the settings that flags override.
+
+typer takes one parameter per flag, so the signature of a command lists its option types. An option
+of one command is declared beside that command.
+"""
 
 from __future__ import annotations
 

@@ -171,13 +171,15 @@ def _rows(advice: Advice) -> Iterator[list[Text]]:
 def _row(option: Option, name: str, style: str) -> list[Text]:
     from rich.text import Text
 
+    from streamdedup.analysis.tune import short_count
+
     cells = [
         name,
         str(option.banding.bands),
         str(option.banding.rows),
         f"{option.recall:.4f}",
         *(_probability(value) for value in option.probabilities),
-        _count(option.random_candidates),
+        short_count(option.random_candidates),
         str(option.bytes_per_document),
     ]
     return [Text(cell, style=style) for cell in cells]
@@ -197,7 +199,3 @@ def _curves(advice: Advice) -> list[Banding]:
 
 def _probability(value: float) -> str:
     return f"{value:.4f}" if value >= 0.00005 else f"{value:.0e}"  # noqa: PLR2004 - four digits
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 - two digits
