@@ -326,7 +326,7 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
         lambda *_, **__: signal.raise_signal(signal.SIGINT),
     )
     monkeypatch.setattr(
-        "streamdedup.files.lines.docstrings.sysconfig.get_path", lambda _: "nothing"
+        "streamdedup.files.docstrings.sysconfig.get_path", lambda _: "nothing"
     )
     assert command(name, *(["in.jsonl"] if name == "dedup" else [])) == 130
     errors = capfdbinary.readouterr().err
@@ -470,7 +470,7 @@ def test_the_demo_shows_pairs_and_leaves_its_files(
 ) -> None:
     """It runs twice in the same folder, and shows what differs between near-duplicates."""
     monkeypatch.setattr(
-        "streamdedup.files.lines.docstrings.sysconfig.get_path", lambda _: str(library)
+        "streamdedup.files.docstrings.sysconfig.get_path", lambda _: str(library)
     )
     for _ in range(2):
         assert command("demo", "--folder", "out") == 0
