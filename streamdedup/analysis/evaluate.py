@@ -1,6 +1,6 @@
 """*Blocking* (reads the corpus, and judges it against an index on disk). How good the sketches are.
 
-The exact similarity of every pair is computed first (:mod:`streamdedup.analysis.exact`), over the same
+The exact similarity of every pair comes first (:mod:`streamdedup.analysis.exact`), over the same
 shingles. Then each way to cut the signatures is held against it: which pairs become candidates,
 what the estimate says of them, and what the stream would have done with the documents.
 

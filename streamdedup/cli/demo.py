@@ -128,6 +128,7 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
     from streamdedup.files import run as embedded  # noqa: PLC0415
     from streamdedup.files.job import Job  # noqa: PLC0415
     from streamdedup.settings.load import load_settings  # noqa: PLC0415
+    from streamdedup.sketch.codec import SignatureCodec  # noqa: PLC0415
 
     files.make_anew()
     with console.status("Reading the documentation strings of the standard library"):

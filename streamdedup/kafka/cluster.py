@@ -201,7 +201,7 @@ async def longest_transaction_ms(settings: KafkaSettings) -> int | None:
 async def create_topics(settings: Settings, partitions: int, replication: int) -> list[str]:
     """Create the topics that are missing; the changelog gets one partition.
 
-    It keeps its records for as long as :func:`streamdedup.kafka.topics.changelog_retention_ms` says.
+    It keeps its records as long as :func:`~streamdedup.kafka.topics.changelog_retention_ms` says.
 
     Returns:
         The names of those that were created.

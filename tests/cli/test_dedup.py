@@ -325,9 +325,7 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
         "streamdedup.settings.load.load_settings",
         lambda *_, **__: signal.raise_signal(signal.SIGINT),
     )
-    monkeypatch.setattr(
-        "streamdedup.files.docstrings.sysconfig.get_path", lambda _: "nothing"
-    )
+    monkeypatch.setattr("streamdedup.files.docstrings.sysconfig.get_path", lambda _: "nothing")
     assert command(name, *(["in.jsonl"] if name == "dedup" else [])) == 130
     errors = capfdbinary.readouterr().err
     assert errors.startswith(b"streamdedup: interrupted")
@@ -469,9 +467,7 @@ def test_the_demo_shows_pairs_and_leaves_its_files(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     """It runs twice in the same folder, and shows what differs between near-duplicates."""
-    monkeypatch.setattr(
-        "streamdedup.files.docstrings.sysconfig.get_path", lambda _: str(library)
-    )
+    monkeypatch.setattr("streamdedup.files.docstrings.sysconfig.get_path", lambda _: str(library))
     for _ in range(2):
         assert command("demo", "--folder", "out") == 0
         output = capfdbinary.readouterr().out.decode()

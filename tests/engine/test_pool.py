@@ -109,7 +109,7 @@ def test_poison(poisonable: SketchPool) -> None:
 PARENT = """
 import sys, time
 from streamdedup.engine.pool import SketchPool
-from streamdedup.settings import load_settings
+from streamdedup.settings.load import load_settings
 if __name__ == "__main__":
     pool = SketchPool(load_settings(pool={"workers": 1}))
     pool.warm()

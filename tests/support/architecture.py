@@ -33,8 +33,26 @@ ONLY_IMPORTERS: Mapping[str, tuple[str, ...]] = {
 """Who may import a library; a name that ends with a dot stands for every module below it."""
 
 NOT_PURE = frozenset(
-    "aiohttp aiokafka asyncio concurrent fcntl io lmdb multiprocessing os random shutil signal "
-    "socket subprocess tempfile threading time urllib".split()
+    [
+        "aiohttp",
+        "aiokafka",
+        "asyncio",
+        "concurrent",
+        "fcntl",
+        "io",
+        "lmdb",
+        "multiprocessing",
+        "os",
+        "random",
+        "shutil",
+        "signal",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib",
+    ]
 )
 """What a module whose docstring opens with *Pure.* does not import: clocks, I/O and threads."""
 
