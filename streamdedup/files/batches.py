@@ -128,4 +128,4 @@ def _label(path: str) -> str:
     """Return the name of an input in the ids of documents that have none."""
     if path == STANDARD:
         return "stdin"
-    return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")  # noqa: PTH119
+    return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")

@@ -245,7 +245,7 @@ def test_the_profile_says_what_is_the_same(
         (("in.jsonl", "in.jsonl"), 4, "the input in.jsonl is given twice"),
         (("in.jsonl", "--kept", "in.jsonl"), 4, "the output in.jsonl is one of the inputs"),
         (("in.jsonl", "--kept", "no/k"), 4, "cannot write no/k: No such file or directory"),
-        (("cut.gz",), 4, "cut.gz ends too early: the packed data is cut off"),
+        (("cut.gz",), 4, "cut.gz ends too early: the compressed data is cut off"),
         (("in.jsonl", "--threshold", "2"), 3, "dedup.threshold: Input should be less than or"),
         (("in.jsonl", "--profile", "prose"), 3, "dedup.profile: unknown profile 'prose'"),
         (("in.jsonl", "--config", "none.yaml"), 3, "cannot read none.yaml: No such file"),

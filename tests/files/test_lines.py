@@ -257,7 +257,7 @@ def test_an_output_that_lost_bytes_is_refused_untouched(tmp_path: Path) -> None:
     """Lines that were committed are missing: only the operator knows where they are."""
     path = tmp_path / "out"
     path.write_bytes(b"one\n")
-    with pytest.raises(InputError, match="has 4 bytes, earlier runs wrote 8: put it back"):
+    with pytest.raises(InputError, match="has 4 bytes, earlier runs wrote 8: restore the file"):
         OutputFile(str(path), 8, durable=True)
     assert path.read_bytes() == b"one\n"
 
