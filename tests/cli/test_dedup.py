@@ -23,7 +23,7 @@ from streamdedup.cli.interrupts import Interrupted, Interrupts
 from streamdedup.cli.progress import ProgressBar
 from streamdedup.files.docstrings import docstrings
 from streamdedup.files.run import Tally
-from tests.support.streams import deaf_standard_output, standard_input
+from tests.support.streams import closed_standard_output, standard_input
 
 LINES = [
     b'{"id": "a", "text": "The council met on Monday to settle the budget for the year."}\n',
@@ -279,7 +279,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """As in ``streamdedup dedup ... --kept - | head -n 1``."""
-    with deaf_standard_output():
+    with closed_standard_output():
         assert command("dedup", "in.jsonl", "--kept", "-") == 141
     assert capfdbinary.readouterr().err == b""
 
