@@ -1,8 +1,8 @@
 """*Async.* What every role shares: sessions one after another, waiting for brokers, the drain.
 
-A role is what a process can be; today there is one, the worker. A session lasts from the first look
-at the brokers to the first error. An error of the brokers starts the next session; any other error
-ends the process.
+A role is the job of a process; the only role so far is the worker. A session lasts from the first
+look at the brokers to the first error. If no broker answers, the next session follows; any other
+error ends the process.
 """
 
 from __future__ import annotations
