@@ -137,7 +137,7 @@ def test_check_names_a_directory_that_cannot_be(file: Path) -> None:
     )
     result = run("check", "-c", file)
     assert result.exit_code == 9
-    assert f"{file} is no directory" in result.stdout
+    assert f"{file} is not a directory" in result.stdout
 
 
 def test_show_prints_what_loads_as_the_same_settings(

@@ -23,7 +23,7 @@ from streamdedup.cli.interrupts import Interrupted, Interrupts
 from streamdedup.cli.progress import ProgressBar
 from streamdedup.files.docstrings import docstrings
 from streamdedup.files.run import Tally
-from tests.support.streams import deaf_standard_output, standard_input
+from tests.support.streams import closed_standard_output, standard_input
 
 LINES = [
     b'{"id": "a", "text": "The council met on Monday to settle the budget for the year."}\n',
@@ -245,7 +245,7 @@ def test_the_profile_says_what_is_the_same(
         (("in.jsonl", "in.jsonl"), 4, "the input in.jsonl is given twice"),
         (("in.jsonl", "--kept", "in.jsonl"), 4, "the output in.jsonl is one of the inputs"),
         (("in.jsonl", "--kept", "no/k"), 4, "cannot write no/k: No such file or directory"),
-        (("cut.gz",), 4, "cut.gz ends too early: the packed data is cut off"),
+        (("cut.gz",), 4, "cut.gz ends too early: the compressed data is cut off"),
         (("in.jsonl", "--threshold", "2"), 3, "dedup.threshold: Input should be less than or"),
         (("in.jsonl", "--profile", "prose"), 3, "dedup.profile: unknown profile 'prose'"),
         (("in.jsonl", "--config", "none.yaml"), 3, "cannot read none.yaml: No such file"),
@@ -279,7 +279,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """As in ``streamdedup dedup ... --kept - | head -n 1``."""
-    with deaf_standard_output():
+    with closed_standard_output():
         assert command("dedup", "in.jsonl", "--kept", "-") == 141
     assert capfdbinary.readouterr().err == b""
 
