@@ -65,7 +65,7 @@ def test_the_quick_start_with_kafka_prints_what_it_says(broker: Broker, tmp_path
     name = f"t{uuid.uuid4().hex[:10]}"
     found = [
         (language, block.replace("127.0.0.1:9092", broker.bootstrap).replace("stories", name))
-        for language, block in blocks("A Kafka of your own")
+        for language, block in blocks("Your own Kafka")
     ]
     assert [language for language, _ in found] == ["sh", "sh", "python", "python", ""]
     prepare, worker, send, read, expected = (block for _, block in found)
