@@ -14,6 +14,7 @@ import structlog
 from streamdedup.observe import logs
 from streamdedup.observe.logs import RepeatFilter
 from streamdedup.settings.sections import LogSettings
+from tests.support.clock import Clock
 
 TEXT = "the text of a document"
 
@@ -197,17 +198,6 @@ def test_a_repeated_warning_is_written_once() -> None:
         structlog.get_logger("x").warning("no broker", attempt=attempt, server=f"a:{attempt}")
         logging.getLogger("aiokafka").error("Unable to connect to node %d", attempt)
     assert [line["event"] for line in lines(stream)] == ["no broker", "Unable to connect to node 0"]
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.time
 
 
 def record(

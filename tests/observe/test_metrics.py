@@ -31,6 +31,7 @@ from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
 from streamdedup.settings.sections import PoolSettings, Settings
+from tests.support.clock import Clock
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "metrics.md"
@@ -59,22 +60,11 @@ STATS = IndexStats(
 )
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.time
-
-
 class Page:
     """Metrics, and their page read back as Prometheus would."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Clock(100.0)
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, now=lambda: NOW, clock=self.clock)
 

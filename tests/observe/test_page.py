@@ -134,7 +134,7 @@ async def test_the_page_can_be_switched_off(path: str) -> None:
 
 def test_the_files_need_nothing_else() -> None:
     """No address of another host, no code in the HTML, no way from a string to HTML."""
-    folder = resources.files("streamdedup") / "web"
+    folder = resources.files("streamdedup.observe") / "web"
     files = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
     assert files.keys() == {"page.html", "page.css", "page.js"}
     for name, content in files.items():
