@@ -78,7 +78,7 @@ async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
         (WorkerState("starting"), "starting"),
         (
             WorkerState("replaying", replay_done=3, replay_total=10),
-            "replaying the changelog: at 3 of 10",
+            "replaying the changelog: offset 3 of 10",
         ),
         (
             WorkerState("waiting_for_broker", "no broker answers"),
@@ -138,7 +138,7 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
         "version": streamdedup.__version__,
         "phase": "replaying",
         "ready": False,
-        "explanation": "replaying the changelog: at 2 of 5",
+        "explanation": "replaying the changelog: offset 2 of 5",
         "replay": {"done": 2, "total": 5},
         "partitions": 2,
         "positions": {"0": 10, "1": 20},

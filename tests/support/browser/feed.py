@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
@@ -25,9 +26,9 @@ class Feed:
         state: what the page shows; its ``recent`` gets the batches.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
-        self.recent = Recent(settings, clock) if clock is not None else Recent(settings)
+        self.recent = Recent(settings, clock)
         self.state = WorkerState("running", partitions=1, recent=self.recent)
         self._resources = ExitStack()
         self._engine = self._resources.enter_context(Deduplicator(settings))
