@@ -260,7 +260,7 @@ def test_only_warnings_and_errors_are_held_back(level: int) -> None:
 
 def test_the_memory_of_warnings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endlessly many different warnings push the oldest out, and nothing grows."""
-    monkeypatch.setattr(logs, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(logs, "_MAX_REMEMBERED", 3)
     clock = Clock()
     repeats = RepeatFilter(10.0, clock)
     for letter in "abc":

@@ -147,7 +147,7 @@ def test_the_files_need_nothing_else() -> None:
     )
     known = set(re.findall(r'id="([\w-]+)"', html))
     assert set(re.findall(r'byId\("([\w-]+)"\)', script)) <= known
-    assert set(re.findall(r'\bsay\("([\w-]+)"', script)) <= known
+    assert set(re.findall(r'\bsetText\("([\w-]+)"', script)) <= known
 
 
 async def test_the_state_is_the_status_and_the_minutes() -> None:
