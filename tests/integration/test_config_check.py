@@ -119,7 +119,7 @@ def test_unusable_topics(broker: Broker, tmp_path: Path) -> None:
 
 def test_a_check_creates_no_topics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This holds for brokers that create topics on first use, which is Kafka's default."""
-    monkeypatch.setitem(layout._SINGLE_NODE, "auto.create.topics.enable", "true")  # noqa: SLF001
+    monkeypatch.setitem(layout.SINGLE_NODE, "auto.create.topics.enable", "true")
     with own_broker() as creating:
         stage = Stage(creating.bootstrap, tmp_path)
         for _ in range(2):
@@ -234,8 +234,8 @@ def test_a_refused_login(secured_broker: Broker, tmp_path: Path) -> None:
     """A wrong password ends with 6, and the other checks are skipped."""
     stage = Stage(secured_broker.bootstrap, tmp_path)
     security = {"protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-    login = {"sasl_username": secured_broker.doors.username, "sasl_password": "wrong"}
-    server = secured_broker.sasl_bootstrap
+    login = {"sasl_username": secured_broker.secured.username, "sasl_password": "wrong"}
+    server = secured_broker.secured.sasl_bootstrap
     stage.configure(kafka={"bootstrap_servers": server, "security": security | login})
     assert_fails(stage, "bootstrap servers", 6, "Authentication")
     assert finding_of(stage, "the rest").level is Level.SKIPPED

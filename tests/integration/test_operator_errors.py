@@ -135,35 +135,35 @@ def test_deleted_offsets_are_not_skipped(broker: Broker, tmp_path: Path) -> None
         worker.assert_ends(5, stage.topics["changelog"], "index directory")
 
 
-def secured(bootstrap: str, **security: str) -> dict[str, dict[str, Any]]:
+def security(bootstrap: str, **settings: str) -> dict[str, dict[str, Any]]:
     """Return the settings of a secured listener."""
-    return {"kafka": {"bootstrap_servers": bootstrap, "security": security}}
+    return {"kafka": {"bootstrap_servers": bootstrap, "security": settings}}
 
 
 def login(broker: Broker, password: str) -> dict[str, dict[str, Any]]:
     """Return the settings of a login."""
-    return secured(
-        broker.sasl_bootstrap,
+    return security(
+        broker.secured.sasl_bootstrap,
         protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
-        sasl_username=broker.doors.username,
+        sasl_username=broker.secured.username,
         sasl_password=password,
     )
 
 
 def tls(broker: Broker, authority: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of an encrypted connection."""
-    return secured(broker.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
+    return security(broker.secured.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
 
 
 def test_a_secured_broker_accepts_only_the_right_credentials(
     secured_broker: Broker, tmp_path: Path
 ) -> None:
     """A wrong password or authority ends with exit code 6; the right ones let records pass."""
-    doors = secured_broker.doors
+    listeners = secured_broker.secured
     right = {
-        "login": login(secured_broker, doors.password),
-        "tls": tls(secured_broker, doors.ca_pem_path),
+        "login": login(secured_broker, listeners.password),
+        "tls": tls(secured_broker, listeners.ca_pem_path),
     }
     stages = {name: Stage(secured_broker.bootstrap, tmp_path / name) for name in right}
     with ExitStack() as running:
@@ -177,7 +177,7 @@ def test_a_secured_broker_accepts_only_the_right_credentials(
             stages["login"],
             {
                 "password": Mistake(6, ["Authentication"], login(secured_broker, "wrong")),
-                "authority": Mistake(6, ["TLS"], tls(secured_broker, doors.stranger_ca_pem_path)),
+                "authority": Mistake(6, ["TLS"], tls(secured_broker, listeners.other_ca_pem_path)),
             },
         )
         for name, stage in stages.items():

@@ -65,10 +65,10 @@ async def allow(broker: Broker, resource_type: int, name: str, *operations: int)
         for operation in operations
     ]
     admin = AIOKafkaAdminClient(
-        bootstrap_servers=broker.sasl_bootstrap,
+        bootstrap_servers=broker.secured.sasl_bootstrap,
         security_protocol="SASL_PLAINTEXT",
-        sasl_plain_username=broker.doors.username,
-        sasl_plain_password=broker.doors.password,
+        sasl_plain_username=broker.secured.username,
+        sasl_plain_password=broker.secured.password,
     )
     await admin.start()
     try:
