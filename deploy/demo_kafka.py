@@ -1,7 +1,7 @@
 """*Blocking.* ``make demo-kafka``: shows streamdedup with real topics, from start to end.
 
-It starts a broker, creates the topics, and produces the standard library's documentation strings. It
-runs ``streamdedup run`` on them, shows the output topics, and removes everything.
+It starts a broker, creates the topics, and produces the standard library's documentation strings.
+It runs ``streamdedup run`` on them, shows the output topics, and removes everything.
 """
 
 from __future__ import annotations

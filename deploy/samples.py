@@ -102,8 +102,8 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    given = _arguments()
+    options = _arguments()
     try:
-        asyncio.run(_produce(given.rate, given.count))
+        asyncio.run(_produce(options.rate, options.count))
     except KeyboardInterrupt:
         sys.exit(130)
