@@ -155,14 +155,14 @@ def _watch(address: str, total: int) -> None:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    begun: float | None = None
+    started: float | None = None
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("judging", total=total, rate="")
         for _ in _attempts("the records were not judged in time"):
             judged = _judged(address)
-            if judged and begun is None:
-                begun = time.monotonic() - 0.1
-            rate = f"{judged / (time.monotonic() - begun):,.0f} documents/s" if begun else ""
+            if judged and started is None:
+                started = time.monotonic() - 0.1
+            rate = f"{judged / (time.monotonic() - started):,.0f} documents/s" if started else ""
             progress.update(task, completed=judged, rate=rate)
             if judged >= total:
                 return

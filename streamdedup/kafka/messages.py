@@ -21,7 +21,7 @@ class TopicFacts:
         in_sync: number of in-sync replicas of the partition that has the fewest; 0 if a partition
             has no leader.
         allowed: Kafka's names of the operations that this client may perform; None if the brokers
-            do not tell.
+            do not report them.
     """
 
     name: str

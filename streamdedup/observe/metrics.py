@@ -127,11 +127,11 @@ class Metrics:
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
         """Time one stage of a batch, also if it fails."""
-        begun = self._clock()
+        started = self._clock()
         try:
             yield
         finally:
-            self.observe_stage(name, self._clock() - begun)
+            self.observe_stage(name, self._clock() - started)
 
     def observe_stage(self, name: Stage, seconds: float) -> None:
         """Record how long a batch spent in a stage."""

@@ -98,7 +98,8 @@ def assert_duplicates(stage: Stage, documents: list[dict[str, Any]], name: str) 
 def test_a_corpus_seeds_a_stream(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
     """Copies of the corpus are duplicates, through a kill and a lost disk.
 
-    Only a rebuild from the changelog alone loses the corpus, as documented.
+    Only a rebuild from the changelog alone loses the corpus, as documented. This is one long test,
+    because each step needs the stream and the index of the step before it.
     """
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
@@ -199,7 +200,10 @@ def test_a_new_changelog_continues_an_index(
 
 
 def test_erased_documents_stay_erased(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
-    """Their bytes are overwritten, they match nothing, and a rebuild erases them too."""
+    """Their bytes are overwritten, they match nothing, and a rebuild erases them too.
+
+    This is one long test, because each step needs the index of the step before it.
+    """
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
