@@ -225,7 +225,7 @@ async def _read(settings: Settings, topics: Iterable[str]) -> dict[str, list[Any
             TopicPartition(topic, number) for topic in records for number in range(PARTITIONS)
         ]
         ends = await consumer.end_offsets(partitions)
-        while any([await consumer.position(each) < ends[each] for each in partitions]):
+        while any([await consumer.position(part) < ends[part] for part in partitions]):
             for partition, batch in (await consumer.getmany(timeout_ms=100)).items():
                 records[partition.topic].extend(batch)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiokafka import TopicPartition, errors
@@ -62,24 +62,43 @@ class Source:
             await self._consumer.start()
             partitions = self._topic_partitions()
             self._consumer.assign(partitions)
-            committed = {each: await self._consumer.committed(each) for each in partitions}
+            committed = {
+                partition: await self._consumer.committed(partition) for partition in partitions
+            }
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
+        begin = self._begin_offsets(committed, first, end, judged)
+        for partition, offset in begin.items():
+            _check_offset(partition, offset, first[partition], end[partition])
+            self._next_offsets[partition.partition] = offset
+            self._consumer.seek(partition, offset)
+        return {
+            (partition.topic, partition.partition): begin[partition]
+            for partition, offset in committed.items()
+            if offset is None
+        }
+
+    def _begin_offsets(
+        self,
+        committed: Mapping[TopicPartition, int | None],
+        first: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+        judged: Callable[[str, int], int],
+    ) -> dict[TopicPartition, int]:
+        """Choose the offset at which to begin: committed, else judged, else by ``kafka.start``.
+
+        ``kafka.start: latest`` applies only if no partition was ever read. Later it would skip
+        records of a partition that is new to the group.
+        """
         known = {
-            partition: judged(*partition) or None if offset is None else offset
+            partition: (judged(*partition) or None) if offset is None else offset
             for partition, offset in committed.items()
         }
         is_new = all(offset is None for offset in known.values())
         default = end if is_new and self._start == "latest" else first
-        for partition, offset in known.items():
-            begin = default[partition] if offset is None else offset
-            _check_offset(partition, begin, first[partition], end[partition])
-            self._next_offsets[partition.partition] = begin
-            self._consumer.seek(partition, begin)
         return {
-            (topic, number): self._next_offsets[number]
-            for (topic, number), offset in committed.items()
-            if offset is None
+            partition: default[partition] if offset is None else offset
+            for partition, offset in known.items()
         }
 
     def _topic_partitions(self) -> list[TopicPartition]:
@@ -111,7 +130,7 @@ class Source:
         self._assign_new_partitions()
         return [
             _record(message)
-            for partition in sorted(fetched, key=lambda each: each.partition)
+            for partition in sorted(fetched, key=lambda assigned: assigned.partition)
             for message in fetched[partition]
         ]
 

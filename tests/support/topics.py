@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,7 @@ async def read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         for partition in partitions:
             consumer.seek(partition, 0)
         records: list[ConsumerRecord] = []
-        while any([await consumer.position(each) < ends[each] for each in partitions]):
+        while any([await consumer.position(part) < ends[part] for part in partitions]):
             for batch in (await consumer.getmany(timeout_ms=100)).values():
                 records.extend(batch)
         return records
@@ -163,8 +164,8 @@ async def end_offsets(bootstrap: str, topics: Sequence[str]) -> dict[str, int]:
     """Return the sum of the end offsets of each topic's partitions."""
     partitions = await _partitions(bootstrap, topics)
     async with _consumer(bootstrap) as consumer:
-        ends = await consumer.end_offsets([each for group in partitions.values() for each in group])
-    return {topic: sum(ends[each] for each in partitions[topic]) for topic in topics}
+        ends = await consumer.end_offsets([*itertools.chain(*partitions.values())])
+    return {topic: sum(ends[part] for part in partitions[topic]) for topic in topics}
 
 
 async def _partitions(bootstrap: str, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
