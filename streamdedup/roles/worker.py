@@ -81,8 +81,8 @@ class Worker:
         self._pool = pool
         self._metrics = metrics
         self._state = state
-        self._state.recent = Recent(settings) if settings.status.page else None
         self._phases = Phases(state, metrics)
+        self._state.recent = Recent(settings, time.monotonic) if settings.status.page else None
         self._stop = stop
         self._parameters = settings.dedup.sketch_parameters()
         self._fingerprint = self._parameters.fingerprint()
