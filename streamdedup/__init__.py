@@ -1,11 +1,10 @@
 """streamdedup: an exactly-once near-duplicate filter for document streams.
 
-The public names are loaded when first used, so that ``streamdedup --help`` need not wait for numba.
+The public names are loaded on first use, so that ``streamdedup --help`` does not load numba.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
     from streamdedup.model import Document, Match, Outcome, Position, Verdict
     from streamdedup.settings.load import load_settings
     from streamdedup.settings.sections import Settings
+
+    __version__: str
 
 __all__ = [
     "Deduplicator",
@@ -26,7 +27,6 @@ __all__ = [
     "Verdict",
     "load_settings",
 ]
-__version__ = version("streamdedup")
 
 _HOMES = {
     "Deduplicator": "streamdedup.engine.deduplicator",
@@ -37,8 +37,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "__version__":
+        # importlib.metadata takes as long to import as all commands together.
+        return import_module("importlib.metadata").version("streamdedup")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - keeps the names above the only ones
-
     return getattr(import_module(_HOMES.get(name, "streamdedup.model")), name)

@@ -1,4 +1,4 @@
-"""*Blocking.* ``python -m streamdedup``."""
+"""*Blocking.* Runs the command line as ``python -m streamdedup``."""
 
 from streamdedup.cli.main import main
 

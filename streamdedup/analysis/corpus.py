@@ -1,4 +1,4 @@
-"""*Blocking.* Reads the documents that an evaluation is about."""
+"""*Blocking.* Reads the documents to evaluate on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from streamdedup.settings.sections import Settings
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Documents to evaluate on, in order.
+    """Documents to evaluate on, in the order of the stream.
 
     Attributes:
-        rejected: lines that are no documents.
-        labels: for each document the name of the group that people put it into, if they did.
+        documents: the documents.
+        rejected: number of lines that are not documents.
+        labels: the label of each document, if the corpus is labelled.
     """
 
     documents: list[Document]
@@ -38,19 +39,19 @@ def read_corpus(
     """Read JSON Lines files into memory.
 
     Args:
-        paths: files, plain or packed; ``-`` is standard input.
-        settings: ``records`` and ``limits`` matter here.
-        limit: read no more documents.
-        label_field: dotted path of the group that people put a document into; a document without
-            it is in a group of its own.
+        paths: files, plain, gzip or zstd; ``-`` is standard input.
+        settings: the sections ``records`` and ``limits`` are used.
+        limit: number of documents to read at most.
+        label_field: dotted path of a document's label; a document without it has a label of its
+            own.
 
     Raises:
-        InputError: a file cannot be read, or there is nothing in them.
+        InputError: a file cannot be read, or the files hold no document.
     """
     decoder = Decoder(settings.records, settings.limits)
-    # A label is read as an id is: a document without one has its position.
+    # A label is decoded like an id: a document without one gets its position.
     labelling = settings.records.model_copy(update={"id_field": label_field})
-    label_of = Decoder(labelling, settings.limits).decode
+    decode_label = Decoder(labelling, settings.limits).decode
     documents: list[Document] = []
     labels: list[str] = []
     rejected = 0
@@ -60,13 +61,15 @@ def read_corpus(
         try:
             document = decoder.decode(record)
             if label_field is not None:
-                labels.append(label_of(record).id)
+                labels.append(decode_label(record).id)
         except Refusal:
             rejected += 1
         else:
             documents.append(document)
     if not documents:
-        raise InputError(f"there are no documents to evaluate on ({rejected} lines are rejected)")
+        raise InputError(
+            f"the input holds no document to evaluate on ({rejected} lines were rejected)"
+        )
     return Corpus(documents, rejected, None if label_field is None else labels)
 
 

@@ -1,115 +1,107 @@
-"""*Pure.* Kernels and counts over pairs of documents."""
+"""*Pure.* Pairs of shingle sets: which of them share a band, and how many there are."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.analysis.exact import F64, Pairs
-from streamdedup.model import I64, U64, Sketches
-from streamdedup.sketch.codec import SignatureCodec
+from streamdedup.kernels import kernel
+from streamdedup.model import I64, U64
+
+F64 = NDArray[np.float64]
+
+MOST_PAIRS = 200_000_000
+"""Pairs of different sets that an evaluation accepts."""
 
 
-class Estimator:
-    """Estimates the similarity of pairs of sets from their stored signatures."""
+class Pairs(NamedTuple):
+    """Pairs of shingle sets and their Jaccard similarities.
 
-    def __init__(self, codec: SignatureCodec, sketches: Sketches) -> None:
-        self._codec = codec
-        self._signatures = sketches.signatures
+    Attributes:
+        first: ``(n,)`` int64, the smaller set number of each pair.
+        second: ``(n,)`` int64, the larger set number.
+        jaccard: ``(n,)`` float64.
+    """
 
-    def __call__(self, pairs: Pairs) -> F64:
-        """Return the estimate of each pair."""
-        estimates = np.empty(len(pairs))
-        order = np.argsort(pairs.first, kind="stable")
-        first = pairs.first[order]
-        starts = np.flatnonzero(np.diff(first, prepend=-1)).tolist()
-        for start, stop in itertools.pairwise([*starts, len(first)]):
-            rows = order[start:stop]
-            estimates[rows] = self._codec.estimate_jaccard(
-                self._signatures[first[start]], self._signatures[pairs.second[rows]]
-            )
-        return estimates
+    first: I64
+    second: I64
+    jaccard: F64
 
-    def standard_error(self, jaccard: float) -> float:
-        """Return the deviation that theory lets expect."""
-        return self._codec.standard_error(jaccard)
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def where(self, mask: NDArray[np.bool_]) -> Pairs:
+        """Return the pairs that ``mask`` selects."""
+        return Pairs(self.first[mask], self.second[mask], self.jaccard[mask])
 
 
-def by_level(jaccard: F64, weights: I64, edges: Sequence[float]) -> list[int]:
-    """Sum the weights of the pairs of each level; identical sets belong to none of them."""
-    place = np.searchsorted(np.array(edges), jaccard, side="right") - 1
-    sums = np.bincount(place, weights=weights, minlength=len(edges))
-    return [int(one) for one in sums[: len(edges) - 1].tolist()]
+def count_by_level(jaccard: F64, weights: I64, edges: Sequence[float]) -> list[int]:
+    """Sum the weights of the pairs in each level ``[edges[i], edges[i + 1])``.
+
+    Pairs with a similarity of 1 belong to none of these levels.
+    """
+    level = np.searchsorted(np.array(edges), jaccard, side="right") - 1
+    sums = np.bincount(level, weights=weights, minlength=len(edges))
+    return [int(count) for count in sums[: len(edges) - 1].tolist()]
 
 
-def pairs_in_runs(ordered: U64) -> int:
-    """Return how many pairs of equal keys there are among keys in order."""
-    bounds = np.flatnonzero(np.diff(ordered)) + 1
-    lengths = np.diff(np.concatenate(([0], bounds, [len(ordered)])))
-    return int((lengths * (lengths - 1) // 2).sum())
-
-
-def pairs_of_equals(names: I64) -> int:
-    """Return how many pairs of documents have the same name."""
-    _, counts = np.unique(names, return_counts=True)
+def count_equal_pairs(values: I64 | U64) -> int:
+    """Return the number of pairs of equal values."""
+    _, counts = np.unique(values, return_counts=True)
     return int((counts * (counts - 1) // 2).sum())
 
 
 def share_a_band(keys: U64, pairs: Pairs) -> NDArray[np.bool_]:
-    """Return which pairs agree in at least one column of ``keys``: ``(pairs,)`` bool."""
+    """Return for each pair whether its rows of ``keys`` agree in a column: ``(pairs,)`` bool."""
     shared = np.zeros(len(pairs), dtype=np.bool_)
     for band in range(keys.shape[1]):
         shared |= keys[pairs.first, band] == keys[pairs.second, band]
     return shared
 
 
-@numba.njit(cache=True, nogil=True)
-def emit(keys, order, band, start, width):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
-    """Pair up what shares this band and none before it, from a place in the order on."""
-    first = np.empty(width, dtype=np.int64)
-    second = np.empty(width, dtype=np.int64)
+@kernel
+def pairs_of_band(
+    keys: U64, order: I64, band: int, start: int, capacity: int
+) -> tuple[I64, I64, int]:
+    """Return the pairs that share this band and none before it, from one position of the order.
+
+    Args:
+        keys: ``(sets, bands)`` uint64, the band keys.
+        order: ``(sets,)`` int64, the rows sorted by their key of this band.
+        band: column of ``keys``.
+        start: position in ``order`` to begin at.
+        capacity: pairs to return at most; not less than ``sets``.
+
+    Returns:
+        The smaller and the larger row of each pair, and the position to continue at.
+    """
+    first = np.empty(capacity, dtype=np.int64)
+    second = np.empty(capacity, dtype=np.int64)
     count = 0
-    at = start
+    position = start
     end = start
-    while at < len(order):
-        # Where the run of equal keys ends, once for all of the run.
-        if end <= at:
-            end = at + 1
-            while end < len(order) and keys[order[end], band] == keys[order[at], band]:
+    while position < len(order):
+        # The end of a run of equal keys is searched for once per run.
+        if end <= position:
+            end = position + 1
+            while end < len(order) and keys[order[end], band] == keys[order[position], band]:
                 end += 1
-        if count + end - at > width:
+        if count + end - position > capacity:
             break
-        for other in range(at + 1, end):
-            a, b = min(order[at], order[other]), max(order[at], order[other])
+        for other in range(position + 1, end):
+            smaller = min(order[position], order[other])
+            larger = max(order[position], order[other])
             known = False
             for before in range(band):
-                if keys[a, before] == keys[b, before]:
+                if keys[smaller, before] == keys[larger, before]:
                     known = True
                     break
             if not known:
-                first[count] = a
-                second[count] = b
+                first[count] = smaller
+                second[count] = larger
                 count += 1
-        at += 1
-    return first[:count].copy(), second[:count].copy(), at
-
-
-@numba.njit(cache=True, nogil=True)
-def root(joined, at):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
-    """Return the smallest member of a cluster, and shorten the path to it."""
-    while joined[at] != at:
-        joined[at] = joined[joined[at]]
-        at = joined[at]
-    return at
-
-
-@numba.njit(cache=True, nogil=True)
-def unite(joined, first, second):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
-    """Join the clusters of each pair; each set leads to the smallest of its cluster."""
-    for at in range(len(first)):
-        one, two = root(joined, first[at]), root(joined, second[at])
-        joined[max(one, two)] = min(one, two)
+        position += 1
+    return first[:count].copy(), second[:count].copy(), position

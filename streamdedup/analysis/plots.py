@@ -1,6 +1,6 @@
-"""*Blocking.* Pictures: S-curves and the histogram of candidates, as PNG or SVG, and as text.
+"""*Blocking.* S-curves, as a PNG or SVG file and as text.
 
-matplotlib is optional (``pip install 'streamdedup[plot]'``) and imported where it is used.
+matplotlib is optional (``pip install 'streamdedup[plot]'``) and imported when a file is drawn.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from streamdedup.errors import InputError, SettingsError
 from streamdedup.sketch.bands import Banding
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from streamdedup.analysis.report import Report
 
 _SUFFIXES = (".png", ".svg")
 _STEPS = 200
@@ -26,14 +23,13 @@ _INCHES = (8.0, 4.5)
 _MARKERS = ("●", "+", "x", "o", "-", "*", "~")
 _COLOURS = ("green", "blue", "magenta", "orange", "cyan", "red", "gray")
 _ROWS, _COLUMNS = 18, 78
-_CURVE = "#c2410c"
 
 
 def check_target(path: Path) -> None:
-    """Refuse early what cannot be drawn later.
+    """Check, before any work, that a picture can be saved.
 
     Raises:
-        SettingsError: matplotlib is not installed, or the name is of no known kind.
+        SettingsError: matplotlib is not installed, or the suffix is not supported.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise SettingsError(f"--plot {path}: the name must end in .png or .svg")
@@ -41,18 +37,18 @@ def check_target(path: Path) -> None:
 
 
 def curve(banding: Banding) -> tuple[list[float], list[float]]:
-    """Return points of an S-curve: similarities, and the probabilities there."""
-    at = [step / _STEPS for step in range(_STEPS + 1)]
-    return at, [banding.candidate_probability(x) for x in at]
+    """Return points of an S-curve: similarities and candidate probabilities."""
+    similarities = [step / _STEPS for step in range(_STEPS + 1)]
+    return similarities, [banding.candidate_probability(x) for x in similarities]
 
 
 def draw_curves(bandings: Sequence[Banding], threshold: float, *, colour: bool) -> str:
     """Draw S-curves as text, for a terminal.
 
     Args:
-        bandings: whose curves; the first is drawn last, over the others.
-        threshold: marked by a vertical line.
-        colour: whether the text may hold colour codes.
+        bandings: the bandings; the first is drawn last, in front of the others.
+        threshold: similarity that a vertical line marks.
+        colour: whether the text contains colour codes.
     """
     plotext.clear_figure()
     plotext.theme("clear")
@@ -81,56 +77,21 @@ def save_curves(path: Path, bandings: Sequence[Banding], threshold: float) -> No
     axes = figure.add_subplot()
     for banding in bandings:
         axes.plot(*curve(banding), label=str(banding))
-    _label_curves(axes, threshold)
-    axes.set_xlabel("Jaccard similarity")
-    axes.legend(loc="upper left")
-    _save(figure, path)
-
-
-def save_histograms(path: Path, report: Report) -> None:
-    """Save the candidates of each banding by true similarity, with the S-curve over them.
-
-    Raises:
-        SettingsError: matplotlib is not installed.
-        InputError: the file cannot be written.
-    """
-    figure = _new_figure()
-    count = len(report.bandings)
-    figure.set_size_inches(_INCHES[0], _INCHES[1] * count)
-    all_axes = figure.subplots(count, squeeze=False)[:, 0].tolist()
-    for axes, banding in zip(all_axes, report.bandings, strict=True):
-        bars = len(banding.histogram)
-        starts = [place / bars for place in range(bars)]
-        axes.bar(starts, banding.histogram, width=1 / bars, align="edge", color="#5c8cc8")
-        # Below one there is nothing but none.
-        axes.set_yscale("symlog", linthresh=1, linscale=0.4)
-        axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.set_ylabel("candidate pairs")
-        axes.set_xlabel("true Jaccard similarity")
-        axes.set_title(str(banding.banding))
-        over = axes.twinx()
-        over.plot(*curve(banding.banding), color=_CURVE)
-        _label_curves(over, report.threshold)
-        # As coloured as the curve: that is the axis to read it by.
-        over.yaxis.label.set_color(_CURVE)
-        over.tick_params(axis="y", labelcolor=_CURVE)
-        over.legend(loc="upper left")
-    _save(figure, path)
-
-
-def _label_curves(axes: Axes, threshold: float) -> None:
     axes.axvline(
         threshold, color="dimgray", linestyle=":", linewidth=1.5, label=f"threshold {threshold:g}"
     )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
+    axes.set_xlabel("Jaccard similarity")
     axes.set_ylabel("probability that a pair is compared")
+    axes.legend(loc="upper left")
+    _save(figure, path)
 
 
 def _new_figure() -> Figure:
     try:
-        # Not through pyplot, which would ask for a display.
-        from matplotlib.figure import Figure  # noqa: PLC0415
+        # pyplot would need a display.
+        from matplotlib.figure import Figure
     except ImportError:
         raise SettingsError("--plot needs matplotlib: pip install 'streamdedup[plot]'") from None
     return Figure(figsize=_INCHES, layout="constrained")

@@ -1,19 +1,19 @@
-"""*Pure.* The nouns of an evaluation: truth, scores and the report that holds them."""
+"""*Pure.* The nouns of an evaluation: counts, errors and scores, and the report that holds them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from streamdedup.sketch.bands import Banding
 
 BINS = 50
-"""Bars of the histogram of candidates, each as wide as the others."""
+"""Bars of the histogram of candidates; all have the same width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Two documents of which the sketches say something wrong."""
+    """Two documents that the sketches got wrong."""
 
     ids: tuple[str, str]
     texts: tuple[str, str]
@@ -23,12 +23,12 @@ class Example:
 
 @dataclass(slots=True)
 class Level:
-    """What became of the pairs whose true similarity lies in ``[low, high)``; 1 has its own level.
+    """The pairs whose true similarity lies in ``[low, high)``; copies have a level of their own.
 
     Attributes:
-        pairs: how many there are; None below the floor, where they are not counted.
-        found: how many of them were candidates.
-        expected: how many the S-curve lets expect.
+        pairs: number of such pairs; None below the floor, where they are not counted.
+        found: number of them that are candidates.
+        expected: number of candidates that the S-curve predicts.
         accepted: candidates whose estimate reaches the threshold.
     """
 
@@ -47,7 +47,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """How many pairs have a true similarity in ``[low, high)``; 1 has its own level."""
+    """Number of pairs whose true similarity lies in ``[low, high)``; copies have their own."""
 
     low: float
     high: float
@@ -59,8 +59,10 @@ class Error:
     """The error of the estimate on pairs whose true similarity lies in ``[low, high)``.
 
     Attributes:
-        deviation: root mean square of the error.
-        theory: what independent permutations would have at these similarities.
+        pairs: number of pairs that were measured.
+        bias: mean of estimate minus truth.
+        deviation: root mean square of estimate minus truth.
+        theory: standard error of independent permutations at these similarities.
     """
 
     low: float
@@ -73,13 +75,13 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class DocumentScore:
-    """What the stream did with the documents, held against their true similarity.
+    """The verdicts of a stream, scored by true similarity.
 
     Attributes:
-        repeats: documents with an earlier kept one at or above the threshold.
+        repeats: documents with an earlier kept document at or above the threshold.
         dropped: documents that were judged duplicates.
         right: documents that are both.
-        named_right: dropped documents whose named original really is that similar.
+        named_right: dropped documents whose named original is truly that similar.
     """
 
     documents: int
@@ -101,14 +103,14 @@ class DocumentScore:
 
 @dataclass(frozen=True, slots=True)
 class ClusterScore:
-    """Documents joined by accepted pairs, held against the groups that people made.
+    """Clusters of documents that accepted pairs join, scored by labels.
 
     Attributes:
-        labelled: pairs of documents in one group.
-        joined: pairs of documents in one cluster.
-        both: pairs that are in one group and in one cluster.
-        adjusted_rand_index: agreement of groups and clusters; 0 is that of chance (Hubert and
-            Arabie 1985).
+        labelled: pairs of documents with the same label.
+        joined: pairs of documents in the same cluster.
+        both: pairs with the same label and in the same cluster.
+        adjusted_rand_index: agreement of labels and clusters; 0 is the agreement by chance
+            (Hubert and Arabie 1985).
     """
 
     labelled: int
@@ -118,12 +120,12 @@ class ClusterScore:
 
     @property
     def precision(self) -> float:
-        """Share of the joined pairs that people put together."""
+        """Share of the joined pairs that have the same label."""
         return self.both / self.joined if self.joined else 1.0
 
     @property
     def recall(self) -> float:
-        """Share of the pairs that people put together that are joined."""
+        """Share of the pairs with the same label that are joined."""
         return self.both / self.labelled if self.labelled else 1.0
 
     @property
@@ -134,18 +136,20 @@ class ClusterScore:
 
 @dataclass(slots=True)
 class BandingReport:
-    """What one way to cut the signatures did.
+    """The results of one banding.
 
     Attributes:
         pairs: all pairs of documents that could be compared.
         candidates: pairs that share a band.
         refuted: candidates whose estimate is below the threshold.
-        false_alarms: candidates whose estimate reaches the threshold, and that are below it.
-        lost: candidates at or above the threshold that the estimate takes for less.
-        histogram: candidates by true similarity, in :data:`BINS` equal bars.
+        false_alarms: candidates below the threshold whose estimate reaches it.
+        lost: candidates at or above the threshold whose estimate is below it.
+        histogram: candidates by true similarity, in :data:`BINS` bars of equal width.
         misses: the most similar pairs that share no band.
         alarms: the least similar pairs whose estimate reaches the threshold.
-        clusters: where the corpus has labels.
+        documents: score of the stream.
+        clusters: score by labels, if the corpus has labels.
+        seconds: time that the measurement took.
     """
 
     banding: Banding
@@ -165,26 +169,27 @@ class BandingReport:
 
     @property
     def never_compared(self) -> float:
-        """Share of all pairs that are no candidates."""
+        """Share of all pairs that are not candidates."""
         return 1.0 - self.candidates / self.pairs if self.pairs else 1.0
 
     @property
     def refuted_share(self) -> float:
-        """Share of the candidates that were compared in vain."""
+        """Share of the candidates that were refuted."""
         return self.refuted / self.candidates if self.candidates else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """How similar unrelated documents are, from random pairs below the floor.
+    """The similarity of unrelated documents, measured on random pairs below the floor.
 
     Attributes:
-        mean: of their similarity.
-        quantiles: the similarity that such a share of them stays below.
-        effective: the one similarity that, were all pairs so similar, would give as many random
-            candidates as the real ones do, with the rows of the proposal.
-        proposal: the bands that follow from it.
-        random_candidates: unrelated documents that a lookup would meet with these.
+        pairs: number of random pairs.
+        mean: mean similarity.
+        quantiles: similarity by quantile; the names are shares such as ``0.99``.
+        effective: the similarity that, if all pairs had it, would give as many random candidates as
+            the measured pairs, with the rows of the proposal.
+        proposal: bands and rows chosen for it.
+        random_candidates: unrelated documents that a lookup finds on average with the proposal.
     """
 
     pairs: int
@@ -197,7 +202,16 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that was found out about a corpus."""
+    """All results of an evaluation.
+
+    Attributes:
+        rejected: lines of the input that are not documents.
+        without_shingles: documents without text.
+        distinct: distinct shingle sets.
+        pairs: pairs of documents that could be compared.
+        floor: smallest similarity of the pairs that are counted.
+        seconds: time by step.
+    """
 
     documents: int
     rejected: int
@@ -218,22 +232,14 @@ class Report:
     seconds: dict[str, float]
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Return a report as what JSON can say."""
-    return _plain(report)  # type: ignore[no-any-return]
-
-
-def _plain(value: Any) -> Any:
-    """Turn dataclasses into mappings, with their properties."""
+def as_json(value: Any) -> Any:
+    """Return a report, or a part of it, as JSON values: fields and properties by name."""
     if isinstance(value, Banding):
-        return {"bands": value.bands, "rows": value.rows}
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return value._asdict()
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if not hasattr(value, "__dataclass_fields__"):
+        return [as_json(item) for item in value]
+    if not is_dataclass(value):
         return value
-    properties = [name for name, one in vars(type(value)).items() if isinstance(one, property)]
-    return {
-        name: _plain(getattr(value, name)) for name in [*value.__dataclass_fields__, *properties]
-    }
+    properties = [name for name, item in vars(type(value)).items() if isinstance(item, property)]
+    names = [*(one.name for one in fields(value)), *properties]
+    return {name: as_json(getattr(value, name)) for name in names}

@@ -1,4 +1,4 @@
-"""*Pure.* The choice of bands, laid open: every option, what it costs, and why one is picked."""
+"""*Pure.* The choice of bands and rows: every option, its cost, and the reason for the pick."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from streamdedup.sketch.bands import Banding, choose_bands, doubts, fitting_bands
 
 SIMILARITIES = (0.3, 0.5, 0.6, 0.7)
-"""Where the table shows the S-curve, besides the threshold."""
+"""Similarities at which the table shows the S-curve, besides the threshold."""
 ID_BYTES = 36
-"""Bytes of an id that the estimate of an index's size counts on: those of a UUID."""
+"""Bytes of an id, in the estimate of the index size: the length of a UUID."""
 
 _POSTING_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the bands are chosen for.
+    """The requirements that the bands are chosen for.
 
     Attributes:
-        threshold: Jaccard similarity that makes a duplicate.
+        threshold: Jaccard similarity of a duplicate.
         recall: share of the pairs at the threshold that must be found.
-        num_perm: MinHash values to cut up.
+        num_perm: MinHash values of a signature.
         corpus: documents in the index.
         background: Jaccard similarity of unrelated documents.
         signature_bytes: bytes of one stored signature.
@@ -38,12 +38,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to cut the signatures, and what comes of it.
+    """One banding and its properties.
 
     Attributes:
-        recall: probability at the threshold that a pair is found.
+        recall: probability that a pair at the threshold is found.
         probabilities: the S-curve at :data:`SIMILARITIES`.
-        random_candidates: unrelated documents that a lookup meets on average.
+        random_candidates: unrelated documents that a lookup finds on average.
         bytes_per_document: estimated size of one document in the index.
     """
 
@@ -56,11 +56,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The options in the order of their rows, and the pick among them.
+    """The options in ascending order of rows, and the pick among them.
 
     Attributes:
-        given: the bands that were asked about, if any.
-        doubts: what is wrong with these.
+        given: the banding that the operator asks about, if any.
+        doubts: warnings about the given banding.
     """
 
     plan: Plan
@@ -71,11 +71,11 @@ class Advice:
 
     @property
     def reason(self) -> str:
-        """The pick, explained in one sentence."""
+        """The pick and the reason for it, in one sentence."""
         return _reason(self)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as what JSON can say."""
+        """Return the advice as JSON values."""
         return {
             "plan": asdict(self.plan),
             "pick": _option_json(self.pick),
@@ -87,11 +87,11 @@ class Advice:
 
 
 def advise(plan: Plan, given: Banding | None = None) -> Advice:
-    """Lay out the options for a plan, and pick one.
+    """List the options for a plan, and pick one.
 
     Args:
-        plan: what the bands are for.
-        given: bands to judge beside them.
+        plan: the requirements.
+        given: a banding to compare with the options.
 
     Raises:
         ValueError: ``num_perm`` values cannot reach the recall.
@@ -108,13 +108,13 @@ def advise(plan: Plan, given: Banding | None = None) -> Advice:
 
 
 def weigh(banding: Banding, plan: Plan) -> Option:
-    """Return what comes of one way to cut the signatures."""
-    # One posting more is that of the whole text, under which exact copies meet.
+    """Return the properties of a banding."""
+    # Exact copies are found by one more posting, that of the whole text.
     postings = _POSTING_BYTES * (banding.bands + 1)
     return Option(
         banding=banding,
         recall=banding.candidate_probability(plan.threshold),
-        probabilities=tuple(banding.candidate_probability(at) for at in SIMILARITIES),
+        probabilities=tuple(banding.candidate_probability(one) for one in SIMILARITIES),
         random_candidates=banding.random_candidates(plan.corpus, plan.background),
         bytes_per_document=postings + plan.signature_bytes + ID_BYTES,
     )
@@ -126,7 +126,7 @@ def _option_json(option: Option) -> dict[str, Any]:
         "bands": option.banding.bands,
         "rows": option.banding.rows,
         "recall": option.recall,
-        "candidate_probability": {f"{at:g}": value for at, value in curve},
+        "candidate_probability": {f"{similarity:g}": value for similarity, value in curve},
         "random_candidates": option.random_candidates,
         "bytes_per_document": option.bytes_per_document,
     }
@@ -139,18 +139,18 @@ def _reason(advice: Advice) -> str:
     first = (
         f"{pick.banding}, because they find {pick.recall:.2%} of the pairs at "
         f"{plan.threshold:g}, and among {plan.corpus:,} documents of background similarity "
-        f"{plan.background:.3g} a lookup meets {_count(pick.random_candidates)} unrelated ones"
+        f"{plan.background:.3g} a lookup finds {_count(pick.random_candidates)} unrelated ones"
     )
     parts = [first]
     if pick.random_candidates >= 1.0:
         parts.append(f"more than one, but {plan.num_perm} values hold no more rows at this recall")
     elif fewer:
         parts.append(
-            f"{fewer[0].banding.rows} rows would meet {_count(fewer[0].random_candidates)}"
+            f"{fewer[0].banding.rows} rows would find {_count(fewer[0].random_candidates)}"
         )
     if more:
         extra = more[0].banding.bands - pick.banding.bands
-        parts.append(f"{more[0].banding.rows} rows would take {extra} bands more and gain little")
+        parts.append(f"{more[0].banding.rows} rows would take {extra} more bands and gain little")
     return "; ".join(parts) + "."
 
 

@@ -1,4 +1,4 @@
-"""*Pure.* An evaluation in words: tables and excerpts that a terminal and a page show alike."""
+"""*Pure.* An evaluation as text: the tables and sentences of the terminal and the HTML page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 from streamdedup.analysis.report import BandingReport, Example, Level, Report
 from streamdedup.dedup.differences import Part, differences
 
-_VERIFIED = {"estimate": "the estimate", "exact": "the texts where the estimate is near"}
+_VERIFIED = {"estimate": "the estimate", "exact": "the texts if the estimate is near the threshold"}
 
 
 class Grid(NamedTuple):
-    """A table; the first column is text, the others are numbers. The note says what they are."""
+    """A table of numbers; the first column is text, and the note explains the others."""
 
     title: str
     columns: list[str]
@@ -20,51 +20,56 @@ class Grid(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """Two texts cut to where they differ: id and parts of each, and the facts."""
+    """Two texts, cut to their differences: id and parts of each, and the facts."""
 
     ids: tuple[str, str]
     texts: tuple[list[Part], list[Part]]
     facts: str
 
+    def sides(self) -> list[tuple[str, list[Part]]]:
+        """Return the id and the parts of each text."""
+        return list(zip(self.ids, self.texts, strict=True))
+
 
 def overview(report: Report) -> list[tuple[str, str]]:
-    """Return what was evaluated, as names and values."""
+    """Return the facts of the evaluation, as names and values."""
     documents = f"{report.documents:,}, {report.distinct:,} distinct"
     if report.rejected:
-        documents += f"; {report.rejected:,} rejected (no documents)"
+        documents += f"; {report.rejected:,} rejected (not documents)"
     if report.without_shingles:
         documents += f"; {report.without_shingles:,} without text"
     return [
         ("documents", documents),
         ("pairs", f"{report.pairs:,}"),
         ("compared", f"shingles of {report.shingles}, profile {report.profile}"),
-        ("signatures", f"of the {report.variant} variant"),
-        ("threshold", f"{report.threshold:g}, as a stream verified by {_VERIFIED[report.verify]}"),
+        ("signatures", f"variant {report.variant}"),
+        ("threshold", f"{report.threshold:g}, verified by {_VERIFIED[report.verify]}"),
     ]
 
 
 def truth_grid(report: Report) -> Grid:
-    """Return the true pairs of each level, and the error of the estimate on them."""
+    """Return the pairs of each level of true similarity, and the error of their estimates."""
     errors = {error.low: error for error in report.errors}
     rows = []
     for level in report.truth:
         error = errors.get(level.low)
-        found = ["", "", ""]
+        measured = ["", "", ""]
         if error is not None:
-            found = [f"{error.bias:+.4f}", f"{error.deviation:.4f}", f"{error.theory:.4f}"]
-        rows.append([span(level.low, level.high), f"{level.pairs:,}", *found])
+            measured = [f"{error.bias:+.4f}", f"{error.deviation:.4f}", f"{error.theory:.4f}"]
+        rows.append([span(level.low, level.high), f"{level.pairs:,}", *measured])
     return Grid(
         "True similarity of the pairs, and the error of the estimate",
         ["true Jaccard", "pairs", "bias", "deviation", "in theory"],
         rows,
-        f"Pairs of documents from a Jaccard similarity of {report.floor:g} on, each line without "
-        "its upper bound; 1 is that of copies. Bias is the mean of estimate less truth, deviation "
-        "the root of its mean square; the last column is that of independent values.",
+        f"Pairs of documents with a Jaccard similarity of {report.floor:g} or more. A level "
+        "excludes its upper bound; level 1 is that of copies. Bias is the mean error of the "
+        "estimate, deviation its root mean square error. The last column is the standard error of "
+        "independent values.",
     )
 
 
 def comparison_grid(report: Report) -> Grid:
-    """Return all bandings, one per line."""
+    """Return a row for each banding."""
     return Grid(
         "Bands and rows",
         [
@@ -78,10 +83,10 @@ def comparison_grid(report: Report) -> Grid:
             "precision of documents",
         ],
         [_comparison_row(banding, report.threshold) for banding in report.bandings],
-        "Candidates are pairs that share a band; never compared is the share of all pairs that do "
-        "not, refuted the share of the candidates that the estimate puts below the threshold. "
-        "Missed are pairs from the threshold on that share no band, false alarms candidates below "
-        "it whose estimate reaches it. Recall and precision are those of the stream.",
+        "Candidates are pairs that share a band. Never compared is the share of all pairs that "
+        "share no band. Refuted is the share of the candidates with an estimate below the "
+        "threshold. Missed pairs reach the threshold and share no band. False alarms are below the "
+        "threshold, but their estimate reaches it. Recall and precision are those of the stream.",
     )
 
 
@@ -101,7 +106,7 @@ def _comparison_row(banding: BandingReport, threshold: float) -> list[str]:
 
 
 def banding_grid(banding: BandingReport, report: Report) -> Grid:
-    """Return what became of the pairs of each level."""
+    """Return the candidates, misses and false alarms of each level."""
     return Grid(
         f"{banding.banding}, of {banding.num_perm} values",
         ["true Jaccard", "pairs", "found", "missed", "by the curve", "refuted", "false alarms"],
@@ -110,9 +115,10 @@ def banding_grid(banding: BandingReport, report: Report) -> Grid:
             for level in banding.levels
             if level.pairs or level.found
         ],
-        "Numbers of pairs. Found ones share a band; as many as by the curve were to be expected. "
-        "Refuted are those found whose estimate is below the threshold; false alarms reach it and "
-        f"are below. Pairs below {report.floor:g} are counted only where found.",
+        'Numbers of pairs. Found pairs share a band; the S-curve predicts the number "by the '
+        'curve". Refuted pairs are found, but their estimate is below the threshold. False alarms '
+        "are below the threshold, but their estimate reaches it. Pairs below "
+        f"{report.floor:g} are counted only if found.",
     )
 
 
@@ -129,7 +135,7 @@ def _level_row(level: Level, threshold: float) -> list[str]:
 
 
 def banding_sentences(banding: BandingReport, report: Report) -> list[str]:
-    """Say what the candidates and the stream came to."""
+    """Describe the candidates, the verdicts of the stream and the clusters."""
     per_document = banding.candidates / report.documents
     compared = (
         f"{banding.candidates:,} candidate pairs ({per_document:,.2f} per document); "
@@ -137,60 +143,73 @@ def banding_sentences(banding: BandingReport, report: Report) -> list[str]:
     )
     verified = (
         f"The estimate refuted {banding.refuted:,} candidates ({_share(banding.refuted_share)}), "
-        f"{banding.lost:,} of them wrongly, and let {banding.false_alarms:,} pass that are below "
-        "the threshold."
+        f"{banding.lost:,} of them wrongly. It accepted {banding.false_alarms:,} candidates that "
+        "are below the threshold."
     )
     sentences = [compared, verified]
     score = banding.documents
     if score is not None:
         sentences.append(
-            f"As a stream, verified by {_VERIFIED[report.verify]}: {score.dropped:,} documents "
-            f"dropped, {score.right:,} of them rightly "
-            f"(precision {_share(score.precision)}), of {score.repeats:,} that repeat a kept one "
-            f"(recall {_share(score.recall)}); {score.named_right:,} name an original that "
-            "really is that similar."
+            f"As a stream, verified by {_VERIFIED[report.verify]}: {score.dropped:,} documents are "
+            f"dropped, {score.right:,} of them rightly (precision {_share(score.precision)}). "
+            f"{score.repeats:,} documents repeat a kept one (recall {_share(score.recall)}). "
+            f"{score.named_right:,} dropped documents name an original that is truly that similar."
         )
     clusters = banding.clusters
     if clusters is not None:
         sentences.append(
-            f"Against the labels: adjusted Rand index {clusters.adjusted_rand_index:.4f}; of the "
-            f"pairs of documents precision {_share(clusters.precision)}, recall "
+            f"Compared with the labels: adjusted Rand index {clusters.adjusted_rand_index:.4f}; "
+            f"pairs of documents: precision {_share(clusters.precision)}, recall "
             f"{_share(clusters.recall)}, F1 {clusters.f1:.4f}."
         )
     return sentences
 
 
 def background_sentences(report: Report) -> list[str]:
-    """Say how similar unrelated documents are, and what follows."""
-    found = report.background
+    """Describe the similarity of unrelated documents, and the bands that follow from it."""
+    background = report.background
     quantiles = ", ".join(
-        f"{float(share):.4g} below {value:.3f}" for share, value in found.quantiles.items()
+        f"{float(share):.4g} below {value:.3f}" for share, value in background.quantiles.items()
     )
     measured = (
-        f"{found.pairs:,} random pairs below {report.floor:g} have a mean similarity of "
-        f"{found.mean:.4f} ({quantiles})."
+        f"{background.pairs:,} random pairs below {report.floor:g} have a mean similarity of "
+        f"{background.mean:.4f} ({quantiles})."
     )
-    follows = (
-        f"They make as many random candidates as if all had {found.effective:.4f}. For "
-        f"{report.corpus_documents:,} documents in the index that asks for {found.proposal}, "
-        f"{found.random_candidates:.2g} random candidates per lookup."
+    effective = (
+        "They make as many random candidates as if every pair had a similarity of "
+        f"{background.effective:.4f}."
     )
-    return [measured, follows]
+    proposed = (
+        f"For {report.corpus_documents:,} documents in the index this asks for "
+        f"{background.proposal}: {background.random_candidates:.2g} random candidates per lookup."
+    )
+    return [measured, f"{effective} {proposed}"]
 
 
 def proposal(report: Report) -> str:
     """Return the proposed settings as YAML."""
-    found = report.background
+    background = report.background
     return (
         "dedup:\n"
         f"  threshold: {report.threshold:g}\n"
         f"  corpus_documents: {report.corpus_documents}\n"
-        f"  background: {found.effective:.4f}  # gives {found.proposal}\n"
+        f"  background: {background.effective:.4f}  # gives {background.proposal}\n"
     )
 
 
+def mistakes(banding: BandingReport) -> list[tuple[str, list[Excerpt]]]:
+    """Return the worst misses and false alarms, each list below its title."""
+    return [
+        ("The most similar pairs that were missed", [excerpt(one) for one in banding.misses]),
+        (
+            "The least similar pairs that were accepted as duplicates",
+            [excerpt(one) for one in banding.alarms],
+        ),
+    ]
+
+
 def excerpt(example: Example) -> Excerpt:
-    """Show a pair by where its texts differ."""
+    """Cut the texts of a pair to their differences."""
     return Excerpt(
         example.ids,
         differences(*example.texts),
@@ -200,12 +219,12 @@ def excerpt(example: Example) -> Excerpt:
 
 
 def span(low: float, high: float) -> str:
-    """Name a level."""
+    """Return the name of a level."""
     return "1" if low >= 1 else f"{low:g} to {high:g}"
 
 
 def _share(value: float) -> str:
-    """Write a share so that what is nearly all does not read as all."""
+    """Write a share with enough digits that it does not round to 100 %."""
     digits = 1
     while digits < 6 and 0 < 1 - value < 0.5 * 10 ** -(digits + 2):  # noqa: PLR2004 - enough
         digits += 1

@@ -1,57 +1,50 @@
-"""*Blocking.* ``streamdedup demo``: the embedded mode on text that every installation has."""
+"""*Blocking.* ``streamdedup demo``: the embedded mode on the text of the installed Python."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
-from rich.console import Console, Group
-from rich.padding import Padding
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
 
-from streamdedup.cli.interrupts import Interrupted, Interrupts
-from streamdedup.cli.marked import marked
-from streamdedup.dedup.differences import differences
+from streamdedup.cli.interrupts import Interrupts, interruptible
 from streamdedup.errors import InputError
-from streamdedup.files.docstrings import write_docstrings
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.panel import Panel
+
     from streamdedup.files.run import Tally
     from streamdedup.model import Record, Verdict
     from streamdedup.sketch.codec import SignatureCodec
 
-__all__ = ["demo", "write_docstrings"]
-
 _PAIRS = 4
+"""Pairs that are shown."""
 _READABLE = range(100, 900)
-"""Characters of the texts that are shown by preference."""
+"""Characters of the texts that are preferred as examples."""
 _NEARLY_EXACT = 0.98
+"""Pairs from this similarity on are not preferred as examples."""
+
+Folder = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder of the demo's files; each run replaces them.")
+]
 
 
-def demo(
-    folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the demo's files go; made anew each time.")
-    ] = Path("demo-out"),
-) -> None:
-    """See it work on the documentation strings of the installed Python.
+def demo(folder: Folder = Path("demo-out")) -> None:
+    """Filter the documentation strings of the installed Python.
 
-    Thousands of real texts, with real near-duplicates among them. No Kafka and no network needed.
+    They are thousands of real texts with real near-duplicates. The demo needs no Kafka and no
+    network.
     """
-    console = Console(highlight=False)
-    try:
-        with Interrupts() as interrupts:
-            _demo(console, _Files(folder), interrupts)
-    except Interrupted as interrupted:
-        sys.stderr.write("streamdedup: interrupted\n")
-        raise typer.Exit(interrupted.exit_code) from None
+    from rich.console import Console
+
+    with interruptible("interrupted") as interrupts:
+        _demo(Console(highlight=False), _Files(folder), interrupts)
 
 
 class _Files:
@@ -65,13 +58,19 @@ class _Files:
         self.rejected = folder / "rejected.jsonl"
         self.index = folder / "index"
 
-    def make_anew(self) -> None:
-        """Remove what an earlier demo left; a folder with anything else in it is refused."""
+    def clear(self) -> None:
+        """Create the folder, or remove the files of an earlier demo.
+
+        Raises:
+            InputError: the folder contains other files, or cannot be written.
+        """
         ours = {self.documents, self.kept, self.duplicates, self.rejected, self.index}
         try:
-            strangers = set(self.folder.iterdir()) - ours if self.folder.exists() else set()
-            if strangers:
-                raise InputError(f"{self.folder} holds other files; give --folder another name")
+            others = set(self.folder.iterdir()) - ours if self.folder.exists() else set()
+            if others:
+                raise InputError(
+                    f"{self.folder} contains other files; choose another folder with --folder"
+                )
             self.folder.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.index, ignore_errors=True)
             for path in ours - {self.index}:
@@ -82,7 +81,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A duplicate and the kept document that it repeats."""
+    """A duplicate and the kept document that it repeats: id and text of each."""
 
     original: tuple[str, str]
     duplicate: tuple[str, str]
@@ -90,25 +89,25 @@ class _Pair:
 
 
 @dataclass
-class _Findings:
-    """Gathers the texts of kept documents, and the pairs that are no exact copies."""
+class _Pairs:
+    """Collects the texts of kept documents, and the pairs that are not exact copies."""
 
     texts: dict[str, str] = field(default_factory=dict)
     pairs: list[_Pair] = field(default_factory=list)
 
-    def note(self, record: Record, verdict: Verdict) -> None:
-        """Take a verdict in."""
-        text = " ".join(msgspec.json.decode(record.value or b"{}")["text"].split())
+    def add(self, record: Record, verdict: Verdict) -> None:
+        """Add a verdict."""
+        text = " ".join(json.loads(record.value or b"{}")["text"].split())
         original = verdict.original
         if original is None:
             self.texts[verdict.id] = text
             return
-        known = self.texts[original.id]
-        if known != text:
-            pair = _Pair((original.id, known), (verdict.id, text), original.jaccard_estimate)
+        kept = self.texts[original.id]
+        if kept != text:
+            pair = _Pair((original.id, kept), (verdict.id, text), original.jaccard_estimate)
             self.pairs.append(pair)
 
-    def chosen(self) -> list[_Pair]:
+    def examples(self) -> list[_Pair]:
         """Return a few readable pairs, spread over the similarities."""
         readable = [
             pair
@@ -119,22 +118,22 @@ class _Findings:
         if len(ranked) <= _PAIRS:
             return ranked
         step = (len(ranked) - 1) / (_PAIRS - 1)
-        return [ranked[round(place * step)] for place in range(_PAIRS)]
+        return [ranked[round(number * step)] for number in range(_PAIRS)]
 
 
 def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
-    # Imported late, so that --help need not wait for numba.
-    from streamdedup.cli.progress import ProgressBar  # noqa: PLC0415
-    from streamdedup.files import run as embedded  # noqa: PLC0415
-    from streamdedup.files.job import Job  # noqa: PLC0415
-    from streamdedup.settings.load import load_settings  # noqa: PLC0415
-    from streamdedup.sketch.codec import SignatureCodec  # noqa: PLC0415
+    from streamdedup.cli import screen
+    from streamdedup.files import run
+    from streamdedup.files.docstrings import write_docstrings
+    from streamdedup.files.job import Job
+    from streamdedup.settings.load import load_settings
+    from streamdedup.sketch.codec import SignatureCodec
 
-    files.make_anew()
+    files.clear()
     with console.status("Reading the documentation strings of the standard library"):
         count = write_docstrings(files.documents)
     console.print(f"[bold]{count:,}[/] documentation strings in {files.documents}")
-    findings, settings = _Findings(), load_settings()
+    pairs, settings = _Pairs(), load_settings()
     job = Job(
         inputs=(str(files.documents),),
         kept=str(files.kept),
@@ -142,24 +141,27 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
         rejected=str(files.rejected),
         index=files.index,
     )
-    with ProgressBar(console) as bar:
-        hooks = embedded.Hooks(bar.update, findings.note, interrupts.shield)
-        tally = embedded.run(job, settings, hooks)
+    with screen.judging_progress(console) as update:
+        tally = run.run(job, settings, run.Hooks(update, pairs.add, interrupts.shield))
     console.print(_summary(tally, files))
-    threshold = settings.dedup.threshold
     console.print(
-        f"{len(findings.pairs):,} of the duplicates are no exact copies. Some of them, from the "
-        f"threshold of {threshold:g} up, with the words that differ "
+        f"{len(pairs.pairs):,} of the duplicates are not exact copies. Some of them, from the "
+        f"threshold of {settings.dedup.threshold:g} up, with the words that differ "
         f"{'in colour' if console.is_terminal else 'in [brackets]'}:",
         markup=False,
     )
     codec = SignatureCodec.of(settings.dedup.sketch_parameters())
-    for pair in findings.chosen():
-        console.print(_side_by_side(pair, codec, marks=not console.is_terminal))
-    _what_next(console, files)
+    for pair in pairs.examples():
+        console.print(_side_by_side(pair, codec, brackets=not console.is_terminal))
+    _print_next_steps(console, files)
 
 
 def _summary(tally: Tally, files: _Files) -> Padding:
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("verdict")
     table.add_column("documents", justify="right")
@@ -173,26 +175,33 @@ def _summary(tally: Tally, files: _Files) -> Padding:
     for name, count, path in rows:
         table.add_row(name, f"{count:,}", f"{count / max(1, tally.documents):.1%}", str(path))
     rate = (
-        f"{tally.documents:,} documents judged in {tally.seconds:.1f} s, start-up included: "
+        f"{tally.documents:,} documents judged in {tally.seconds:.1f} s, including start-up: "
         f"{tally.documents_per_second:,.0f} per second."
     )
     return Padding(Group(table, Text(), Text(rate)), (1, 0))
 
 
-def _side_by_side(pair: _Pair, codec: SignatureCodec, *, marks: bool) -> Panel:
-    similarity = pair.similarity
-    error = codec.standard_error(similarity)
-    sides = differences(pair.original[1], pair.duplicate[1])
+def _side_by_side(pair: _Pair, codec: SignatureCodec, *, brackets: bool) -> Panel:
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    from streamdedup.cli import screen
+    from streamdedup.dedup.differences import differences
+
     table = Table(box=None, expand=True, padding=(0, 1), show_header=True)
-    for role, name in (("kept", pair.original[0]), ("duplicate", pair.duplicate[0])):
-        header = Text.assemble((f"{role} ", "bold"), (name, "cyan"))
+    for role, (id_, _) in (("kept", pair.original), ("duplicate", pair.duplicate)):
+        header = Text.assemble((f"{role} ", "bold"), (id_, "cyan"))
         table.add_column(header, ratio=1, overflow="fold")
-    table.add_row(*(marked(side, marks=marks) for side in sides))
-    title = f"similarity {similarity:.2f} ± {error:.2f}"
-    return Panel(table, title=title, title_align="left")
+    sides = differences(pair.original[1], pair.duplicate[1])
+    table.add_row(*(screen.marked(side, brackets=brackets) for side in sides))
+    error = codec.standard_error(pair.similarity)
+    return Panel(table, title=f"similarity {pair.similarity:.2f} ± {error:.2f}", title_align="left")
 
 
-def _what_next(console: Console, files: _Files) -> None:
+def _print_next_steps(console: Console, files: _Files) -> None:
+    from rich.text import Text
+
     documents = shlex.quote(str(files.documents))
     outputs = " ".join(
         f"--{name} {shlex.quote(str(path))}"
@@ -203,16 +212,13 @@ def _what_next(console: Console, files: _Files) -> None:
             ("index", files.index),
         )
     )
-    console.print("\n[bold]What to try next[/]")
-    for what, command in (
+    console.print("\n[bold]Next steps[/]")
+    for step, command in (
         ("Look at the duplicates", f"head -n 3 {shlex.quote(str(files.duplicates))}"),
-        (
-            "The same job again: no line is judged twice",
-            f"streamdedup dedup {documents} {outputs}",
-        ),
-        ("Another threshold", f"streamdedup dedup {documents} --threshold 0.6"),
-        ("Your own files", "streamdedup dedup YOURS.jsonl --kept kept.jsonl"),
-        ("The Kafka worker", "streamdedup run --help"),
+        ("Run the job again: no line is judged twice", f"streamdedup dedup {documents} {outputs}"),
+        ("Try another threshold", f"streamdedup dedup {documents} --threshold 0.6"),
+        ("Filter your own file", "streamdedup dedup YOURS.jsonl --kept kept.jsonl"),
+        ("Start the Kafka worker", "streamdedup run --help"),
     ):
-        # Not wrapped, so that commands can be copied whole.
-        console.print(Text.assemble(f"  {what}\n    ", (command, "cyan")), soft_wrap=True)
+        # Without line breaks a command can be copied as a whole.
+        console.print(Text.assemble(f"  {step}\n    ", (command, "cyan")), soft_wrap=True)

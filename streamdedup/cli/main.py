@@ -1,4 +1,4 @@
-"""*Blocking.* The command line: one file per command, one place where errors become exit codes."""
+"""*Blocking.* The command line: registers every command, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Find near-duplicate documents in streams: each story once, and which one it repeats.
+    """Find near-duplicate documents in streams, and name the document that each one repeats.
 
-    `streamdedup dedup FILE` judges JSON Lines files; `streamdedup run` is the Kafka worker.
+    `streamdedup dedup FILE` judges JSON Lines files. `streamdedup run` starts the Kafka worker.
     """
 
 
 def main() -> None:
-    """Run the command line; every expected failure is one line and a documented exit code."""
+    """Run the command line; an expected error prints one line and a documented exit code."""
     try:
         app()
     except StreamdedupError as error:

@@ -1,61 +1,62 @@
-"""*Blocking.* ``streamdedup topics``."""
+"""*Blocking.* ``streamdedup topics``: creates the topics of the worker."""
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamdedup.cli import options
+
 if TYPE_CHECKING:
     from streamdedup.settings.sections import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Create the topics that the worker needs.")
+app = typer.Typer(no_args_is_help=True, help="Create the topics of the worker.")
+
+Partitions = Annotated[
+    int, typer.Option(min=1, help="Partitions of each topic; the changelog has one.")
+]
+Replication = Annotated[int, typer.Option(min=1, help="Replicas of each partition.")]
 
 
 @app.callback()
 def _root() -> None:
-    """Create the topics that the worker needs."""
+    """Create the topics of the worker."""
 
 
 @app.command()
 def create(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with the settings.")
-    ] = None,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Partitions of all but the changelog, which has one.")
-    ] = 3,
-    replication: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 1,
+    config: options.ConfigFile = None, partitions: Partitions = 3, replication: Replication = 1
 ) -> None:
-    """Create those of the five topics that are missing; the others are left alone.
+    """Create those of the five topics that are missing; existing topics are not changed.
 
-    The changelog is what a lost index is rebuilt from. It keeps its records for as long as the
-    window by time reaches back (index.window, index.allowed_lateness, and a day), and for ever
-    where index.window is not set. A changelog that is there keeps what it has: `streamdedup config
-    check` tells whether that suits the window.
+    A lost index is rebuilt from the changelog. Its retention is the window by time: index.window
+    plus index.allowed_lateness plus one day. Without index.window the retention is unlimited. An
+    existing changelog keeps its retention; `streamdedup config check` checks it against the window.
     """
-    from streamdedup.kafka.cluster import create_topics  # noqa: PLC0415 - aiokafka is slow to import
-    from streamdedup.settings.load import load_settings  # noqa: PLC0415
+    import asyncio
+
+    from streamdedup.kafka.cluster import create_topics
+    from streamdedup.settings.load import load_settings
 
     settings = load_settings(config)
     created = asyncio.run(create_topics(settings, partitions, replication))
     for name in created:
         is_changelog = name == settings.topics.changelog
-        kept = f", which keeps its records {_kept(settings)}" if is_changelog else ""
-        typer.echo(f"created {name}{kept}")
+        retention = f", with {_retention(settings)}" if is_changelog else ""
+        typer.echo(f"created {name}{retention}")
     if not created:
-        typer.echo("all topics are there")
+        typer.echo("all topics exist")
 
 
-def _kept(settings: Settings) -> str:
-    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms  # noqa: PLC0415
-    from streamdedup.settings.units import format_duration  # noqa: PLC0415
+def _retention(settings: Settings) -> str:
+    import datetime as dt
+
+    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms
+    from streamdedup.settings.units import format_duration
 
     retention_ms = changelog_retention_ms(settings)
     if retention_ms == FOREVER:
-        return "for ever"
+        return "unlimited retention"
     duration = format_duration(dt.timedelta(milliseconds=retention_ms))
-    return f"for {duration}: index.window, index.allowed_lateness and a day"
+    return f"a retention of {duration}: index.window, index.allowed_lateness and one day"

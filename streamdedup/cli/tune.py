@@ -1,126 +1,127 @@
-"""*Blocking.* ``streamdedup tune``: what each choice of bands and rows would do."""
+"""*Blocking.* ``streamdedup tune``: compares the choices of bands and rows."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from streamdedup.cli import options
 from streamdedup.errors import SettingsError
 
-# Modules that pull in numba are imported in the command, so that --help need not wait for it.
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from streamdedup.analysis.tune import Advice, Option, Plan
     from streamdedup.settings.sections import DedupSettings
+    from streamdedup.sketch.bands import Banding
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5
 """Options shown with fewer and with more rows than the pick."""
-_WIDTH = 100
-"""Columns of the table where the output is no terminal."""
+_CURVE_DISTANCE = 2
+"""Rows between the pick and the options whose curves are drawn beside it."""
+
+Recall = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the pairs at the threshold to be found (dedup.recall).",
+        rich_help_panel=options.JUDGEMENT,
+    ),
+]
+Background = Annotated[
+    float | None,
+    typer.Option(
+        metavar="J0",
+        help="Similarity of unrelated documents (dedup.background); `evaluate` measures it.",
+        rich_help_panel=options.JUDGEMENT,
+    ),
+]
+Bands = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Bands of a choice to compare with the options; needs --rows.",
+        rich_help_panel=options.JUDGEMENT,
+    ),
+]
+Rows = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rows of that choice.", rich_help_panel=options.JUDGEMENT),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Save the S-curves as a .png or .svg file."),
+]
 
 
-def tune(  # noqa: PLR0913, PLR0917 - one parameter per flag
-    threshold: Annotated[
-        float | None, typer.Option(help="Similarity that makes a duplicate (dedup.threshold).")
-    ] = None,
-    recall: Annotated[
-        float | None,
-        typer.Option(help="Share of the pairs at the threshold to be found (dedup.recall)."),
-    ] = None,
-    num_perm: Annotated[
-        int | None, typer.Option(help="MinHash values per signature (dedup.num_perm).")
-    ] = None,
-    documents: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Documents in the index (dedup.corpus_documents)."),
-    ] = None,
-    background: Annotated[
-        float | None,
-        typer.Option(
-            metavar="J0",
-            help="Similarity of unrelated documents (dedup.background); `evaluate` measures it.",
-        ),
-    ] = None,
-    bands: Annotated[
-        int | None, typer.Option(min=1, help="Judge this choice too; goes with --rows.")
-    ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Goes with --bands.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the S-curves as .png or .svg.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with the settings.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+def tune(
+    threshold: options.Threshold = None,
+    recall: Recall = None,
+    num_perm: options.NumPerm = None,
+    documents: options.CorpusDocuments = None,
+    background: Background = None,
+    bands: Bands = None,
+    rows: Rows = None,
+    plot: Plot = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Choose bands and rows: recall first, then as few random candidates as can be.
+    """Choose bands and rows: recall comes first, then as few random candidates as possible.
 
-    Each line of the table finds the asked share of the pairs at the threshold. More rows make the
-    curve steeper: fewer pairs are compared in vain, for more bands and so more bytes. What flags do
-    not say comes from the settings.
+    Each line of the table reaches the recall at the threshold. More rows make the curve steeper:
+    fewer unrelated pairs are compared, but more bands and more bytes are needed. The settings
+    provide the values that flags do not.
 
-    Exit codes: 0 done, 3 wrong settings or flags, 4 the picture cannot be written.
+    Exit codes: 0 done, 3 invalid settings or flags, 4 the picture cannot be written.
     """
-    from streamdedup.analysis import plots  # noqa: PLC0415
-    from streamdedup.analysis.tune import advise  # noqa: PLC0415
+    from streamdedup.analysis import plots
+    from streamdedup.analysis.tune import advise
 
     if (bands is None) != (rows is None):
-        raise SettingsError("--bands and --rows belong together")
+        raise SettingsError("--bands and --rows belong together; give both or none")
     if plot is not None:
         plots.check_target(plot)
-    chosen = {
-        "threshold": threshold,
-        "recall": recall,
-        "num_perm": num_perm,
-        "corpus_documents": documents,
-        "background": background,
-    }
-    dedup = _settings(config, {name: value for name, value in chosen.items() if value is not None})
-    given = (bands or dedup.bands, rows or dedup.rows)
+    dedup = _settings(
+        config,
+        threshold=threshold,
+        recall=recall,
+        num_perm=num_perm,
+        corpus_documents=documents,
+        background=background,
+    )
     try:
-        advice = advise(_plan(dedup), _banding(*given))
+        advice = advise(_plan(dedup), _banding(bands or dedup.bands, rows or dedup.rows))
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    curves = [option.banding for option in _drawn(advice)]
     if plot is not None:
-        plots.save_curves(plot, curves, advice.plan.threshold)
+        plots.save_curves(plot, _curves(advice), advice.plan.threshold)
     if as_json:
         typer.echo(json.dumps(advice.as_json()))
-        return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
-    console.print(_table(advice))
-    console.print(f"[bold]Pick:[/] {advice.reason}", soft_wrap=not console.is_terminal)
-    if dedup.verify == "exact":
-        console.print("The texts that dedup.verify: exact stores are not among the bytes.")
-    for doubt in advice.doubts:
-        console.print(f"[bold red]Warning:[/] {doubt}.", soft_wrap=not console.is_terminal)
-    typer.echo("\n" + plots.draw_curves(curves, advice.plan.threshold, colour=console.is_terminal))
+    else:
+        _print(advice, stores_texts=dedup.verify == "exact")
 
 
-def _settings(config: Path | None, chosen: dict[str, Any]) -> DedupSettings:
-    from streamdedup.settings.load import load_settings  # noqa: PLC0415
+def _settings(config: Path | None, **flags: Any) -> DedupSettings:
+    from streamdedup.settings.load import load_settings
 
-    # Bands that are written down do not limit what is laid out beside them.
-    written = load_settings(config).dedup
-    free = load_settings(config, dedup={**chosen, "bands": None, "rows": None}).dedup
-    return free.model_copy(update={"bands": written.bands, "rows": written.rows})
+    # Configured bands are one choice among the options; they do not limit the options.
+    configured = load_settings(config).dedup
+    given = options.overrides(dedup=flags).get("dedup", {})
+    free = load_settings(config, dedup={**given, "bands": None, "rows": None}).dedup
+    return free.model_copy(update={"bands": configured.bands, "rows": configured.rows})
 
 
-def _banding(bands: int | None, rows: int | None) -> Any:
-    from streamdedup.sketch.bands import Banding  # noqa: PLC0415
+def _banding(bands: int | None, rows: int | None) -> Banding | None:
+    from streamdedup.sketch.bands import Banding
 
     return None if bands is None or rows is None else Banding(bands, rows)
 
 
 def _plan(dedup: DedupSettings) -> Plan:
-    from streamdedup.analysis.tune import Plan  # noqa: PLC0415
+    from streamdedup.analysis.tune import Plan
 
     return Plan(
         threshold=dedup.threshold,
@@ -132,59 +133,66 @@ def _plan(dedup: DedupSettings) -> Plan:
     )
 
 
-def _shown(advice: Advice) -> list[Option]:
-    at = advice.pick.banding.rows
-    return [
-        option
-        for option in advice.options
-        if at - _SHOWN_BELOW <= option.banding.rows <= at + _SHOWN_ABOVE
-    ]
-
-
-def _drawn(advice: Advice) -> list[Option]:
-    """Return the options whose curves are drawn: the pick, what was asked about, and neighbours."""
-    at = advice.pick.banding.rows
-    beside = [o for o in advice.options if abs(o.banding.rows - at) == 2]  # noqa: PLR2004
-    asked = [advice.given] if advice.given and advice.given.banding != advice.pick.banding else []
-    return [advice.pick, *asked, *beside]
-
-
-def _table(advice: Advice) -> Table:
-    from streamdedup.analysis.tune import SIMILARITIES  # noqa: PLC0415
+def _print(advice: Advice, *, stores_texts: bool) -> None:
+    from streamdedup.analysis import plots
+    from streamdedup.analysis.tune import SIMILARITIES
+    from streamdedup.cli import screen
 
     plan = advice.plan
+    console = screen.standard_output()
     title = (
         f"threshold {plan.threshold:g}, recall {plan.recall:g}, {plan.num_perm} values, "
         f"{plan.corpus:,} documents, background {plan.background:.3g}"
     )
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("")
-    for name in ("bands", "rows", f"recall\nat {plan.threshold:g}"):
-        table.add_column(name, justify="right")
-    for at in SIMILARITIES:
-        table.add_column(f"P\nat {at:g}", justify="right")
-    table.add_column("random\nper lookup", justify="right")
-    table.add_column("bytes per\ndocument", justify="right")
-    for option in _shown(advice):
-        is_pick = option.banding == advice.pick.banding
-        _add_row(table, option, "pick" if is_pick else "", "bold green" if is_pick else "")
+    columns = ["", "bands", "rows", f"recall\nat {plan.threshold:g}"]
+    columns += [f"P\nat {similarity:g}" for similarity in SIMILARITIES]
+    columns += ["random\nper lookup", "bytes per\ndocument"]
+    console.print(screen.table(title, columns, _rows(advice)))
+    console.print(f"[bold]Pick:[/] {advice.reason}", soft_wrap=not console.is_terminal)
+    if stores_texts:
+        console.print("The bytes do not include the texts that dedup.verify: exact stores.")
+    for doubt in advice.doubts:
+        console.print(f"[bold red]Warning:[/] {doubt}.", soft_wrap=not console.is_terminal)
+    drawn = plots.draw_curves(_curves(advice), plan.threshold, colour=console.is_terminal)
+    typer.echo(f"\n{drawn}")
+
+
+def _rows(advice: Advice) -> Iterator[list[Text]]:
+    """Yield the rows of the table: options around the pick, then the given banding."""
+    pick = advice.pick.banding
+    for option in advice.options:
+        if -_SHOWN_BELOW <= option.banding.rows - pick.rows <= _SHOWN_ABOVE:
+            is_pick = option.banding == pick
+            yield _row(option, "pick" if is_pick else "", "bold green" if is_pick else "")
     if advice.given is not None:
-        table.add_section()
-        _add_row(table, advice.given, "given", "red" if advice.doubts else "")
-    return table
+        yield _row(advice.given, "given", "red" if advice.doubts else "")
 
 
-def _add_row(table: Table, option: Option, mark: str, style: str) -> None:
-    table.add_row(
-        mark,
+def _row(option: Option, name: str, style: str) -> list[Text]:
+    from rich.text import Text
+
+    cells = [
+        name,
         str(option.banding.bands),
         str(option.banding.rows),
         f"{option.recall:.4f}",
         *(_probability(value) for value in option.probabilities),
         _count(option.random_candidates),
         str(option.bytes_per_document),
-        style=style,
-    )
+    ]
+    return [Text(cell, style=style) for cell in cells]
+
+
+def _curves(advice: Advice) -> list[Banding]:
+    """Return the bandings whose curves are drawn: the pick, the given one, and neighbours."""
+    pick = advice.pick.banding
+    given = [advice.given.banding] if advice.given and advice.given.banding != pick else []
+    near = [
+        option.banding
+        for option in advice.options
+        if abs(option.banding.rows - pick.rows) == _CURVE_DISTANCE
+    ]
+    return [pick, *given, *near]
 
 
 def _probability(value: float) -> str:

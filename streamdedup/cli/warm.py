@@ -1,7 +1,8 @@
-"""*Blocking.* Compiles every kernel ahead of time, for an image whose file system is read-only.
+"""*Blocking.* Compiles every kernel ahead of time, for an image with a read-only file system.
 
-``python -m streamdedup.cli.warm`` runs each kind of job once, on a few texts, so that numba's cache
-holds every kernel. A second run compiles none, and prints 0. ``deploy/Dockerfile`` calls it.
+``python -m streamdedup.cli.warm`` runs each kind of job once on a few texts, which puts every
+kernel into numba's cache. A second run compiles no kernel and prints 0. ``deploy/Dockerfile`` runs
+it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def warm() -> None:
 
 
 def _kinds_of_jobs() -> Iterator[Settings]:
-    """Yield settings that, between them, use each kernel with each type that it is called with."""
+    """Yield settings that together call each kernel with each of its argument types."""
     kinds: tuple[dict[str, Any], ...] = (
         {"variant": "fast"},
         {"variant": "classic"},
@@ -71,20 +72,20 @@ def _kinds_of_jobs() -> Iterator[Settings]:
 
 def _documents() -> list[Document]:
     stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
-    # Some of them are so near the threshold that the texts themselves decide.
+    # Some documents are so near the threshold that the texts themselves are compared.
     near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
     return [Document(text) for text in (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)]
 
 
 def _deduplicate(settings: Settings) -> None:
-    """Judge a stream, one script per batch too, and replay what it wrote to the index."""
+    """Judge a stream, also one document per batch, and replay its changelog entries."""
     preparer = Preparer(settings)
     preparer.warm()
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
     with Deduplicator(settings) as judging, Deduplicator(settings) as replaying:
         offset = 0
         for batch in (_documents(), _documents(), *([one] for one in _documents())):
-            positions = [Position("warm", 0, offset + place) for place in range(len(batch))]
+            positions = [Position("warm", 0, offset + row) for row in range(len(batch))]
             offset += len(batch)
             judgement = judging.judge(preparer.prepare_documents(batch, positions))
             judging.apply(judgement)
@@ -97,7 +98,7 @@ def _deduplicate(settings: Settings) -> None:
 
 
 def _fill_index() -> None:
-    """Let a small index live through everything: flushes, merges, expiry, opening, a replay."""
+    """Take a small index through flushes, merges, expiry, opening and a replay."""
     parameters = DedupSettings().sketch_parameters()
     count, batches = 16, 24
 
@@ -133,12 +134,12 @@ def _fill_index() -> None:
 
 def _evaluate(settings: Settings) -> None:
     documents = _documents()
-    labels = [str(place % 3) for place in range(len(documents))]
+    labels = [str(number % 3) for number in range(len(documents))]
     evaluate(Corpus(documents, 0, labels), settings, [settings.dedup.banding()])
 
 
 def main() -> None:
-    """Run every kind of job once, and say how many kernels had to be compiled for it."""
+    """Run every kind of job once, and print the number of compiled kernels."""
     with install_recorder("numba:compile") as recorder:
         warm()
     compiled = sum(event.is_end for _, event in recorder.buffer)

@@ -1,4 +1,4 @@
-"""Whole streams of real text: what is kept and dropped, against exact Jaccard similarities."""
+"""Whole streams of real text, against exact Jaccard similarities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pairs = dict[tuple[str, str], float]
 
 
 def news() -> tuple[list[Document], Pairs]:
-    """Return the newswire stories, and all of their pairs from .5 on."""
+    """Return the newswire stories, and all of their pairs with a similarity of 0.5 or more."""
     with gzip.open(DATA / "news_reuters.jsonl.gz", "rt", encoding="utf-8") as lines:
         stories = [json.loads(line) for line in lines]
     with gzip.open(DATA / "news_reuters.pairs.tsv.gz", "rt", encoding="utf-8") as lines:
@@ -34,7 +34,7 @@ def news() -> tuple[list[Document], Pairs]:
 
 
 def library() -> tuple[list[Document], Pairs]:
-    """Return documentation strings, and all of their pairs from .5 on, by brute force."""
+    """Return documentation strings, and their pairs from 0.5 up, by brute force."""
     found = [Document(text, name) for name, text in docstrings() if len(text) > 200]
     documents = random.Random(1).sample(found, min(len(found), MOST_DOCSTRINGS))
     normalise = PROFILES["plain"]
@@ -56,12 +56,12 @@ def library() -> tuple[list[Document], Pairs]:
 
 def shingles(text: str) -> set[str]:
     """Return the set of character 5-grams."""
-    return {text[at : at + 5] for at in range(len(text) - 4)} if len(text) >= 5 else {text}
+    return {text[start : start + 5] for start in range(len(text) - 4)} if len(text) >= 5 else {text}
 
 
 @cache
 def corpus() -> tuple[list[Document], Pairs]:
-    """Return the news where there are any, else the library."""
+    """Return the news if they are available, else the documentation strings."""
     return news() if DATA.is_dir() else library()
 
 
@@ -70,13 +70,13 @@ def judge(documents: list[Document], settings: Settings) -> list[Verdict]:
     with Deduplicator(settings) as deduplicator:
         return [
             verdict
-            for at in range(0, len(documents), 1000)
-            for verdict in deduplicator.process(documents[at : at + 1000])
+            for start in range(0, len(documents), 1000)
+            for verdict in deduplicator.process(documents[start : start + 1000])
         ]
 
 
 def test_kept_and_dropped() -> None:
-    """At threshold .8 nothing kept has an earlier kept one at .9, nothing dropped none at .7."""
+    """At threshold 0.8 no pair of 0.9 is kept, and each dropped document matches at 0.7."""
     documents, pairs = corpus()
     verdicts = judge(documents, load_settings(dedup={"threshold": 0.8}))
     kept = {verdict.id for verdict in verdicts if verdict.kept}
@@ -106,6 +106,6 @@ def test_estimates_are_near() -> None:
     assert compared >= 10
 
 
-def test_data_is_where_it_is_looked_for() -> None:
-    """The corpora, where there are any, lie beside the checkout."""
+def test_path_of_the_corpora() -> None:
+    """The corpora are expected in a folder of the checkout."""
     assert ROOT / "shared" / "data" == DATA

@@ -1,4 +1,4 @@
-"""The exact join: against brute force, and against lists of pairs made without it."""
+"""The exact join, against brute force and against independent lists of pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import gzip
 import itertools
 import json
-import random
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -14,57 +13,27 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from streamdedup.analysis import exact
+from streamdedup.analysis.exact import TooManyPairs, similar_pairs
+from streamdedup.analysis.sets import NO_SET, collect
 from streamdedup.files.docstrings import docstrings
-from streamdedup.settings.load import load_settings
 from streamdedup.sketch.shingle import Shingling
-from streamdedup.sketch.sketcher import Sketcher
-from streamdedup.sketch.words import split_words
+from tests.analysis.made_up import CHARACTERS, WORDS, made_up_texts, shingles
 from tests.support.corpora import DATA
 
-CHARACTERS = Shingling(words=False, size=3, bag=False, seed=1)
-WORDS = Shingling(words=True, size=2, bag=False, seed=1)
-
-
-def shingles(text: str, shingling: Shingling) -> frozenset[str]:
-    """Return the shingles of a text, in plain Python."""
-    parts: Sequence[str] = split_words(text) if shingling.words else text
-    joint = " " if shingling.words else ""
-    if not parts:
-        return frozenset()
-    count = max(1, len(parts) - shingling.size + 1)
-    runs = [joint.join(parts[at : at + shingling.size]) for at in range(count)]
-    if shingling.bag:
-        return frozenset(f"{run}#{runs[:at].count(run)}" for at, run in enumerate(runs))
-    return frozenset(runs)
-
-
-def made_up_texts(count: int, seed: int) -> list[str]:
-    """Return texts of few words, many of which are copies or near-copies of others."""
-    chance = random.Random(seed)
-    words = ["".join(chance.choices("abcdeé漢", k=chance.randint(1, 6))) for _ in range(120)]
-    texts: list[str] = []
-    for _ in range(count):
-        if texts and chance.random() < 0.6:
-            parts = chance.choice(texts).split()
-            for _ in range(chance.randint(0, 3)):
-                parts.insert(chance.randint(0, len(parts)), chance.choice(words))
-            texts.append(" ".join(parts))
-        else:
-            texts.append(" ".join(chance.choices(words, k=chance.randint(0, 25))))
-    return texts
+FIVE = CHARACTERS._replace(size=5)
+Pairs = dict[tuple[int, int], float]
 
 
 def pairs_of_texts(
     texts: Sequence[str], floor: float, shingling: Shingling
 ) -> dict[tuple[int, int], float]:
     """Return the pairs of texts that the join finds, copies included."""
-    sets = exact.collect(texts, np.zeros(len(texts), dtype=np.uint64), shingling)
-    found = exact.similar_pairs(sets, floor, 10**6)
+    sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), shingling)
+    found = similar_pairs(sets, floor, 10**6)
     texts_of: dict[int, list[int]] = {}
-    for text, at in enumerate(sets.set_of.tolist()):
-        texts_of.setdefault(at, []).append(text)
-    texts_of.pop(exact.NO_SET, None)
+    for text, number in enumerate(sets.set_of.tolist()):
+        texts_of.setdefault(number, []).append(text)
+    texts_of.pop(NO_SET, None)
     pairs = {pair: 1.0 for group in texts_of.values() for pair in itertools.combinations(group, 2)}
     for first, second, jaccard in zip(*(column.tolist() for column in found), strict=True):
         for one, two in itertools.product(texts_of[first], texts_of[second]):
@@ -80,7 +49,7 @@ def pairs_of_texts(
     ids=["characters", "words", "bag of characters", "bag of words"],
 )
 def test_join_against_brute_force(floor: float, shingling: Shingling) -> None:
-    """The join finds the pairs that comparing all with all finds, with the same similarity."""
+    """The join finds the pairs of a brute-force comparison, with the same similarities."""
     texts = made_up_texts(220, seed=int(floor * 10))
     sets = [shingles(text, shingling) for text in texts]
     expected = {}
@@ -93,66 +62,29 @@ def test_join_against_brute_force(floor: float, shingling: Shingling) -> None:
     assert pairs_of_texts(texts, floor, shingling) == pytest.approx(expected)
 
 
-def test_jaccards_of_given_pairs() -> None:
-    """The similarity of single pairs is that of their sets, also below any floor."""
-    texts = [text for text in made_up_texts(80, seed=3) if text]
-    sets = exact.collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
-    first, second = np.random.default_rng(1).integers(0, len(texts), (2, 500))
-    found = exact.jaccards(sets, sets.set_of[first], sets.set_of[second])
-    for one, two, jaccard in zip(first.tolist(), second.tolist(), found.tolist(), strict=True):
-        a, b = shingles(texts[one], CHARACTERS), shingles(texts[two], CHARACTERS)
-        assert jaccard == pytest.approx(len(a & b) / len(a | b))
-
-
-@pytest.mark.parametrize("unit", ["character", "word"])
-def test_same_shingles_as_the_sketch(unit: str) -> None:
-    """Two texts have one set exactly where they have one sketch, whatever stands between words."""
-    texts = ["one, two; three-four (five)", "one two three four five", "one  two, three", "一二三"]
-    texts += [text.replace("two", "2") for text in texts]
-    parameters = load_settings(
-        dedup={"shingle_unit": unit, "shingle_size": 2}
-    ).dedup.sketch_parameters()
-    shingling = Shingling(unit == "word", 2, parameters.shingle_bag, parameters.seed)
-    sets = exact.collect(texts, np.zeros(len(texts), dtype=np.uint64), shingling)
-    values = Sketcher(parameters).values(texts)
-    for one, two in itertools.combinations(range(len(texts)), 2):
-        assert (sets.set_of[one] == sets.set_of[two]) == (values[one] == values[two]).all()
-
-
-def test_namespaces_are_kept_apart() -> None:
-    """The same text in two namespaces is two sets."""
-    sets = exact.collect(["a text", "a text", "a text"], np.array([0, 7, 0], np.uint64), CHARACTERS)
-    assert len(sets) == 2
-    assert sets.set_of[0] == sets.set_of[2] != sets.set_of[1]
-
-
 @pytest.mark.parametrize("texts", [[], [""], ["", "one text"]], ids=str)
 def test_nothing_to_join(texts: list[str]) -> None:
-    """No texts, or none with shingles, have no similar pairs."""
-    sets = exact.collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
-    assert len(exact.similar_pairs(sets, 0.5, 10)) == 0
+    """A corpus without shingles has no similar pairs."""
+    sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
+    assert len(similar_pairs(sets, 0.5, 10)) == 0
 
 
 def test_too_many_pairs() -> None:
-    """More pairs than are wanted are refused, rather than held."""
+    """More pairs than the caller accepts are an error."""
     texts = [f"one and the same long sentence, number {number}" for number in range(40)]
-    sets = exact.collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
-    with pytest.raises(exact.TooManyPairs):
-        exact.similar_pairs(sets, 0.5, 100)
+    sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
+    with pytest.raises(TooManyPairs):
+        similar_pairs(sets, 0.5, 100)
 
 
 def test_progress_reaches_the_end() -> None:
-    """Progress is told up to the last set."""
+    """Progress is reported up to the last set."""
     texts = made_up_texts(600, seed=5)
-    sets = exact.collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
-    told: list[tuple[int, int]] = []
-    exact.similar_pairs(sets, 0.5, 10**6, lambda done, of: told.append((done, of)))
-    assert told[-1] == (len(sets), len(sets))
-    assert told == sorted(told)
-
-
-FIVE = CHARACTERS._replace(size=5)
-Pairs = dict[tuple[int, int], float]
+    sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
+    calls: list[tuple[int, int]] = []
+    similar_pairs(sets, 0.5, 10**6, lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (len(sets), len(sets))
+    assert calls == sorted(calls)
 
 
 def listed(name: str) -> tuple[list[str], Pairs]:
@@ -163,16 +95,16 @@ def listed(name: str) -> tuple[list[str], Pairs]:
         re.sub(r"\s+", " ", unicodedata.normalize("NFKC", one["text"]).casefold()).strip()
         for one in documents
     ]
-    place = {one["id"]: at for at, one in enumerate(documents)}
+    number_of = {one["id"]: number for number, one in enumerate(documents)}
     with gzip.open(DATA / f"{name}.pairs.tsv.gz", "rt", encoding="utf-8") as lines:
         return texts, {
-            (place[row["id_a"]], place[row["id_b"]]): float(row["jaccard"])
+            (number_of[row["id_a"]], number_of[row["id_b"]]): float(row["jaccard"])
             for row in csv.DictReader(lines, delimiter="\t")
         }
 
 
 def compared_one_by_one() -> tuple[list[str], Pairs]:
-    """Return documentation strings, and the pairs that a comparison of all with all finds."""
+    """Return documentation strings, and their pairs by brute force."""
     texts = [text for _, text in itertools.islice(docstrings(), 700)]
     sets = [shingles(text, FIVE) for text in texts]
     similarities = {
@@ -183,7 +115,7 @@ def compared_one_by_one() -> tuple[list[str], Pairs]:
 
 
 def test_the_pairs_of_real_text() -> None:
-    """The join finds the pairs of a corpus that are known otherwise, no fewer and no more."""
+    """The join finds exactly the known pairs of a real corpus."""
     texts, expected = listed("news_reuters") if DATA.is_dir() else compared_one_by_one()
     found = pairs_of_texts(texts, 0.5, FIVE)
     assert len(expected) > 5

@@ -1,19 +1,9 @@
-"""``streamdedup tune``: the options, the pick, the warnings and the pictures."""
+"""The options for bands and rows, and the pick."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from pathlib import Path
-from typing import Any
-
-import pytest
-from typer.testing import CliRunner, Result
-
 from streamdedup.analysis.tune import Plan, advise
-from streamdedup.cli import main
-from streamdedup.errors import InputError, SettingsError
+from streamdedup.settings.load import load_settings
 from streamdedup.sketch.bands import Banding
 
 PLAN = Plan(
@@ -26,39 +16,19 @@ PLAN = Plan(
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
-
-
-def tune(*arguments: str | Path) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(main.app, ["tune", *map(str, arguments)], catch_exceptions=True)
-
-
-def tuned(*arguments: str | Path) -> dict[str, Any]:
-    """Run the command, and return its JSON."""
-    result = tune("--json", *arguments)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
-
-
 def test_pick_is_explained() -> None:
     """The pick is the first with less than one random candidate, and the sentence says so."""
     advice = advise(PLAN)
     assert advice.pick.banding == (20, 7)
     assert [option.banding.rows for option in advice.options] == list(range(1, 9))
     assert advice.reason.startswith("20 bands of 7 rows, because they find 99.10%")
-    assert "6 rows would meet 2.5" in advice.reason
+    assert "6 rows would find 2.5" in advice.reason
     assert advice.reason.count(".") > 1
     assert advice.reason.endswith(".")
 
 
 def test_pick_that_cannot_be_good_enough() -> None:
-    """Where no option keeps random candidates below one, the sentence says that too."""
+    """If no option has less than one random candidate, the sentence says so."""
     plan = Plan(0.5, 0.99, 256, 10_000_000, 0.05, 128)
     advice = advise(plan)
     assert advice.pick.random_candidates > 1
@@ -66,99 +36,11 @@ def test_pick_that_cannot_be_good_enough() -> None:
 
 
 def test_bytes_per_document() -> None:
-    """A posting takes 8 bytes, and the exact copy's key is one; then signature and id."""
+    """A posting takes 8 bytes, with one for the exact copy; signature and id come on top."""
     assert advise(PLAN).pick.bytes_per_document == 8 * 21 + 128 + 36
 
 
-def test_json() -> None:
-    """JSON carries the plan, every option and the pick."""
-    found = tuned("--documents", "1000", "--background", "0.1")
-    assert found["plan"]["corpus"] == 1000
-    assert found["plan"]["background"] == 0.1
-    assert found["pick"] in found["options"]
-    assert (found["pick"]["bands"], found["pick"]["rows"]) == (9, 4)
-    assert found["pick"]["candidate_probability"].keys() == {"0.3", "0.5", "0.6", "0.7"}
-    assert found["given"] is None
-
-
-def test_table_and_curves() -> None:
-    """The table, the sentence and a drawing without colour codes are printed."""
-    result = tune()
-    assert result.exit_code == 0
-    assert "pick" in result.stdout
-    assert "Pick: 20 bands of 7 rows" in result.stdout
-    assert "Jaccard similarity" in result.stdout
-    assert "\x1b[" not in result.stdout
-    assert max(map(len, result.stdout.splitlines()[:12])) <= 100
-
-
-def test_stored_texts_are_not_counted(tmp_path: Path) -> None:
-    """Where texts are stored, the table says that its bytes are without them."""
-    path = tmp_path / "streamdedup.yaml"
-    path.write_text("dedup: {verify: exact}\n")
-    assert "not among the bytes" in tune("--config", path).stdout
-    assert "not among the bytes" not in tune().stdout
-
-
-def test_swapped_bands_cannot_be_missed() -> None:
-    """20 bands of 450 rows are told to be 450 bands of 20, even beyond num_perm."""
-    result = tune("--bands", "20", "--rows", "450")
-    assert "the curve is 0 at 0.8" in result.stdout
-    assert "did you mean 450 bands of 20 rows" in result.stdout
-    assert "need 9000 MinHash values" in result.stdout
-    assert len(tuned("--bands", "20", "--rows", "450")["doubts"]) == 3
-
-
-def test_bands_of_the_settings_are_judged(tmp_path: Path) -> None:
-    """Bands that the settings write down are laid beside the options."""
-    path = tmp_path / "streamdedup.yaml"
-    path.write_text("dedup: {bands: 9, rows: 13, num_perm: 128}\n")
-    found = tuned("--config", path)
-    assert (found["given"]["bands"], found["given"]["rows"]) == (9, 13)
-    assert "39.9%" in found["doubts"][0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        pytest.param(["--bands", "20"], "belong together", id="half-a-banding"),
-        pytest.param(["--threshold", "1.5"], "threshold", id="threshold"),
-        pytest.param(["--num-perm", "2"], "cannot reach recall", id="too-few-values"),
-        pytest.param(["--plot", "curves.pdf"], ".png or .svg", id="picture"),
-    ],
-)
-def test_wrong_flags(arguments: list[str], words: str) -> None:
-    """A flag that makes no sense is one line."""
-    error = tune(*arguments).exception
-    assert isinstance(error, SettingsError)
-    assert words in str(error)
-
-
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_plot(tmp_path: Path, suffix: str) -> None:
-    """The curves are saved as a picture of the kind that the name says."""
-    path = tmp_path / f"curves.{suffix}"
-    assert tune("--plot", path, "--bands", "9", "--rows", "13").exit_code == 0
-    beginning = path.read_bytes()[:100]
-    assert beginning.startswith(b"\x89PNG") if suffix == "png" else b"<?xml" in beginning
-
-
-def test_plot_that_cannot_be_written(tmp_path: Path) -> None:
-    """A picture in a folder that is not there is an error of the output."""
-    assert isinstance(tune("--plot", tmp_path / "no" / "x.png").exception, InputError)
-
-
-def test_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the extra the error is one line that says what to install."""
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    error = tune("--plot", tmp_path / "x.png").exception
-    assert isinstance(error, SettingsError)
-    assert "pip install 'streamdedup[plot]'" in str(error)
-
-
 def test_settings_choose_as_the_command_does() -> None:
-    """What is given for the corpus changes the bands that are used, not only the table."""
-    from streamdedup.settings.load import load_settings  # noqa: PLC0415
-
+    """Corpus size and background change the bands that are used, not only the table."""
     small = load_settings(dedup={"corpus_documents": 1000, "background": 0.1})
     assert small.dedup.banding() == Banding(9, 4)

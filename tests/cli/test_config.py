@@ -1,11 +1,8 @@
-"""``streamdedup config``: what each command prints, and that the documents are up to date."""
+"""``streamdedup config``: the output of each command, and the generated documents."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +22,9 @@ SECRET = "hunter2-very-secret"  # noqa: S105 - an invented one
 SECURITY = {"protocol": "SASL_SSL", "sasl_username": "u"}
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the caller's variables out of the tests."""
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return where a settings file may be written."""
+    """Return the path of a settings file."""
     return tmp_path / "settings.yaml"
 
 
@@ -45,19 +34,19 @@ def run(*arguments: str | Path) -> Result:
 
 
 def printed(*arguments: str | Path) -> str:
-    """Return what a command prints; it must succeed."""
+    """Return the output of a command; it must succeed."""
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def schema() -> Any:
-    """Return the JSON Schema that is printed."""
+    """Return the printed JSON Schema."""
     return json.loads(printed("schema"))
 
 
 def test_check_says_ok_and_what_follows() -> None:
-    """A person sees the bands, the S-curve and the names that follow from the settings."""
+    """The text shows the bands, the S-curve, the fingerprint and the transactional id."""
     lines = printed("check", "--offline").splitlines()
     assert lines[0] == "ok"
     assert lines[1] == "bands x rows      20 x 7, 140 of 256 MinHash values"
@@ -67,7 +56,7 @@ def test_check_says_ok_and_what_follows() -> None:
 
 
 def test_check_prints_the_same_as_json(file: Path) -> None:
-    """A program gets the facts of the file that it names; the threshold is on the curve too."""
+    """The JSON has the same facts; the curve includes the threshold."""
     file.write_text("dedup: {threshold: 0.75, bands: 10, rows: 5}\nkafka: {ordinal: 2}")
     facts = json.loads(printed("check", "--offline", "--config", file, "--json"))
     curve = facts.pop("candidate_probability")
@@ -86,7 +75,7 @@ def test_check_prints_the_same_as_json(file: Path) -> None:
 
 
 def test_check_refuses_what_run_would_refuse(file: Path) -> None:
-    """A wrong file is the SettingsError that the command line turns into a line and exit code 3."""
+    """An invalid file is a SettingsError, which becomes one line and exit code 3."""
     file.write_text("dedup: {treshold: 0.7}")
     result = run("check", "-c", file)
     assert isinstance(result.exception, SettingsError)
@@ -94,7 +83,7 @@ def test_check_refuses_what_run_would_refuse(file: Path) -> None:
 
 
 def test_check_says_what_is_wrong_as_json_too(file: Path) -> None:
-    """A program that asked for JSON gets JSON, and the same error."""
+    """With --json the error is printed as JSON and raised."""
     file.write_text("dedup: {threshold: 7}")
     result = run("check", "-c", file, "--json")
     assert isinstance(result.exception, SettingsError)
@@ -102,16 +91,16 @@ def test_check_says_what_is_wrong_as_json_too(file: Path) -> None:
 
 
 def test_check_tells_of_brokers_that_are_away(file: Path, tmp_path: Path) -> None:
-    """Without a broker the disk is still looked at; the code is that of `run` without waiting."""
+    """Without a broker the disk is still checked; the exit code is 7."""
     index = {"directory": str(tmp_path / "index"), "disk_budget": "1MiB"}
     kafka = {"bootstrap_servers": "127.0.0.1:9", "request_timeout": "1s"}
     file.write_text(yaml.safe_dump({"index": index, "kafka": kafka}))
     result = run("check", "-c", file, "--json")
     assert result.exit_code == 7
-    told = json.loads(result.stdout)
-    assert told["ok"] is False
-    assert told["bands"] == 20
-    levels = {one["check"]: one["level"] for one in told["findings"]}
+    found = json.loads(result.stdout)
+    assert found["ok"] is False
+    assert found["bands"] == 20
+    levels = {one["check"]: one["level"] for one in found["findings"]}
     assert levels["index directory"] == "ok"
     assert levels["disk room"] == "warning"
     assert levels["bootstrap servers"] == "error"
@@ -122,7 +111,7 @@ def test_check_tells_of_brokers_that_are_away(file: Path, tmp_path: Path) -> Non
     assert table.exit_code == 7
     lines = table.stdout.splitlines()
     assert lines[0].startswith("bands x rows")
-    # The second warning is of a file system that goes with a container.
+    # The second warning is about the temporary file system of a container.
     assert lines[-1] in ("1 error, 1 warning", "1 error, 2 warnings")
     (refusal,) = [number for number, line in enumerate(lines) if line.startswith("error ")]
     assert "127.0.0.1:9" in lines[refusal]
@@ -130,7 +119,7 @@ def test_check_tells_of_brokers_that_are_away(file: Path, tmp_path: Path) -> Non
 
 
 def test_check_names_a_directory_that_cannot_be(file: Path) -> None:
-    """A file in the index's place is the first thing that a worker would end with."""
+    """An index directory that cannot be created is the first error."""
     file.write_text(
         f"index: {{directory: {file}/index}}\n"
         "kafka: {bootstrap_servers: '127.0.0.1:9', request_timeout: 1s}\n"
@@ -143,7 +132,7 @@ def test_check_names_a_directory_that_cannot_be(file: Path) -> None:
 def test_show_prints_what_loads_as_the_same_settings(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The settings of file and environment come out as a file that gives them back alone."""
+    """The printed settings of file and environment load as the same settings."""
     file.write_text(
         "index: {disk_budget: 3Gi, directory: /data}\n"
         "records: {text_fields: [title, body], id_field: null}\n"
@@ -159,7 +148,7 @@ def test_show_prints_what_loads_as_the_same_settings(
 
 
 def test_show_masks_secrets(file: Path, tmp_path: Path) -> None:
-    """The password is not shown, and its mask is not taken for a password."""
+    """The password is masked, and its mask is rejected as a password."""
     values = {"kafka": {"security": {**SECURITY, "sasl_password": SECRET}}}
     file.write_text(yaml.safe_dump(values))
     shown = printed("show", "-c", file)
@@ -172,7 +161,7 @@ def test_show_masks_secrets(file: Path, tmp_path: Path) -> None:
 
 
 def test_the_schema_is_one_and_takes_the_example_file() -> None:
-    """The schema is valid itself, and so are the example file and what `show` prints."""
+    """The schema is valid; the example file and the output of `show` conform to it."""
     jsonschema.Draft202012Validator.check_schema(schema())
     validator = jsonschema.Draft202012Validator(schema())
     validator.validate(yaml.safe_load((ROOT / "config" / "streamdedup.yaml").read_text()))
@@ -194,7 +183,7 @@ def test_the_schema_is_one_and_takes_the_example_file() -> None:
     ids=str,
 )
 def test_the_schema_refuses_what_loading_refuses(values: dict[str, Any]) -> None:
-    """An editor that uses the schema marks unknown keys and values out of bounds."""
+    """Unknown keys and values out of bounds violate the schema."""
     with pytest.raises(SettingsError):
         load_settings(**values)
     with pytest.raises(jsonschema.ValidationError):
@@ -202,7 +191,7 @@ def test_the_schema_refuses_what_loading_refuses(values: dict[str, Any]) -> None
 
 
 def test_the_schema_describes_every_setting() -> None:
-    """Each setting carries its sentence, and its default as a file would write it."""
+    """Each setting has a description, and its default as a file writes it."""
     definitions = schema()["$defs"]
     for model in definitions.values():
         for name, field in model["properties"].items():
@@ -212,7 +201,7 @@ def test_the_schema_describes_every_setting() -> None:
 
 
 def test_the_document_is_up_to_date() -> None:
-    """docs/settings.md is what `streamdedup config schema --markdown` prints."""
+    """docs/settings.md equals the output of `streamdedup config schema --markdown`."""
     assert (ROOT / "docs" / "settings.md").read_text() == printed("schema", "--markdown")
 
 
@@ -250,12 +239,5 @@ def test_the_document_has_a_row_for_every_setting() -> None:
     ],
 )
 def test_the_document_says_which_values_are_taken(name: str, cells: str) -> None:
-    """Kinds, bounds and choices are in words of the file."""
+    """Types, bounds and choices are written as in the settings file."""
     assert f"| `{name}` | {cells} | " in printed("schema", "--markdown")
-
-
-def test_help_does_not_wait_for_the_kernels() -> None:
-    """Importing the commands imports neither numba nor the settings that need it."""
-    code = "import sys, streamdedup.cli.config; print('numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

@@ -1,9 +1,8 @@
-"""``streamdedup dedup`` and ``demo`` as they are typed: flags, streams, exit codes."""
+"""``streamdedup dedup`` as it is typed: flags, streams, exit codes."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import signal
@@ -16,49 +15,15 @@ from typing import Any
 
 import pytest
 import zstandard
-from rich.console import Console
 
-from streamdedup.cli import demo, main
-from streamdedup.cli.interrupts import Interrupted, Interrupts
-from streamdedup.cli.progress import ProgressBar
-from streamdedup.files.docstrings import docstrings
-from streamdedup.files.run import Tally
+from tests.cli.examples import LINES, Command
 from tests.support.streams import closed_standard_output, standard_input
 
-LINES = [
-    b'{"id": "a", "text": "The council met on Monday to settle the budget for the year."}\n',
-    b'{"id": "b", "text": "The council met on Monday to settle the budget for the year!"}\n',
-    b'{"id": "c", "text": "A storm closed the harbour, and all ferries stayed in port."}\n',
-    b'{"id": "d", "text": "the Council met on Monday  to settle the budget for the year."}\n',
-]
 KEPT = LINES[0] + LINES[2]
-Command = Callable[..., int]
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Command:
-    """Return a function that runs the command line here, and returns its exit code."""
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    Path("in.jsonl").write_bytes(b"".join(LINES))
-
-    def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["streamdedup", *arguments])
-        capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        code = ended.value.code
-        return code if isinstance(code, int) else 0
-
-    return run
 
 
 def summary(output: bytes) -> dict[str, Any]:
-    """Return a summary's counts."""
+    """Return the counts of a JSON summary."""
     found: dict[str, Any] = json.loads(output)
     return found
 
@@ -66,7 +31,7 @@ def summary(output: bytes) -> dict[str, Any]:
 def test_without_outputs_a_summary_is_printed(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """The simplest call writes no file, and speaks on standard error."""
+    """The simplest call writes no file, and prints to standard error."""
     assert command("dedup", "in.jsonl") == 0
     output, errors = capfdbinary.readouterr()
     assert output == b""
@@ -83,16 +48,16 @@ def test_without_outputs_a_summary_is_printed(
 def test_the_summary_says_where_everything_went(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """File names, blank lines, and what earlier runs had done."""
+    """It has file names, blank lines, and lines that earlier runs judged."""
     Path("in.jsonl").write_bytes(b"\n".join(LINES))
     arguments = ("dedup", "in.jsonl", "--kept", "k", "--duplicates", "-", "--index", "ix")
     assert command(*arguments) == 0
     errors = capfdbinary.readouterr().err.decode()
     assert "  in k\n" in errors
     assert "  to stdout\n" in errors
-    assert "3 blank lines passed over" in errors
+    assert "3 blank lines skipped" in errors
     assert command(*arguments) == 0
-    assert "7 lines passed over, judged by earlier runs" in capfdbinary.readouterr().err.decode()
+    assert "7 lines skipped that earlier runs had judged" in capfdbinary.readouterr().err.decode()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +71,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
     outputs: tuple[str, ...],
     stream: int,
 ) -> None:
-    """One line of JSON, on standard output unless lines of an output go there."""
+    """The JSON line goes to standard output unless an output goes there."""
     assert command("dedup", "in.jsonl", "--json", *outputs) == 0
     found = summary(capfdbinary.readouterr()[stream])
     seconds, rate = found.pop("seconds"), found.pop("documents_per_second")
@@ -131,7 +96,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
 def test_an_output_may_be_standard_output(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes], flag: str, expected: bytes
 ) -> None:
-    """Nothing else is written there."""
+    """Standard output contains only the output."""
     assert command("dedup", "in.jsonl", flag, "-") == 0
     assert capfdbinary.readouterr().out == expected
 
@@ -160,7 +125,7 @@ def test_standard_input_may_be_packed(
     capfdbinary: pytest.CaptureFixture[bytes],
     pack: Callable[[bytes], bytes],
 ) -> None:
-    """A pipe works like a file, whatever it carries."""
+    """A pipe works like a file, compressed or not."""
     with standard_input(pack(b"".join(LINES))):
         assert command("dedup", "-", "--kept", "-") == 0
     assert capfdbinary.readouterr().out == KEPT
@@ -179,7 +144,7 @@ def test_standard_input_may_be_packed(
 def test_fields_are_dotted_paths(
     command: Command, tmp_path: Path, arguments: tuple[str, ...], kept: list[str]
 ) -> None:
-    """Text and id come from where the flags say; a line without an id is FILE:LINE."""
+    """The flags name the fields of text and id; the default id is FILE:LINE."""
     title, stories = "Same title for the lot", ("budget and council", "storm", "ferries in port")
     rows: list[dict[str, Any]] = [
         {"id": 1, "title": title, "body": {"main": stories[0], "key": "x"}},
@@ -207,7 +172,7 @@ def test_flags_win_over_environment_and_file(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    """A flag that is left out leaves the configuration alone."""
+    """An absent flag does not change the configuration."""
     Path("c.yaml").write_text("dedup: {threshold: 1.0}\noutput: {include_value: true}\n")
 
     def threshold(*arguments: str) -> float:
@@ -261,7 +226,7 @@ def test_an_error_is_one_line_and_an_exit_code(
     code: int,
     message: str,
 ) -> None:
-    """The operator is told what to change, without a traceback."""
+    """The line says what to change; there is no traceback."""
     Path("cut.gz").write_bytes(gzip.compress(b"".join(LINES))[:-9])
     assert command("dedup", "in.jsonl", "--index", "ix") == 0
     assert command("dedup", *arguments) == code
@@ -271,24 +236,26 @@ def test_an_error_is_one_line_and_an_exit_code(
 
 
 def test_no_input_is_a_usage_error(command: Command) -> None:
-    """Standard input must be asked for."""
+    """Standard input is read only if - is given."""
     assert command("dedup") == 2
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(
+def test_a_closed_pipe_ends_the_command_quietly(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """As in ``streamdedup dedup ... --kept - | head -n 1``."""
+    """For example ``streamdedup dedup ... --kept - | head -n 1``."""
     with closed_standard_output():
         assert command("dedup", "in.jsonl", "--kept", "-") == 141
     assert capfdbinary.readouterr().err == b""
 
 
-def test_an_interrupted_run_stops_at_once_and_goes_on_later(
+def test_an_interrupted_run_stops_at_once_and_resumes_later(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Even one that waits for its input; what is committed stays, and is not judged again."""
-    lines = [b'{"id": "%d", "text": "%s"}\n' % (place, b"%d" % place * 20) for place in range(10)]
+    """A run that waits for input stops too; committed lines are not judged again."""
+    lines = [
+        b'{"id": "%d", "text": "%s"}\n' % (number, b"%d" % number * 20) for number in range(10)
+    ]
     arguments = ["dedup", "-", "--kept", "k", "--index", "ix"]
     with subprocess.Popen(
         [sys.executable, "-m", "streamdedup", *arguments],
@@ -305,7 +272,7 @@ def test_an_interrupted_run_stops_at_once_and_goes_on_later(
         assert process.wait() == 143
         assert process.stderr is not None
         errors = process.stderr.read()
-    assert errors == b"streamdedup: interrupted; run again with the same arguments to go on\n"
+    assert errors == b"streamdedup: interrupted; run the same command again to resume\n"
     judged = len(Path("k").read_bytes().splitlines())
     with standard_input(b"".join(lines)):
         assert command(*arguments, "--json") == 0
@@ -320,7 +287,7 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
     capfdbinary: pytest.CaptureFixture[bytes],
     name: str,
 ) -> None:
-    """Ctrl-C while the settings are read ends as it would later."""
+    """Ctrl-C while the settings are loaded prints the same line."""
     monkeypatch.setattr(
         "streamdedup.settings.load.load_settings",
         lambda *_, **__: signal.raise_signal(signal.SIGINT),
@@ -332,173 +299,10 @@ def test_an_interruption_before_the_first_line_is_one_line_too(
     assert errors.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_for_the_commit(number: signal.Signals) -> None:
-    """Inside the shield nothing happens; behind it the first signal ends the run."""
-    before = signal.getsignal(number)
-    done = []
-
-    def commit() -> None:
-        with Interrupts() as interrupts:
-            with interrupts.shield():
-                signal.raise_signal(number)
-                done.append("commit")
-            done.append("never")
-
-    with pytest.raises(Interrupted) as raised:
-        commit()
-    assert done == ["commit"]
-    assert raised.value.exit_code == 128 + number
-    assert signal.getsignal(number) == before
-
-
-def test_a_second_signal_ends_the_process() -> None:
-    """There is nothing to wait for outside a commit, and cleaning up may hang."""
-
-    def stop() -> None:
-        with Interrupts():
-            try:
-                signal.raise_signal(signal.SIGTERM)
-            finally:
-                assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-
-    with pytest.raises(Interrupted):
-        stop()
-
-
-def test_a_failed_commit_is_not_hidden_by_a_signal() -> None:
-    """The error that must be acted on wins."""
-
-    def fail() -> None:
-        with Interrupts() as interrupts, interrupts.shield():
-            signal.raise_signal(signal.SIGINT)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-
-
-@pytest.mark.parametrize("total", [1000, None], ids=["files", "a pipe"])
-def test_a_terminal_gets_a_progress_bar(total: int | None) -> None:
-    """Counts and speed are drawn, and the share where the whole is known."""
-    drawn = io.StringIO()
-    with ProgressBar(Console(file=drawn, force_terminal=True, width=100)) as bar:
-        bar.update(Tally(1200, 300, 5, bytes_read=250, bytes_total=total, seconds=0.5))
-    assert "1,505 documents, 300 duplicates, 5 rejected, 3,010/s" in drawn.getvalue()
-    assert ("25%" in drawn.getvalue()) == (total is not None)
-
-
-def test_a_file_gets_no_progress_bar() -> None:
-    """What is not a terminal gets the summary alone."""
-    drawn = io.StringIO()
-    with ProgressBar(Console(file=drawn)) as bar:
-        bar.update(Tally(1200, 300))
-    assert drawn.getvalue() == ""
-
-
-MODULE = '''
-"""The first module of a library that is made up, with a text of some length to be read."""
-
-
-class Reader:
-    """Reads records from a file, one after the other, until the file has come to its end."""
-
-    def read(self):
-        """Read one record; return nothing when the file has come to its end, or is closed."""
-
-    if True:
-        async def skip(self):
-            """Skip one record; return nothing when the file has come to its end, or is closed."""
-
-
-def read():
-    """A lone surrogate: \\\\ud800"""
-
-
-def read():
-    """Read one record; return nothing when the file has come to its end, or is closed!"""
-
-    def inner():
-        """Inner."""
-'''
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """Return a folder of modules, some of which cannot or must not be read."""
-    root = tmp_path / "library"
-    for name, content in {
-        "first.py": MODULE.replace("\\\\", "\\").encode(),
-        "package/__init__.py": b'"""A package."""',
-        "package/module.py": b'try:\n  pass\nexcept E:\n  def f():\n    """In a handler."""',
-        "broken.py": b"def",
-        "latin.py": b"# coding: latin-1\n'''caf\xe9'''",
-        "binary.py": b"\xff\x00",
-        "test/test_first.py": b'"""A test."""',
-        "site-packages/other.py": b'"""Not the library."""',
-    }.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return root
-
-
-def test_the_corpus_is_every_documentation_string(library: Path) -> None:
-    """Names are unique, nested definitions are found, and what cannot be read is left out."""
-    found = dict(docstrings(library))
-    assert list(found) == [
-        "first",
-        "first:Reader",
-        "first:Reader.read",
-        "first:Reader.skip",
-        "first:read",
-        "first:read.inner",
-        "latin",
-        "package",
-        "package.module:f",
-    ]
-    assert found["latin"] == "café"
-
-
-def test_the_demo_shows_pairs_and_leaves_its_files(
-    command: Command,
-    library: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
-    """It runs twice in the same folder, and shows what differs between near-duplicates."""
-    monkeypatch.setattr("streamdedup.files.docstrings.sysconfig.get_path", lambda _: str(library))
-    for _ in range(2):
-        assert command("demo", "--folder", "out") == 0
-        output = capfdbinary.readouterr().out.decode()
-        assert "9 documentation strings in out/docstrings.jsonl" in output
-        assert "similarity 0." in output
-        assert "[closed.]" in output
-        assert "[closed!]" in output
-        assert "streamdedup dedup out/docstrings.jsonl --kept out/kept.jsonl" in output
-        assert max(map(len, output.splitlines()[:-10])) <= 80
-    kept = len(Path("out/kept.jsonl").read_bytes().splitlines())
-    assert kept + len(Path("out/duplicates.jsonl").read_bytes().splitlines()) == 9
-
-
-def test_the_demo_keeps_its_hands_off_other_folders(
-    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """A folder with anything else in it is not emptied."""
-    assert command("demo", "--folder", ".") == 4
-    assert b"streamdedup: . holds other files" in capfdbinary.readouterr().err
-    assert Path("in.jsonl").exists()
-
-
-def test_the_demo_gathers_text_for_others_too() -> None:
-    """The Kafka demo takes the same corpus."""
-    assert callable(demo.write_docstrings)
-
-
 def test_exact_verification_is_a_flag(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """An index that began without it is refused in one line that says what to do."""
+    """An index without texts is refused in one line that says what to do."""
     exact = ("dedup", "in.jsonl", "--verify", "exact", "--json")
     assert command(*exact, "--index", "texts") == 0
     assert summary(capfdbinary.readouterr().out)["duplicates"] == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +30,7 @@ STORIES = [
     "A storm closed the harbour, and all ferries stayed in port until the wind had turned.",
     "The harvest festival opens on Saturday with music, cider and a race of painted barrows.",
     "Engineers have found the crack in the bridge, which stays closed to lorries for a month.",
-    "Id of the document that a law wants gone, told in a story that is as long as the others.",
+    "This is the document that has to be erased, and its text is as long as the other four.",
 ]
 NEAR = STORIES[0].replace("late", "very late")
 
@@ -40,10 +39,7 @@ NEAR = STORIES[0].replace("late", "very late")
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Command:
-    """Return a function that runs ``streamdedup index`` in a folder of its own."""
-    for name in os.environ:
-        if name.upper().startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
+    """Return a function that runs ``streamdedup index`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return partial(_run, CommandLine(capfd))
 
@@ -54,7 +50,7 @@ def _run(command_line: CommandLine, code: int, *arguments: str) -> str:
 
 def make_index(directory: Path, *, verify: str = "estimate", **index: Any) -> list[str]:
     """Make an index of the stories; return the ids."""
-    ids = [f"story-{place}" for place in range(len(STORIES))]
+    ids = [f"story-{number}" for number in range(len(STORIES))]
     settings = Settings(
         dedup=DedupSettings.model_validate({"verify": verify}), index=IndexSettings(**index)
     )
@@ -70,7 +66,7 @@ def all_bytes(directory: Path) -> bytes:
 
 
 def test_stats_counts_what_is_there(command: Command) -> None:
-    """Documents, times, bytes by part and buckets, for people and for programs."""
+    """Documents, times, bytes by part and buckets, as text and as JSON."""
     settings = small_settings(Path("ix"), delta_documents=16)
     with open_index(settings) as index:
         for number in range(40):
@@ -90,14 +86,14 @@ def test_stats_counts_what_is_there(command: Command) -> None:
     assert sum(parts.values()) == found["bytes_used"]
     assert parts["postings"] >= 7 * 9 * 40
     assert found["erased"] == found["erased_waiting"] == found["tail_documents"] == 0
-    told = command(0, "stats", "ix")
-    assert "40, the next one gets number 40" in told
-    assert "1970-01-01 00:00:39 UTC" in told
-    assert "the largest holds 4" in " ".join(told.split())
+    output = command(0, "stats", "ix")
+    assert "40, next number 40" in output
+    assert "1970-01-01 00:00:39 UTC" in output
+    assert "the largest holds 4" in " ".join(output.split())
 
 
 def test_stats_of_a_tail_and_of_stored_filters(command: Command) -> None:
-    """What a kill has left in the tail counts too; a whole slice has its filter beside it."""
+    """Documents that a kill leaves in the tail count too; a whole slice stores its filter."""
     settings = small_settings(Path("ix"), delta_documents=16, window_documents=200)
     index = open_index(settings)
     for number in range(100):
@@ -119,7 +115,7 @@ def test_stats_of_a_tail_and_of_stored_filters(command: Command) -> None:
 def test_a_look_finds_what_the_index_finds(
     tmp_path_factory: pytest.TempPathFactory, keys: list[list[int]], size: int
 ) -> None:
-    """Wherever documents lie - in segments, in the tail - and however full their buckets are."""
+    """In segments and in the tail, with buckets of any size."""
     settings = small_settings(tmp_path_factory.mktemp("view"), delta_documents=16, bucket_size=size)
     wanted = [[key << 40 for key in each] for each in keys]
     index = open_index(settings)
@@ -139,13 +135,15 @@ def test_a_look_finds_what_the_index_finds(
 
 @pytest.mark.parametrize("verify", ["estimate", "exact"])
 def test_explain_tells_the_verdict_and_its_reasons(command: Command, verify: str) -> None:
-    """The verdict is the engine's own; candidates say what speaks for and against them."""
+    """The verdict is that of the engine; each candidate has its similarity and its reasons."""
     make_index(Path("ix"), verify=verify)
     [found] = json.loads(command(0, "explain", "ix", "--text", NEAR, "--json"))
     assert found["outcome"] == "duplicate"
     assert found["original"] == "story-0"
     assert found["normalised_characters"] == len(NEAR)
-    assert found["shingles"] == len({NEAR.lower()[at : at + 5] for at in range(len(NEAR) - 4)})
+    assert found["shingles"] == len(
+        {NEAR.lower()[start : start + 5] for start in range(len(NEAR) - 4)}
+    )
     [candidate] = found["candidates"]
     assert candidate["matches"]
     assert candidate["position"] == ["python", 0, 0]
@@ -153,13 +151,14 @@ def test_explain_tells_the_verdict_and_its_reasons(command: Command, verify: str
     assert not candidate["same_text"]
     if verify == "exact":
         first, second = (
-            {t.lower()[at : at + 5] for at in range(len(t) - 4)} for t in (NEAR, STORIES[0])
+            {t.lower()[start : start + 5] for start in range(len(t) - 4)}
+            for t in (NEAR, STORIES[0])
         )
         assert candidate["exact"] == pytest.approx(len(first & second) / len(first | second))
     else:
         assert candidate["exact"] is None
-    told = command(0, "explain", "ix", "--text", NEAR)
-    assert told.startswith("duplicate of story-0: their similarity is ")
+    output = command(0, "explain", "ix", "--text", NEAR)
+    assert output.startswith("duplicate of story-0: their similarity is ")
 
 
 @pytest.mark.parametrize(
@@ -176,16 +175,16 @@ def test_explain_tells_the_verdict_and_its_reasons(command: Command, verify: str
 def test_explain_says_why_a_text_would_be_kept(
     command: Command, arguments: tuple[str, ...], settings: dict[str, Any], why: str
 ) -> None:
-    """Each way to be kept has its sentence."""
+    """Each reason to keep a text has its sentence."""
     make_index(Path("ix"))
     Path("c.yaml").write_text(json.dumps(settings))
-    told = command(0, "explain", "ix", *arguments, "--config", "c.yaml")
-    assert told.startswith("kept: ")
-    assert why in told
+    output = command(0, "explain", "ix", *arguments, "--config", "c.yaml")
+    assert output.startswith("kept: ")
+    assert why in output
 
 
 def test_explain_finds_a_document_without_its_text(command: Command) -> None:
-    """Its keys are read back from the postings; bands that full buckets forgot are named."""
+    """Its keys are read back from the postings; bands that full buckets dropped are counted."""
     settings = small_settings(Path("ix"), bucket_size=2, delta_documents=16)
     with open_index(settings) as index:
         # All share the first column; the oldest documents are pushed out of its bucket.
@@ -200,14 +199,14 @@ def test_explain_finds_a_document_without_its_text(command: Command) -> None:
     assert [each["id"] for each in found["candidates"]] == ["id-0", "id-4"]
     assert found["candidates"][1]["bands"] == [3]
     assert found["normalised_characters"] is None
-    told = command(0, "explain", "ix", "--id", "id-0")
-    assert "full buckets have forgotten it in 1" in told
-    assert "itself" in told
+    output = command(0, "explain", "ix", "--id", "id-0")
+    assert "full buckets have dropped it in 1" in output
+    assert "itself" in output
     assert "holds no document with id x" in command(4, "explain", "ix", "--id", "x")
 
 
 def test_explain_leaves_the_window_alone(command: Command) -> None:
-    """An index whose settings are not known loses nothing by a look or an erasure."""
+    """Explaining, counting and erasing do not expire documents."""
     ids = make_index(Path("ix"), window_documents=5, window=dt.timedelta(days=1))
     before = all_bytes(Path("ix", "segments"))
     Path("narrow.yaml").write_text("index: {window_documents: 1}\n")
@@ -221,13 +220,13 @@ def test_explain_leaves_the_window_alone(command: Command) -> None:
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst", "directory"])
 def test_an_export_comes_back_as_it_was(command: Command, suffix: str) -> None:
-    """The copy gives the verdicts of the index, and is the index of the same job."""
+    """The copy gives the same verdicts, and continues the same job."""
     make_index(Path("ix"))
     source = "ix"
     if suffix != "directory":
         source = f"x{suffix}"
-        told = json.loads(command(0, "export", "ix", source, "--json"))
-        assert told == {"documents": 5, "file": source, "bytes": Path(source).stat().st_size}
+        output = json.loads(command(0, "export", "ix", source, "--json"))
+        assert output == {"documents": 5, "file": source, "bytes": Path(source).stat().st_size}
         assert not list(Path().glob("*.partial"))
     assert json.loads(command(0, "import", source, "iy", "--json"))["documents"] == 5
     assert sorted(each.name for each in Path("iy").iterdir()) == ["lock", "manifest", "segments"]
@@ -236,12 +235,12 @@ def test_an_export_comes_back_as_it_was(command: Command, suffix: str) -> None:
         [verdict] = deduplicator.process([Document(NEAR)])
         assert verdict.original is not None
         assert verdict.original.id == "story-0"
-        # The positions go on, so that nothing is judged twice.
+        # Offsets continue, so that no document is judged twice.
         assert verdict.position.offset == len(STORIES)
 
 
 def test_an_export_takes_the_tail_along(command: Command) -> None:
-    """What a kill has left in the manifest is part of the index, and so of the export."""
+    """Documents that a kill leaves in the manifest are part of the export."""
     settings = small_settings(Path("ix"), delta_documents=16)
     index = open_index(settings)
     for number in range(20):
@@ -256,7 +255,7 @@ def test_an_export_takes_the_tail_along(command: Command) -> None:
 
 @pytest.mark.damages_index
 def test_damage_does_not_travel(command: Command) -> None:
-    """A changed byte is found on the way out and on the way in, and leaves nothing behind."""
+    """A changed byte stops an export and an import, and both leave no files behind."""
     make_index(Path("ix"))
     command(0, "export", "ix", "x.tar")
     [damaged] = Path("ix/segments").glob("*/documents.mdb")
@@ -270,9 +269,12 @@ def test_damage_does_not_travel(command: Command) -> None:
     assert not list(Path().glob("y.tar*"))
 
     exported = Path("x.tar").read_bytes()
-    at = exported.index(b"segments/") + 1024
+    offset = exported.index(b"segments/") + 1024
     for broken, complaint in (
-        (exported[:at] + bytes([exported[at] ^ 1]) + exported[at + 1 :], "is damaged: its sum"),
+        (
+            exported[:offset] + bytes([exported[offset] ^ 1]) + exported[offset + 1 :],
+            "is damaged: its sum",
+        ),
         (exported[: len(exported) // 2], "is no whole export"),
         (b"no archive at all" * 100, "is no whole export"),
         (b"", "is no whole export"),
@@ -285,7 +287,7 @@ def test_damage_does_not_travel(command: Command) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "segments/00000000/other", "evil"])
 def test_an_import_writes_only_what_the_manifest_names(command: Command, name: str) -> None:
-    """A file that was added to an export, wherever it wants to go, is refused."""
+    """A file that was added to an export is rejected, whatever its path."""
     make_index(Path("ix"))
     command(0, "export", "ix", "x.tar")
     with tarfile.open("x.tar") as old, tarfile.open("z.tar", "w") as new:
@@ -300,7 +302,7 @@ def test_an_import_writes_only_what_the_manifest_names(command: Command, name: s
 
 @pytest.mark.damages_index
 def test_check_finds_damage(command: Command) -> None:
-    """Exit code 12 and a line for each problem; none and 0 where all is well."""
+    """Damage gives exit code 12 and a line for each problem; a sound index gives 0."""
     make_index(Path("ix"))
     assert command(0, "check", "ix").startswith("ok: 5 documents, 1 segments, ")
     assert json.loads(command(0, "check", "ix", "--json"))["ok"]
@@ -312,11 +314,11 @@ def test_check_finds_damage(command: Command) -> None:
 
 
 def test_erased_bytes_are_gone(command: Command) -> None:
-    """Id and text are nowhere in the directory, the others still match, and all may come again."""
+    """Id and text are gone from the directory, and the other documents still match."""
     ids = make_index(Path("ix"), verify="exact")
     assert ids[4].encode() in all_bytes(Path("ix"))
-    told = json.loads(command(0, "delete", "ix", "--id", ids[4], "--yes", "--json"))
-    assert told == {"documents": 1, "waiting": 0, "log": "the embedded mode"}
+    output = json.loads(command(0, "delete", "ix", "--id", ids[4], "--yes", "--json"))
+    assert output == {"documents": 1, "waiting": 0, "log": "the embedded mode"}
     assert ids[4].encode() not in all_bytes(Path("ix"))
     assert ids[3].encode() in all_bytes(Path("ix"))
     [found] = json.loads(command(0, "explain", "ix", "--text", STORIES[4], "--json"))
@@ -331,8 +333,8 @@ def test_erased_bytes_are_gone(command: Command) -> None:
     assert ids[2].encode() in all_bytes(Path("ix"))
 
 
-def test_what_a_kill_has_left_in_the_tail_is_erased_too(command: Command) -> None:
-    """The manifest's free pages keep nothing of it."""
+def test_the_tail_is_erased_too(command: Command) -> None:
+    """The free pages of the manifest do not contain the document."""
     settings = small_settings(Path("ix"))
     index = open_index(settings)
     ids = ["id-to-stay", "id-to-go"]
@@ -370,7 +372,7 @@ def test_what_a_kill_has_left_in_the_tail_is_erased_too(command: Command) -> Non
 def test_mistakes_are_one_line(
     command: Command, arguments: tuple[str, ...], code: int, complaint: str
 ) -> None:
-    """And change nothing; no directory is made where there was none."""
+    """Mistakes change nothing and create no directory."""
     make_index(Path("ix"))
     Path("there.tar").touch()
     Path("seed.yaml").write_text("dedup: {seed: 7}\n")
@@ -395,6 +397,6 @@ def test_mistakes_are_one_line(
     ids=lambda arguments: arguments[0],
 )
 def test_an_open_index_is_left_alone(command: Command, arguments: tuple[str, ...]) -> None:
-    """Each command wants the index for itself."""
+    """Each command needs exclusive access to the index."""
     with open_index(small_settings(Path("ix"))):
         assert "is open in another process" in command(10, *arguments)

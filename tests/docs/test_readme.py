@@ -75,7 +75,7 @@ def test_quick_start_with_kafka(broker: Broker, tmp_path: Path) -> None:
         "STREAMDEDUP_STATUS__PORT": "0",
     }
     output = run(["bash", "-e", "-c", prepare], tmp_path, **settings)
-    assert f"created {name}-changelog, which keeps its records for ever" in output
+    assert f"created {name}-changelog, with unlimited retention" in output
     # Single replicas, and the file system of the tests.
     assert re.search(r"\n[1-3] warnings?\n$", output), output
     command = worker.split()

@@ -1,0 +1,74 @@
+"""*Pure.* The options that several commands share, and the settings that flags override."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+INPUT, JUDGEMENT, OUTPUT = "Input", "Judgement", "Output"
+"""The panels of a long help text."""
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file with the settings.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLines = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", help="JSON Lines files, plain, gzip or zstd; - is stdin."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Similarity of a duplicate (dedup.threshold, by default 0.8).",
+        rich_help_panel=JUDGEMENT,
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Normalisation: plain, post, news, forum, or steps with commas (dedup.profile).",
+        rich_help_panel=JUDGEMENT,
+    ),
+]
+NumPerm = Annotated[
+    int | None,
+    typer.Option(help="MinHash values per signature (dedup.num_perm).", rich_help_panel=JUDGEMENT),
+]
+CorpusDocuments = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Documents in the index (dedup.corpus_documents).",
+        rich_help_panel=JUDGEMENT,
+    ),
+]
+TextField = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH",
+        help="Dotted path of the text (records.text_fields, by default text). Repeat it to join "
+        "several texts.",
+        rich_help_panel=INPUT,
+    ),
+]
+IdField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Dotted path of the id (records.id_field, by default id). A document without an id is "
+        "FILE:LINE.",
+        rich_help_panel=INPUT,
+    ),
+]
+
+
+def overrides(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the settings whose flags were given; the others keep their configured values."""
+    given = {
+        section: {name: value for name, value in values.items() if value is not None}
+        for section, values in sections.items()
+    }
+    return {section: values for section, values in given.items() if values}

@@ -1,0 +1,111 @@
+"""*Blocking.* The screen that commands share: consoles, tables, progress and marked texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from streamdedup.dedup.differences import Part
+from streamdedup.files.run import Tally
+
+_WIDTH = 110
+"""Columns of the output if it is not a terminal."""
+_DIFFERENT = "bold yellow"
+
+
+def standard_output() -> Console:
+    """Return a console for standard output; it has a fixed width if that is not a terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str | Text]] = ()) -> Table:
+    """Return a table; the first column is text, the others are numbers."""
+    result = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        result.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def marked(parts: Iterable[Part], *, brackets: bool) -> Text:
+    """Return a text with its differing parts in colour, and in brackets if there is no colour."""
+    text = Text()
+    for part in parts:
+        if part.differs:
+            text.append(f"[{part.text}]" if brackets else part.text, _DIFFERENT)
+        else:
+            text.append(part.text)
+    return text
+
+
+@contextmanager
+def progress(step: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar on standard error if it is a terminal.
+
+    Args:
+        step: name of the first step.
+
+    Yields:
+        A function that takes the name of the current step, the work done, and all of its work.
+    """
+    bar = _bar(Console(stderr=True), TextColumn("{task.description}"), TimeRemainingColumn())
+    task = bar.add_task(step, total=None)
+    with bar:
+        yield lambda name, done, total: bar.update(
+            task, description=name, completed=done, total=total
+        )
+
+
+@contextmanager
+def judging_progress(console: Console) -> Iterator[Callable[[Tally], None]]:
+    """Show a progress bar of the embedded mode: input read, verdicts and throughput.
+
+    Args:
+        console: shows the bar if it is a terminal.
+
+    Yields:
+        A function that takes the current tally.
+    """
+    bar = _bar(console, TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
+    task = bar.add_task("", total=None, counts="starting")
+
+    def update(tally: Tally) -> None:
+        counts = f"{tally.documents:,} documents, {tally.duplicates:,} duplicates"
+        if tally.rejected:
+            counts += f", {tally.rejected:,} rejected"
+        bar.update(
+            task,
+            completed=tally.bytes_read,
+            total=tally.bytes_total,
+            counts=f"{counts}, {tally.documents_per_second:,.0f}/s",
+        )
+
+    with bar:
+        yield update
+
+
+def _bar(console: Console, *columns: ProgressColumn) -> Progress:
+    return Progress(
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        *columns,
+        console=console,
+        disable=not console.is_terminal,
+        expand=True,
+        transient=True,
+    )
