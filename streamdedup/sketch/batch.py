@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
-from streamdedup.sketch.fold import Table, collapse_ascii, make_table, rewrite
+from streamdedup.sketch.ascii import collapse_ascii
+from streamdedup.sketch.fold import Table, rewrite
+from streamdedup.sketch.fold_table import make_table
 from streamdedup.sketch.normalize import STEPS, Profile, Step, apply_changes, changes_of
 
 _CHARACTER_STEPS = ("drop_invisible", "nfkc", "casefold")

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.sketch.fold import collapse_ascii, make_table, rewrite
+from streamdedup.sketch.ascii import collapse_ascii
+from streamdedup.sketch.fold import rewrite
+from streamdedup.sketch.fold_table import make_table
 from tests.support.builders import examples
 
 ASCII = [chr(code) for code in range(128)]
