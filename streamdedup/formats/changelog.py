@@ -24,7 +24,7 @@ from streamdedup.model import (
     SourceRange,
 )
 
-VERSION = 1
+VERSION = 2
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

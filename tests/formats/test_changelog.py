@@ -160,8 +160,8 @@ def test_other_parameters() -> None:
 
 def test_other_version() -> None:
     """An entry of a later version is refused by its number, whatever else it holds."""
-    entry = msgspec.msgpack.encode({"version": 2, "news": True})
-    with pytest.raises(IndexMismatch, match="version 2, this release reads 1"):
+    entry = msgspec.msgpack.encode({"version": 3, "news": True})
+    with pytest.raises(IndexMismatch, match="version 3, this release reads 2"):
         changelog.decode(entry, FINGERPRINT)
 
 
@@ -174,10 +174,10 @@ def entry_with(**changes: object) -> bytes:
 GARBAGE = [
     pytest.param(b"", id="empty"),
     pytest.param(b"\xc1", id="no-messagepack"),
-    pytest.param(b'{"version":1}', id="json"),
+    pytest.param(b'{"version":2}', id="json"),
     pytest.param(msgspec.msgpack.encode([1, 2]), id="array"),
-    pytest.param(msgspec.msgpack.encode({"version": 1}), id="fields-missing"),
-    pytest.param(msgspec.msgpack.encode({"version": "1"}), id="version-a-string"),
+    pytest.param(msgspec.msgpack.encode({"version": 2}), id="fields-missing"),
+    pytest.param(msgspec.msgpack.encode({"version": "2"}), id="version-a-string"),
     pytest.param(entry_with(more=1), id="unknown-field"),
     pytest.param(entry_with(offsets=b"1234567"), id="half-a-number"),
     pytest.param(entry_with(offsets=bytes(8)), id="numbers-missing"),
