@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.bench_sketch import estimates
 from streamdedup.model import I64
-from streamdedup.settings.sections import DedupSettings
+from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.parameters import Variant
 from streamdedup.sketch.sketcher import Sketcher

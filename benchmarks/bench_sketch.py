@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from benchmarks.planted import NEAR, SIZE, Floats, Planted, Writer, in_order, shingles
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
+from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.load import load_settings
-from streamdedup.settings.sections import DedupSettings
 from streamdedup.sketch.bands import choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sketcher import Sketcher

@@ -46,7 +46,7 @@ _KINDS: dict[Any, str] = {
 _PREFACE = """\
 # Settings
 
-This file is made from the declarations in `streamdedup/settings/sections.py`, where changes belong:
+This file is generated from the declarations in `streamdedup/settings/`, where changes belong:
 
     streamdedup config schema --markdown > docs/settings.md
 
@@ -206,7 +206,7 @@ def _told(facts: dict[str, Any]) -> list[str]:
 def _markdown() -> str:
     """Return docs/settings.md: a table of settings for each section."""
     from streamdedup.settings.load import walk  # noqa: PLC0415
-    from streamdedup.settings.sections import Section  # noqa: PLC0415
+    from streamdedup.settings.section import Section  # noqa: PLC0415
 
     heads = {"": "Top level"}
     rows: dict[str, list[str]] = {"": []}

@@ -16,7 +16,7 @@ from streamdedup.errors import SettingsError
 # Modules that pull in numba are imported in the command, so that --help need not wait for it.
 if TYPE_CHECKING:
     from streamdedup.analysis.tune import Advice, Option, Plan
-    from streamdedup.settings.sections import DedupSettings
+    from streamdedup.settings.dedup import DedupSettings
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5
 """Options shown with fewer and with more rows than the pick."""

@@ -18,7 +18,8 @@ from streamdedup.kafka.connection import REFUSALS, check_connection, connection_
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
 from streamdedup.kafka.protocol import AskForTopics
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
-from streamdedup.settings.sections import KafkaSettings, Settings
+from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
 
 _TIMESTAMP_MARGIN_MS = 60_000
 """Clocks differ: a timestamp this close to the broker's limit is not tried."""

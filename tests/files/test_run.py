@@ -23,13 +23,8 @@ from streamdedup.files.job import Job
 from streamdedup.files.run import Hooks, InProcess, Tally
 from streamdedup.index.store import Index
 from streamdedup.model import Record, Verdict
-from streamdedup.settings.sections import (
-    BatchSettings,
-    DedupSettings,
-    LimitSettings,
-    OutputSettings,
-    Settings,
-)
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import BatchSettings, LimitSettings, OutputSettings, Settings
 from tests.support.streams import standard_input
 
 COUNT = 1500

@@ -24,7 +24,8 @@ from streamdedup.model import (
     SourceRange,
     Verdict,
 )
-from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
 
 TOPIC = "documents"
