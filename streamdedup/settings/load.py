@@ -92,7 +92,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         raise SettingsError(
-            f"{path} does not contain a mapping of settings; expected e.g. dedup: {{threshold: 0.8}}"
+            f"{path} does not contain a mapping of settings; "
+            "expected e.g. dedup: {threshold: 0.8}"
         )
     for name in values:
         if name not in Settings.model_fields:

@@ -57,9 +57,7 @@ def parse_duration(value: Any) -> dt.timedelta:
             return dt.timedelta(seconds=float(text))
         duration: dt.timedelta = durationpy.from_str(text)
     except (durationpy.DurationError, ValueError, OverflowError):
-        raise ValueError(
-            f"invalid duration {value!r}; expected e.g. 500ms, 30s or 1h30m"
-        ) from None
+        raise ValueError(f"invalid duration {value!r}; expected e.g. 500ms, 30s or 1h30m") from None
     return duration
 
 
