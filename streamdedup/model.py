@@ -196,6 +196,14 @@ class IndexUpdate:
     clock_ms: int = NO_TIMESTAMP
     deleted: tuple[int, ...] = ()
 
+    @classmethod
+    def without_documents(cls, next_number: int, deleted: tuple[int, ...] = ()) -> IndexUpdate:
+        """Return an update that adds no document."""
+        none = np.empty(0, dtype=np.int64)
+        no_sketches = Sketches(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint64))
+        documents = DocumentColumns([], [], none, np.empty(0, np.uint64), no_sketches)
+        return cls(next_number, documents, (), none, deleted=deleted)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:

@@ -16,8 +16,6 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from streamdedup.errors import (
     IndexMismatch,
     InputError,
@@ -35,7 +33,7 @@ from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096
@@ -232,7 +230,7 @@ def _careful(settings: IndexSettings, view: View) -> IndexSettings:
 def _erase_local(opened: Callable[[], Index], ids: Sequence[str]) -> tuple[int, ...]:
     with opened() as index:
         numbers = _numbers(index, ids)
-        index.apply(_erasure(index.next_number, numbers), index.applied + 1)
+        index.apply(IndexUpdate.without_documents(index.next_number, numbers), index.applied + 1)
     return numbers
 
 
@@ -248,7 +246,7 @@ async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ..
                 begin = reader.first if index.is_new else applied
                 await _replay(index, reader, fingerprint, begin, no_progress)
             numbers = await asyncio.to_thread(_numbers, index, ids)
-            update = _erasure(index.next_number, numbers)
+            update = IndexUpdate.without_documents(index.next_number, numbers)
             entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
             applied = await writer.commit(Transaction([], entries, {}))
             await asyncio.to_thread(index.apply, update, applied)
@@ -265,18 +263,6 @@ def _numbers(index: Index, ids: Sequence[str]) -> tuple[int, ...]:
             f"{index.directory} holds no document with id {', '.join(unknown)}; nothing was erased"
         )
     return tuple(sorted(number for numbers in found.values() for number in numbers))
-
-
-def _erasure(next_number: int, numbers: tuple[int, ...]) -> IndexUpdate:
-    nothing = DocumentColumns(
-        ids=[],
-        positions=[],
-        event_times_ms=np.empty(0, dtype=np.int64),
-        namespaces=np.empty(0, dtype=np.uint64),
-        sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
-    )
-    times_ms = np.empty(0, dtype=np.int64)
-    return IndexUpdate(next_number, nothing, (), times_ms, deleted=numbers)
 
 
 def _overwrite(opened: Callable[[], Index], numbers: tuple[int, ...]) -> int:

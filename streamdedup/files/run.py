@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Protocol
 
-import numpy as np
-
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
@@ -27,14 +25,12 @@ from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import STANDARD, Line, LineReader, Mark, OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
 from streamdedup.model import (
-    DocumentColumns,
     IndexUpdate,
     Outcome,
     Position,
     Record,
     Rejection,
     SketchedBatch,
-    Sketches,
     Verdict,
 )
 from streamdedup.settings.sections import Settings
@@ -217,7 +213,9 @@ class _Run:
         if notes:
             with self._hooks.shield():
                 index = self._deduplicator.index
-                index.apply(_nothing(index.next_number), index.applied + 1, notes)
+                index.apply(
+                    IndexUpdate.without_documents(index.next_number), index.applied + 1, notes
+                )
         return self._tally
 
     def _settle(self, sketching: _Sketching, batch: _Batch, pending: PendingBatch) -> None:
@@ -353,15 +351,3 @@ def _label(path: str) -> str:
     if path == STANDARD:
         return "stdin"
     return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")  # noqa: PTH119
-
-
-def _nothing(next_number: int) -> IndexUpdate:
-    """Return an update by which the index gains nothing."""
-    empty = DocumentColumns(
-        ids=[],
-        positions=[],
-        event_times_ms=np.empty(0, dtype=np.int64),
-        namespaces=np.empty(0, dtype=np.uint64),
-        sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
-    )
-    return IndexUpdate(next_number, empty, (), np.empty(0, dtype=np.int64))

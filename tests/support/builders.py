@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +36,12 @@ COLUMNS = 9
 
 
 def examples(count: int) -> settings:
-    """Return hypothesis settings for so many examples, the same ones in every run."""
+    """Return hypothesis settings for so many examples, the same ones in every run.
+
+    With ``NUMBA_DISABLE_JIT=1``, when kernels are slow, a tenth of them.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        count = count // 10
     return settings(
         max_examples=count,
         deadline=None,
