@@ -96,7 +96,7 @@ def test_an_empty_file_or_section_is_the_defaults(file: Path, text: str) -> None
         pytest.param("Kafka: {}", "unknown setting Kafka; did you mean kafka?", id="case"),
         pytest.param("1: x", "unknown setting 1", id="number as a key"),
         pytest.param("kafka: {1: x}", "kafka", id="number as a key of a section"),
-        pytest.param("kafka: 3", "kafka: ", id="section is no mapping"),
+        pytest.param("kafka: 3", "kafka: ", id="section not a mapping"),
         pytest.param("- a", "does not contain a mapping", id="list"),
         pytest.param("dedup: {}\ndedup: {seed: 2}", "given twice (line 1", id="section twice"),
         pytest.param("dedup:\n  seed: 1\n  seed: 2", "given twice (line 2", id="key twice"),
