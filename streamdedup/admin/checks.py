@@ -29,7 +29,8 @@ from streamdedup.kafka.connection import try_servers
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.source import Source
-from streamdedup.settings.sections import KafkaSettings, Settings
+from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
 _PAUSE_S = 0.2

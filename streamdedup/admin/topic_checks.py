@@ -10,7 +10,8 @@ from streamdedup.errors import BrokerRefused, BrokerUnavailable, TopicError
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
 from streamdedup.kafka.topics import FOREVER, retention_warning, topic_names, topic_problems
-from streamdedup.settings.sections import Settings, TopicSettings
+from streamdedup.settings.kafka import TopicSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
 
 _TO_READ = frozenset({"Read", "Describe", "DescribeConfigs"})

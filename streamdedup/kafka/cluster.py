@@ -24,7 +24,8 @@ from streamdedup.kafka.connection import (
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
 from streamdedup.kafka.protocol import NO_OPERATIONS, OPERATIONS, MetadataRequest
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
-from streamdedup.settings.sections import KafkaSettings, Settings
+from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
 
 _TIMESTAMP_MARGIN_MS = 60_000
 """Distance that timestamps keep from the broker's limit, because clocks differ."""

@@ -23,8 +23,8 @@ from streamdedup.errors import (
     SettingsError,
     StreamdedupError,
 )
+from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
-from streamdedup.settings.sections import KafkaSettings, SecuritySettings
 from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)

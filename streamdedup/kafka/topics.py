@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Mapping
 
 from streamdedup.kafka.messages import TopicFacts
-from streamdedup.settings.sections import Settings, TopicSettings
+from streamdedup.settings.kafka import TopicSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1

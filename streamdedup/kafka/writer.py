@@ -30,7 +30,8 @@ from streamdedup.kafka.connection import (
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, Transaction
 from streamdedup.kafka.noise import RETRIED_WRITES
 from streamdedup.kafka.topics import topic_names
-from streamdedup.settings.sections import KafkaSettings, Settings
+from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
 _MAX_BATCH_BYTES = 512 * 1024

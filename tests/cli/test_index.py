@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.index.view import View
 from streamdedup.model import Document, IndexUpdate
-from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings, Settings
 from tests.support.builders import columns, examples, open_index, small_settings, update_of
 from tests.support.commands import CommandLine
 

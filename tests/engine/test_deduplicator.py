@@ -12,7 +12,8 @@ import pytest
 import streamdedup
 from streamdedup import Deduplicator, Document, Outcome, Position, Settings
 from streamdedup.errors import IndexLocked, IndexMismatch
-from streamdedup.settings.sections import DedupSettings, LimitSettings, OutputSettings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import LimitSettings, OutputSettings
 
 STORY = "The council met on Monday to settle the budget for the coming year."
 NEAR = "The council met on Monday to settle the budget for the coming year!"

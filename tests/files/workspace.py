@@ -9,7 +9,8 @@ from typing import Any
 
 from streamdedup.files.job import Job
 from streamdedup.files.run import Tally
-from streamdedup.settings.sections import BatchSettings, DedupSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import BatchSettings, Settings
 
 
 class Workspace:

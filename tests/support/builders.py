@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,8 @@ from streamdedup.model import (
     SourceRange,
     Verdict,
 )
-from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
 
 TOPIC = "documents"
@@ -34,7 +36,12 @@ COLUMNS = 9
 
 
 def examples(count: int) -> settings:
-    """Return hypothesis settings for this number of examples, the same in every run."""
+    """Return hypothesis settings for so many examples, the same ones in every run.
+
+    With ``NUMBA_DISABLE_JIT=1``, when kernels are slow, a tenth of them.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        count = count // 10
     return settings(
         max_examples=count,
         deadline=None,
