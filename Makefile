@@ -1,5 +1,5 @@
-# streamdedup: everything a fresh machine needs is one of these. Python 3.11+ must be there; tests
-# and the Kafka demo also want a Docker engine, or Java 17+ and Maven (they say so if not).
+# The commands of streamdedup; 'make' lists them. They need Python 3.11+. The tests and the Kafka demo
+# also need a Docker engine, or Java 17+ and Maven, and say so if both are missing.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,16 +13,16 @@ PORT ?= 9092
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/run.stamp ## See it work, in a minute, on this machine's own Python documentation
+demo: $(VENV)/run.stamp ## Deduplicate the docstrings of this machine's Python, in about a minute
 	@$(BIN)/streamdedup demo
 
-demo-kafka: $(VENV)/dev.stamp ## The same through real Kafka topics
+demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 	@$(BIN)/python -m deploy.demo_kafka
 
 test: $(VENV)/dev.stamp ## Run all tests against a real Kafka broker
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-test-kafka: $(VENV)/dev.stamp ## Run only the tests that talk to Kafka
+test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
 	@$(BIN)/python -m pytest -m kafka
 
 broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
@@ -39,13 +39,13 @@ format: $(VENV)/dev.stamp ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench-sketch: $(BENCH)/peers.stamp ## Measure the sketch beside datasketch and rensa, on one core
+bench-sketch: $(BENCH)/peers.stamp ## Compare the sketch with datasketch and rensa, on one core
 	@$(BENCH)/bin/python -m benchmarks.bench_sketch
 
-bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and beside the peers
+bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and compare it with peers
 	@$(BENCH)/bin/python -m benchmarks.bench_index
 
-package: $(VENV)/dev.stamp ## Build the wheel, and use it as a stranger would
+package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
 	@.ci/package
 
 rules: $(VENV)/dev.stamp ## Check the alerts and the dashboard with Debian's promtool
@@ -57,7 +57,7 @@ browser: $(VENV)/dev.stamp ## Check the worker's page in Debian's Chromium
 image: $(VENV)/dev.stamp ## Build the container image and run it with compose (a Docker engine)
 	@.ci/image
 
-chart: $(VENV)/run.stamp ## Check the Helm chart with real Helm, without a cluster (Go, or it gets one)
+chart: $(VENV)/run.stamp ## Check the Helm chart with real Helm, without a cluster (installs Go if missing)
 	@.ci/chart
 
 lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock files
@@ -70,7 +70,7 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/build.lock
 
-clean: ## Remove the environment and what the demos wrote
+clean: ## Remove the environments and the output of the demos
 	rm -rf $(VENV) $(BENCH) demo-out
 
 $(VENV)/bin/python:
@@ -79,27 +79,28 @@ $(VENV)/bin/python:
 			echo "Creating $(VENV) with $$($$python --version)"; \
 			$$python -m venv $(VENV) && exit 0; \
 			rm -rf $(VENV); \
-			echo "streamdedup: $$python cannot make an environment; install its venv module" \
+			echo "streamdedup: $$python cannot create an environment; install its venv module" \
 				"(Debian: apt-get install python3-venv)" >&2; \
 			exit 1; \
 		fi; \
 	done; \
-	echo "streamdedup: Python 3.11 or newer is needed, and none was found" >&2; exit 1
+	echo "streamdedup: no Python 3.11 or newer was found; install one (Debian: apt-get install" \
+		"python3 python3-venv)" >&2; exit 1
 
 $(VENV)/run.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
-	@echo "Installing streamdedup and what it needs"
+	@echo "Installing streamdedup and its dependencies"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp $(LOCKS)/dev.lock
-	@echo "Installing what the tests need"
+	@echo "Installing the dependencies of the tests"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/dev.lock
 	@touch $@
 
-# The peers are measured, not needed: they get an environment of their own.
+# The peers are only measured, so they have a separate environment.
 $(BENCH)/peers.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
-	@echo "Installing streamdedup and the peers that it is measured against"
+	@echo "Installing streamdedup and the peers for comparison"
 	@test -x $(BENCH)/bin/python || $(BIN)/python -m venv $(BENCH)
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

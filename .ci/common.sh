@@ -1,10 +1,10 @@
-# Shared by the scripts beside it: sourced, never run.
+# Functions for the scripts in this folder: sourced, never run.
 # shellcheck shell=bash
 
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 export DEBIAN_FRONTEND=noninteractive
 
-# Print the arguments, a line each, in a box that nobody scrolls past.
+# Print the arguments, one per line, in a frame.
 loudly() {
     local line border
     border=$(printf '#%.0s' {1..78})
@@ -25,7 +25,7 @@ as_root() {
     fi
 }
 
-# Install Debian packages; the package lists are refreshed once in a whole run.
+# Install Debian packages; the package lists are updated only once in a run.
 apt_install() {
     if [ -z "${STREAMDEDUP_APT_UPDATED:-}" ]; then
         as_root apt-get update -qq </dev/null || return

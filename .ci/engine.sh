@@ -1,4 +1,4 @@
-# Finds a Docker engine, or starts one for the time of a script: sourced after common.sh, never run.
+# Finds a Docker engine, or starts one while a script runs: sourced after common.sh, never run.
 # shellcheck shell=bash
 
 engine_seconds=60
@@ -10,7 +10,7 @@ engine_answers() {
     timeout 10 docker version >/dev/null 2>&1
 }
 
-# Debian starts docker.io's service on installation unless this file says no.
+# Debian starts the service of docker.io on installation unless this policy file forbids it.
 install_engine() {
     local policy=/usr/sbin/policy-rc.d placed='' status=0
     if [ ! -e "$policy" ]; then
@@ -23,7 +23,7 @@ install_engine() {
     return "$status"
 }
 
-# No rule and no forwarding are needed: the engine's own proxy carries the loopback ports.
+# Neither firewall rules nor forwarding are needed: the engine's proxy serves the loopback ports.
 start_engine() {
     engine_work=$(mktemp -d -t streamdedup-engine-XXXXXX)
     ip link show docker0 >/dev/null 2>&1 || bridge_is_ours=yes
@@ -41,7 +41,7 @@ start_engine() {
     done
 }
 
-# End the engine of start_engine, if there is one, and remove everything that belongs to it.
+# Stop the engine of start_engine, if it runs, and remove all its files.
 stop_engine() {
     [ -n "$engine_work" ] || return 0
     if [ -n "$engine_process" ] && kill -0 "$engine_process" 2>/dev/null; then
@@ -54,13 +54,13 @@ stop_engine() {
     rm -rf --one-file-system "$engine_work" || true
 }
 
-# Make sure that an engine answers; the caller says in go_without what that means where none can.
+# Ensure that an engine answers; if none can be started, call go_without of the calling script.
 ensure_engine() {
     engine_answers && return
     [ "$(id -u)" -eq 0 ] || go_without "No Docker engine answers, and only root can start one."
     command -v dockerd >/dev/null && command -v debootstrap >/dev/null || install_engine ||
         go_without "Debian's docker.io and debootstrap could not be installed."
     start_engine ||
-        go_without "dockerd does not start here; the end of its log:" \
+        go_without "dockerd does not start on this machine; the end of its log:" \
             "$(tail -n 5 "$engine_work/log")"
 }

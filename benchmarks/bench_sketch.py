@@ -1,16 +1,15 @@
-"""Texts to signatures: this package against datasketch and rensa, on one core, in one run.
+"""Texts to signatures: this package, datasketch and rensa on one core, in one run.
 
-Every row begins with Python strings and ends with signatures: cutting a text into shingles is part
-of the work. Beside each speed stands what the signatures are worth on planted near-duplicates, half
-of them with an exact Jaccard similarity from .8 to .9, half from .7 to .8:
+Every method takes Python strings and returns signatures, so that shingling is included. Next to
+each speed is the quality of the signatures on planted near-duplicates. Half of these have an exact
+Jaccard similarity from .8 to .9 (near), half from .7 to .8 (far):
 
-- bands: the share of the former that share a band, chosen for recall .99 at .8;
-- found: the share of the former whose estimate is .8 or more;
-- false: the share of the latter whose estimate is .8 or more;
-- error: the root mean square error of the estimate, over all.
+- bands: share of near pairs with a common band; the bands are chosen for recall .99 at .8;
+- found: share of near pairs whose estimate is .8 or more;
+- false: share of far pairs whose estimate is .8 or more;
+- error: root mean square error of the estimate over all pairs.
 
-Speeds are per second of processor time; the repeats of all rows take turns, and their medians are
-printed.
+Speeds are medians of texts per second of processor time. The repeats of all rows take turns.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-# Before the peers are imported: they ask once.
+# The peers read this when they are imported.
 os.environ.setdefault("RAYON_NUM_THREADS", "1")
 
 import numpy as np
@@ -34,8 +33,8 @@ from numpy.typing import NDArray
 from benchmarks.planted import NEAR, SIZE, Floats, Planted, Writer, in_order, shingles
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
+from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.load import load_settings
-from streamdedup.settings.sections import DedupSettings
 from streamdedup.sketch.bands import choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sketcher import Sketcher
@@ -44,9 +43,9 @@ NUM_PERM = 128
 THRESHOLD = NEAR[0]
 RECALL = 0.99
 LENGTHS = {100: 4000, 280: 4000, 3000: 600}
-"""Characters per text (about), and how many texts are timed."""
+"""Approximate characters per text, and number of timed texts."""
 PLANTED = {100: 4000, 280: 4000, 3000: 2000}
-"""How many pairs are planted on each side of the threshold."""
+"""Approximate characters per text, and number of near and of far pairs."""
 SAMPLE = 30
 
 
@@ -54,12 +53,13 @@ class Method(NamedTuple):
     """One row of a table.
 
     Attributes:
-        name: of the row.
-        make: texts to signatures, of whatever kind.
-        values: signatures to an array, one row per text.
+        name: name of the row.
+        make: converts texts to signatures of any type.
+        values: converts signatures to an array, one row per text.
         slow: whether it is measured on a tenth of the texts.
-        codec: of stored signatures, to estimate from them; else the share of equal values.
-        like: the row whose signatures are the same, so that they need no other judgement.
+        codec: codec of stored signatures to estimate from; else the estimate is the share of equal
+            values.
+        like: name of a row with the same signatures, whose quality this row shares.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Method(NamedTuple):
     like: str | None = None
 
 
-class Worth(NamedTuple):
-    """What signatures are worth: see the top of this file."""
+class Quality(NamedTuple):
+    """The quality of signatures; see the top of this file."""
 
     bands: float
     found: float
@@ -95,14 +95,14 @@ def estimates(one: NDArray[Any], other: NDArray[Any], codec: SignatureCodec | No
     return np.concatenate([codec.estimate_jaccard(first, second) for first, second in pairs])
 
 
-def judge(method: Method, planted: Planted) -> Worth:
-    """Sketch the planted texts, and compare with what is known of them."""
+def judge(method: Method, planted: Planted) -> Quality:
+    """Sketch the planted texts, and compare the estimates with the exact similarities."""
     values = method.values(method.make(planted.texts))
     originals, near, far = values[0::3], values[1::3], values[2::3]
     of_near = estimates(originals, near, method.codec)
     of_far = estimates(originals, far, method.codec)
     errors = np.concatenate([of_near - planted.near, of_far - planted.far])
-    return Worth(
+    return Quality(
         bands=band_share(originals, near),
         found=float(np.mean(of_near >= THRESHOLD)),
         false=float(np.mean(of_far >= THRESHOLD)),
@@ -110,23 +110,23 @@ def judge(method: Method, planted: Planted) -> Worth:
     )
 
 
-def judge_all(methods: list[Method], planted: Planted) -> dict[str, Worth]:
-    """Judge each row; one that makes the same signatures as another has that one's figures."""
-    worth: dict[str, Worth] = {}
+def judge_all(methods: list[Method], planted: Planted) -> dict[str, Quality]:
+    """Judge each row; rows with the same signatures share one judgement."""
+    quality: dict[str, Quality] = {}
     samples: dict[str, NDArray[Any]] = {}
     for method in methods:
         samples[method.name] = method.values(method.make(planted.texts[:SAMPLE]))
         if method.like is None:
-            worth[method.name] = judge(method, planted)
+            quality[method.name] = judge(method, planted)
         elif np.array_equal(samples[method.name], samples[method.like]):
-            worth[method.name] = worth[method.like]
+            quality[method.name] = quality[method.like]
         else:
-            raise SystemExit(f"{method.name} and {method.like} make different signatures")
-    return worth
+            raise SystemExit(f"{method.name} and {method.like} have different signatures")
+    return quality
 
 
 def our_methods() -> Iterator[Method]:
-    """Yield this package's rows: the kernels at the peers' size, and the default as stored."""
+    """Yield the rows of this package: the kernels at the size of the peers, and the default."""
     for variant in ("classic", "fast"):
         settings = DedupSettings(variant=variant, num_perm=NUM_PERM, shingle_size=SIZE)
         sketcher = Sketcher(settings.sketch_parameters())
@@ -143,8 +143,8 @@ def our_methods() -> Iterator[Method]:
 
 
 def datasketch_methods() -> Iterator[Method]:
-    """Yield the rows of datasketch: many texts at once, and one by one."""
-    import datasketch  # noqa: PLC0415 - only where it is installed
+    """Yield the rows of datasketch: bulk, and text by text."""
+    import datasketch  # noqa: PLC0415 - an optional peer
 
     def encoded(text: str) -> list[bytes]:
         return [shingle.encode() for shingle in shingles(text)]
@@ -167,8 +167,8 @@ def datasketch_methods() -> Iterator[Method]:
 
 
 def rensa_methods() -> Iterator[Method]:
-    """Yield the rows of rensa; of a long text its ``rho`` looks at a few shingles only."""
-    import rensa  # noqa: PLC0415 - only where it is installed
+    """Yield the rows of rensa; ``rho`` uses only a few shingles of a long text."""
+    import rensa  # noqa: PLC0415 - an optional peer
 
     options = {"num_perm": NUM_PERM, "seed": 1}
 
@@ -176,8 +176,7 @@ def rensa_methods() -> Iterator[Method]:
         return rensa.RMinHash.digest_matrix_from_token_sets(map(shingles, texts), **options)
 
     def rho(texts: list[str]) -> Any:
-        # The shingles of a set stand in no order; those that it looks at are better comparable in
-        # the order of the text.
+        # A set has no order. In the order of the text, the used shingles are more comparable.
         lists = [list(dict.fromkeys(in_order(text))) for text in texts]
         return rensa.RMinHash.digest_matrix_from_token_sets_rho(lists, **options)
 
@@ -204,14 +203,14 @@ def rensa_methods() -> Iterator[Method]:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Time one run."""
+    """Return the processor time of one run."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def measure(works: dict[str, tuple[int, Callable[[], object]]], repeats: int) -> dict[str, float]:
-    """Return texts per second, the median of repeats that take turns."""
+    """Return the median of texts per second; the repeats of all rows take turns."""
     for _, work in works.values():
         work()
     times: dict[str, list[float]] = {name: [] for name in works}
@@ -222,10 +221,10 @@ def measure(works: dict[str, tuple[int, Callable[[], object]]], repeats: int) ->
 
 
 def decoding(texts: list[str], **dedup: int) -> Callable[[], object]:
-    """Prepare the work from JSON bytes to band keys; making the bytes is not part of it."""
+    """Return the work from JSON bytes to band keys."""
     preparer = Preparer(load_settings(dedup=dedup))
-    values = [json.dumps({"id": str(at), "text": text}).encode() for at, text in enumerate(texts)]
-    records = [Record(Position("bench", 0, at), value) for at, value in enumerate(values)]
+    values = [json.dumps({"id": str(i), "text": text}).encode() for i, text in enumerate(texts)]
+    records = [Record(Position("bench", 0, i), value) for i, value in enumerate(values)]
     return lambda: preparer.prepare_records(records)
 
 
@@ -241,7 +240,7 @@ def run(length: int, methods: list[Method], repeats: int) -> None:
     works["streamdedup default, JSON to keys"] = (len(texts), decoding(texts))
     speeds = measure(works, repeats)
     planted = writer.planted(PLANTED[length])
-    worth = judge_all(methods, planted)
+    quality = judge_all(methods, planted)
     peers = [speeds.get("datasketch 2, bulk"), speeds.get("rensa RMinHash, digest matrix")]
     print(f"\ntexts of {statistics.mean(map(len, texts)):.0f} characters; {_described(planted)}")
     print(
@@ -250,12 +249,12 @@ def run(length: int, methods: list[Method], repeats: int) -> None:
     )
     for name, speed in speeds.items():
         ratios = " ".join(f"{speed / peer:8.1f}" if peer else f"{'-':>8}" for peer in peers)
-        shares = " ".join(f"{share:7.4f}" for share in worth.get(name, ()))
+        shares = " ".join(f"{share:7.4f}" for share in quality.get(name, ()))
         print(f"{name:36} {speed:9,.0f} {ratios} {shares}".rstrip(), flush=True)
 
 
 def _described(planted: Planted) -> str:
-    """Say how many pairs there are, and how similar."""
+    """Describe the number and the similarity of the pairs."""
     return (
         f"{len(planted.near):,} pairs of similarity {np.mean(planted.near):.3f} on average, "
         f"{len(planted.far):,} of {np.mean(planted.far):.3f}"
@@ -263,7 +262,7 @@ def _described(planted: Planted) -> str:
 
 
 def main() -> None:
-    """Read the arguments, keep to one core, and run."""
+    """Parse the arguments, and measure on one core."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--lengths", type=int, nargs="*", default=list(LENGTHS), choices=LENGTHS)
@@ -275,7 +274,7 @@ def main() -> None:
         if importlib.util.find_spec(module):
             methods += make()
         else:
-            print(f"{module} is not installed, its rows are left out")
+            print(f"{module} is not installed; skipping its rows")
     for length in arguments.lengths:
         run(length, methods, arguments.repeats)
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.planted_stream import BATCH, Batch, Stream, document_id
 from streamdedup.index.store import Index
 from streamdedup.model import Candidates
-from streamdedup.settings.sections import DedupSettings, IndexSettings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings
 
 LOG = "the benchmark's changelog"
 """An index of a worker: what is in memory is durable by the changelog, not by a file of its own."""

@@ -1,4 +1,4 @@
-"""Texts to be timed, and planted near-duplicates whose exact similarity is known."""
+"""Random texts, and near-duplicates of them with a known exact similarity."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIZE = 5
-"""Characters of a shingle."""
+"""Characters per shingle."""
 NEAR = (0.8, 0.9)
 FAR = (0.7, 0.8)
-"""Exact similarities of the two copies of a text: on both sides of the threshold, and close to it,
-for there the methods differ. The upper ends are exclusive."""
+"""Exact similarities of the two copies of a text: close to the threshold on both sides, where the
+methods differ. The upper ends are exclusive."""
 VOCABULARY = 20_000
 MOST_REWRITTEN = 0.2
-"""Share of the words of a copy that are drawn anew, at most."""
+"""Largest share of the words of a copy that are replaced."""
 
 Floats = NDArray[np.float64]
 
@@ -35,10 +35,10 @@ class Planted(NamedTuple):
 
 
 class Writer:
-    """Writes texts whose words are as frequent as words are, and copies of them.
+    """Generates texts with a Zipfian distribution of words, and copies of them.
 
     Args:
-        length: characters of a text, about.
+        length: approximate number of characters per text.
     """
 
     def __init__(self, length: int) -> None:
@@ -50,19 +50,19 @@ class Writer:
         self._frequencies = frequencies / frequencies.sum()
 
     def texts(self, count: int) -> list[str]:
-        """Write texts that have nothing to do with each other."""
+        """Return unrelated texts."""
         return [" ".join(self._write()) for _ in range(count)]
 
     def planted(self, count: int) -> Planted:
-        """Write triples."""
+        """Return triples."""
         texts: list[str] = []
         near: list[float] = []
         far: list[float] = []
         while len(near) < count:
             words = self._write()
-            found = [self._copy(words, *NEAR), self._copy(words, *FAR)]
-            copies = [each for each in found if each is not None]
-            if len(copies) < len(found):
+            tries = [self._copy(words, *NEAR), self._copy(words, *FAR)]
+            copies = [copy for copy in tries if copy is not None]
+            if len(copies) < len(tries):
                 continue
             texts += [" ".join(words), *(text for text, _ in copies)]
             near.append(copies[0][1])
@@ -71,16 +71,16 @@ class Writer:
 
     def _write(self) -> list[str]:
         drawn = self._rng.choice(VOCABULARY, self._count, p=self._frequencies)
-        return [self._words[at] for at in drawn]
+        return [self._words[word] for word in drawn]
 
     def _copy(self, words: list[str], low: float, high: float) -> tuple[str, float] | None:
-        """Return a copy of a similarity within bounds, and which; None if chance makes none."""
+        """Return a copy of a similarity in [low, high), and the similarity; None after 30 tries."""
         original = shingles(" ".join(words))
         for _ in range(30):
             copy = list(words)
             rewritten = round(len(copy) * self._rng.uniform(0.0, MOST_REWRITTEN))
-            for at in self._rng.choice(len(copy), max(1, rewritten)):
-                copy[at] = self._words[self._rng.integers(VOCABULARY)]
+            for index in self._rng.choice(len(copy), max(1, rewritten)):
+                copy[index] = self._words[self._rng.integers(VOCABULARY)]
             text = " ".join(copy)
             similarity = jaccard(original, shingles(text))
             if low <= similarity < high:
@@ -89,13 +89,13 @@ class Writer:
 
 
 def shingles(text: str) -> set[str]:
-    """Return the set of character shingles, as the peers want them."""
-    return {text[at : at + SIZE] for at in range(max(1, len(text) - SIZE + 1))}
+    """Return the set of character shingles, which the peers take as input."""
+    return {text[start : start + SIZE] for start in range(max(1, len(text) - SIZE + 1))}
 
 
 def in_order(text: str) -> list[str]:
-    """Return the character shingles as they stand in the text, repetitions included."""
-    return [text[at : at + SIZE] for at in range(max(1, len(text) - SIZE + 1))]
+    """Return the character shingles in the order of the text, with repetitions."""
+    return [text[start : start + SIZE] for start in range(max(1, len(text) - SIZE + 1))]
 
 
 def jaccard(one: set[str], other: set[str]) -> float:

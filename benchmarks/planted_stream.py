@@ -1,9 +1,8 @@
-"""A stream of sketched documents without end, with copies planted in it, that needs no memory.
+"""An endless stream of sketched documents with planted copies, which needs no memory.
 
-Everything about a document is computed from its place in the stream by a counter-based hash, so
-that a copy can have the keys of a document that was made ten million documents earlier. The
-sketches are random bits, not those of texts: nothing meets in a bucket but copies (and, where an
-index keeps only a part of a key, what agrees in that part).
+A counter-based hash of its place in the stream gives everything about a document. A copy can
+therefore have the keys of a document ten million documents earlier. The sketches are random bits,
+so that only copies share a bucket, or keys that agree in the part that an index stores.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ _FIRST_TIME_MS = 1_700_000_000_000
 _STEP_MS = 7
 _JITTER_MS = 60_000
 _WORDS_PER_DOCUMENT = 64
-"""Places of the hash's counter that belong to one document: its keys, its signature, its draws."""
+"""Values of the hash's counter for one document: its keys, its signature, its draws."""
 _SIGNATURE_AT = 24
 _DRAWS_AT = 48
 _TRIES = 8
-"""Draws of the document that is copied: copies are passed over; 8 in a row come once in 2^34."""
+"""Draws of an original. Copies are skipped; 8 copies in a row have a probability of 2^-34."""
 
 
 class Batch(NamedTuple):
     """A part of the stream.
 
     Attributes:
-        documents: as they come from the sketch.
-        places: of the documents in the stream, ``(n,)`` int64.
-        originals: the places of the documents that they are copies of, else their own.
-        ranges: the source ranges that they cover.
+        documents: the sketched documents.
+        places: places of the documents in the stream, ``(n,)`` int64.
+        originals: for each copy the place of its original, else the own place, ``(n,)`` int64.
+        ranges: the source ranges of the documents.
     """
 
     documents: DocumentColumns
@@ -65,7 +64,7 @@ class Batch(NamedTuple):
         return copies
 
     def update(self, kept: NDArray[np.bool_], first_number: int) -> IndexUpdate:
-        """Return what an index gains when the given rows are kept."""
+        """Return the index update that keeps the given rows."""
         documents = self.documents.take(np.flatnonzero(kept).tolist())
         times = documents.event_times_ms
         return IndexUpdate(first_number, documents, self.ranges, effective_times_ms=times)
@@ -75,7 +74,7 @@ class Stream:
     """The stream.
 
     Args:
-        reach: how many documents that were kept may lie between a copy and its original, about.
+        reach: approximate largest number of kept documents between a copy and its original.
         copies: share of the documents that are copies.
     """
 
@@ -84,7 +83,7 @@ class Stream:
         self._copies = copies
 
     def batch(self, start: int, count: int = BATCH) -> Batch:
-        """Make the documents from a place on; no original stands in the batch of its copy."""
+        """Return the documents from a place on. No batch has a copy and its original."""
         places = np.arange(start, start + count, dtype=np.int64)
         originals = self._originals(places, start)
         documents = DocumentColumns(
@@ -110,13 +109,13 @@ class Stream:
         words = _words(copies, range(_DRAWS_AT + 1, _DRAWS_AT + 1 + _TRIES))
         drawn = oldest + (words % np.uint64(start - oldest)).astype(np.int64)
         usable = ~self._are_copies(drawn.ravel()).reshape(drawn.shape)
-        found = usable.any(axis=1)
+        has_original = usable.any(axis=1)
         chosen = drawn[np.arange(len(drawn)), usable.argmax(axis=1)]
-        originals[copies[found] - start] = chosen[found]
+        originals[copies[has_original] - start] = chosen[has_original]
         return originals
 
     def _are_copies(self, places: I64) -> NDArray[np.bool_]:
-        """Say which places hold a copy. The first batch holds some originals that are not used."""
+        """Tell which places hold a copy. Some originals of the first batch are not used."""
         below: NDArray[np.bool_] = _words(places, [_DRAWS_AT])[:, 0] < np.uint64(
             self._copies * 2**64
         )
@@ -129,12 +128,12 @@ def document_id(place: int) -> str:
 
 
 def band_keys(originals: I64) -> U64:
-    """Return the band keys of documents by their originals, ``(n, COLUMNS)``."""
+    """Return the band keys of documents by their originals, ``(n, COLUMNS)`` uint64."""
     return _words(originals, range(COLUMNS))
 
 
 def signatures(originals: I64) -> NDArray[np.uint8]:
-    """Return the stored signatures of documents by their originals."""
+    """Return the stored signatures by originals, ``(n, SIGNATURE_BYTES)`` uint8."""
     words = _words(originals, range(_SIGNATURE_AT, _SIGNATURE_AT + SIGNATURE_BYTES // 8))
     return words.view(np.uint8)
 
@@ -148,11 +147,11 @@ def values(originals: I64, count: int) -> NDArray[np.uint32]:
 
 
 def _ranges(start: int, end: int) -> tuple[SourceRange, ...]:
-    """Return the ranges of the partitions over which the documents are dealt in turn."""
+    """Return the ranges of the partitions; documents go to the partitions in turn."""
     first = {partition: -(-(start - partition) // PARTITIONS) for partition in range(PARTITIONS)}
     return tuple(
-        SourceRange(TOPIC, partition, at, -(-(end - partition) // PARTITIONS))
-        for partition, at in first.items()
+        SourceRange(TOPIC, partition, offset, -(-(end - partition) // PARTITIONS))
+        for partition, offset in first.items()
     )
 
 

@@ -1,7 +1,7 @@
-"""*Blocking.* ``make demo-kafka``: the main job through real topics, shown from end to end.
+"""*Blocking.* ``make demo-kafka``: shows streamdedup with real topics, from start to end.
 
-Starts the broker of ``make broker``, creates the topics, feeds the standard library's documentation
-strings, runs ``streamdedup run`` on them, shows what came out, and cleans up behind itself.
+It starts a broker, creates the topics, and produces the standard library's documentation strings.
+It runs ``streamdedup run`` on them, shows the output topics, and removes everything.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 
 PARTITIONS = 3
-SHOWN = 3
-PATIENCE_S = 120.0
+SHOWN_RECORDS = 3
+TIMEOUT_S = 120.0
 BROKEN = (b"not JSON at all", b'{"id": "no-text"}', b"\xff\xfe")
-"""Records that no one can judge, so that the dead-letter topic has something to show."""
+"""Invalid records, for the dead-letter topic."""
 SHOWN_METRICS = (
     "streamdedup_documents_total",
     "streamdedup_verified_pairs_total",
@@ -51,8 +51,8 @@ SHOWN_METRICS = (
 console = Console(highlight=False)
 
 
-class DemoFailed(Exception):  # noqa: N818 - what it says
-    """Something that the demo needs is not there; the message is for the person at the screen."""
+class DemoFailed(Exception):
+    """The demo cannot continue; the message is for the user."""
 
 
 def main() -> int:
@@ -61,12 +61,12 @@ def main() -> int:
     try:
         with own_broker() as broker, tempfile.TemporaryDirectory(prefix="streamdedup-") as folder:
             console.print(f"Kafka answers at {broker.bootstrap} ({broker.origin}).")
-            _demonstrate(_write_config(Path(folder), broker.bootstrap))
+            _run_demo(_write_config(Path(folder), broker.bootstrap))
     except (BrokerError, DemoFailed) as error:
         console.print(f"demo-kafka: {error}", style="red")
         return 1
-    console.print("\nThe broker, its topics and the index are gone again. [bold]make broker[/bold]")
-    console.print("starts one that stays, and config/streamdedup.yaml is where to go on.")
+    console.print("\nThe broker, its topics and the index were removed. To continue, run")
+    console.print("[bold]make broker[/bold] and start from config/streamdedup.yaml.")
     return 0
 
 
@@ -82,29 +82,29 @@ def _write_config(folder: Path, bootstrap: str) -> Path:
     return path
 
 
-def _demonstrate(config: Path) -> None:
+def _run_demo(config: Path) -> None:
     settings = load_settings(config)
     subprocess.run(
         [sys.executable, "-m", "streamdedup", "topics", "create", "--config", str(config)],
         check=True,
     )
-    fed = asyncio.run(_feed(settings))
-    console.print(f"Fed {fed} records to [bold]{settings.topics.source}[/bold].")
+    produced = asyncio.run(_produce(settings))
+    console.print(f"Produced {produced} records to [bold]{settings.topics.source}[/bold].")
     with _worker(config) as address:
-        _watch(address, fed)
+        _watch(address, produced)
         page = _fetch(f"{address}/metrics")
     _show(settings, page)
 
 
-async def _feed(settings: Settings) -> int:
+async def _produce(settings: Settings) -> int:
     producer = AIOKafkaProducer(
         bootstrap_servers=list(settings.kafka.bootstrap_servers), linger_ms=20
     )
     values = [json.dumps({"id": name, "text": text}).encode() for name, text in docstrings()]
     await producer.start()
     try:
-        for place, value in enumerate([*values, *BROKEN]):
-            await producer.send(settings.topics.source, value, partition=place % PARTITIONS)
+        for number, value in enumerate([*values, *BROKEN]):
+            await producer.send(settings.topics.source, value, partition=number % PARTITIONS)
     finally:
         await producer.stop()
     return len(values) + len(BROKEN)
@@ -112,7 +112,7 @@ async def _feed(settings: Settings) -> int:
 
 @contextmanager
 def _worker(config: Path) -> Iterator[str]:
-    """Run the worker; yield the address of its status server, and let it drain at the end."""
+    """Run the worker; yield the address of its status server, and drain it at the end."""
     log = config.with_suffix(".log")
     command = [sys.executable, "-m", "streamdedup", "run", "--config", str(config)]
     with log.open("wb") as output:
@@ -120,7 +120,7 @@ def _worker(config: Path) -> Iterator[str]:
     try:
         yield _address(process, log)
         process.send_signal(signal.SIGTERM)
-        code = process.wait(PATIENCE_S)
+        code = process.wait(TIMEOUT_S)
         console.print(f"SIGTERM: the worker drained and ended with {code}.")
     finally:
         process.kill()
@@ -128,21 +128,22 @@ def _worker(config: Path) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    for _ in _patiently("the worker did not start"):
+    for _ in _attempts("the worker did not start"):
         if process.poll() is not None:
             raise DemoFailed(f"the worker ended: {log.read_text(errors='replace')}")
         for line in log.read_text(errors="replace").splitlines():
             if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
                 return f"http://127.0.0.1:{event['port']}"
-    raise AssertionError("unreachable: patience ends with an error")
+    raise AssertionError("unreachable: the attempts end with an error")
 
 
-def _patiently(complaint: str) -> Iterator[None]:
-    end = time.monotonic() + PATIENCE_S
+def _attempts(message: str) -> Iterator[None]:
+    """Yield until the timeout, then raise DemoFailed with the message."""
+    end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
         yield
         time.sleep(0.1)
-    raise DemoFailed(complaint)
+    raise DemoFailed(message)
 
 
 def _watch(address: str, total: int) -> None:
@@ -154,14 +155,14 @@ def _watch(address: str, total: int) -> None:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    begun: float | None = None
+    started: float | None = None
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("judging", total=total, rate="")
-        for _ in _patiently("the records were not judged in time"):
+        for _ in _attempts("the records were not judged in time"):
             judged = _judged(address)
-            if judged and begun is None:
-                begun = time.monotonic() - 0.1
-            rate = f"{judged / (time.monotonic() - begun):,.0f} documents/s" if begun else ""
+            if judged and started is None:
+                started = time.monotonic() - 0.1
+            rate = f"{judged / (time.monotonic() - started):,.0f} documents/s" if started else ""
             progress.update(task, completed=judged, rate=rate)
             if judged >= total:
                 return
@@ -169,8 +170,8 @@ def _watch(address: str, total: int) -> None:
 
 def _judged(address: str) -> int:
     page = _fetch(f"{address}/metrics")
-    found = re.findall(r"^streamdedup_documents_total\{.*\} (\S+)$", page, re.MULTILINE)
-    return int(sum(float(value) for value in found))
+    values = re.findall(r"^streamdedup_documents_total\{.*\} (\S+)$", page, re.MULTILINE)
+    return int(sum(float(value) for value in values))
 
 
 def _fetch(url: str) -> str:
@@ -185,18 +186,18 @@ def _show(settings: Settings, page: str) -> None:
     topics = settings.topics
     names = (topics.clean, topics.duplicates, topics.dead_letter)
     records = asyncio.run(_read(settings, names))
-    table = Table(title="What came out", title_justify="left")
+    table = Table(title="Output topics", title_justify="left")
     table.add_column("topic")
     table.add_column("records", justify="right")
     for name in names:
         table.add_row(name, f"{len(records[name]):,}")
-    table.add_row("read", f"{sum(map(len, records.values())):,}", style="bold")
+    table.add_row("all", f"{sum(map(len, records.values())):,}", style="bold")
     console.print(table)
     for name in names:
-        console.print(f"\n[bold]{name}[/bold], the first {min(SHOWN, len(records[name]))}:")
-        for record in records[name][:SHOWN]:
+        console.print(f"\n[bold]{name}[/bold], the first {min(SHOWN_RECORDS, len(records[name]))}:")
+        for record in records[name][:SHOWN_RECORDS]:
             console.print(f"  {_line(record)}", markup=False, soft_wrap=True)
-    console.print("\n[bold]/metrics[/bold], some of it:")
+    console.print("\n[bold]/metrics[/bold] (excerpt):")
     for line in page.splitlines():
         if line.startswith(SHOWN_METRICS):
             console.print(f"  {line}", markup=False)
@@ -220,11 +221,13 @@ async def _read(settings: Settings, topics: Iterable[str]) -> dict[str, list[Any
     await consumer.start()
     records: dict[str, list[Any]] = {topic: [] for topic in topics}
     try:
-        partitions = [TopicPartition(topic, p) for topic in records for p in range(PARTITIONS)]
+        partitions = [
+            TopicPartition(topic, number) for topic in records for number in range(PARTITIONS)
+        ]
         ends = await consumer.end_offsets(partitions)
-        while any([await consumer.position(at) < ends[at] for at in partitions]):
-            for at, batch in (await consumer.getmany(timeout_ms=100)).items():
-                records[at.topic].extend(batch)
+        while any([await consumer.position(part) < ends[part] for part in partitions]):
+            for partition, batch in (await consumer.getmany(timeout_ms=100)).items():
+                records[partition.topic].extend(batch)
     finally:
         await consumer.stop()
     return records

@@ -1,9 +1,9 @@
-"""*Async.* Sample documents for a topic, with near-copies planted among them, until it is stopped.
+"""*Async.* Produces sample documents with planted near-copies until it is stopped.
 
-Part of ``compose.yaml``, where it runs in the worker's image. The texts are sentences of the
-standard library's documentation, put together anew each time. Some documents repeat an earlier one
-(exactly, in other letters, with words changed or a line added), and name it in the field
-``planted``; a few records are broken, for the dead-letter topic.
+It is part of ``compose.yaml``, where it runs in the worker's image. The texts combine random
+sentences of the standard library's documentation. Some documents repeat an earlier one: exactly, in
+upper case, with changed words, or with an added line. Their field ``planted`` names it. A few
+records are invalid, for the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLANTED = 0.25
 """Share of the documents that repeat an earlier one."""
 _BROKEN = 0.002
 _REMEMBERED = 5000
-"""How many documents back a copy reaches."""
+"""Unplanted documents that a copy may repeat: the latest ones."""
 _SENTENCES = (4, 12)
 _SENTENCE = re.compile(r"[A-Z][^.!?]{40,300}[.!?]")
 _FOOTERS = ("Read more on our pages.", "Share this with a friend.", "All rights reserved.")
@@ -38,10 +38,10 @@ Change = Callable[[str, random.Random], str]
 
 
 def _change_words(text: str, chance: random.Random) -> str:
-    """Replace words by others of the same text: few, or so many that it is no copy any more."""
+    """Replace a few words, or too many for a duplicate, by other words of the text."""
     words = text.split()
-    for at in chance.sample(range(len(words)), chance.randint(1, max(1, len(words) // 12))):
-        words[at] = chance.choice(words)
+    for index in chance.sample(range(len(words)), chance.randint(1, max(1, len(words) // 12))):
+        words[index] = chance.choice(words)
     return " ".join(words)
 
 
@@ -55,15 +55,15 @@ _CHANGES: tuple[Change, ...] = (
 
 def values(chance: random.Random) -> Iterator[bytes]:
     """Yield record values without end."""
-    sentences = sorted({found for _, text in docstrings() for found in _sentences(text)})
+    sentences = sorted({sentence for _, text in docstrings() for sentence in _sentences(text)})
     known: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
-    # The start is part of the id: a second run makes other documents.
-    begun = int(time.time())
+    # The start time makes the ids of each run unique.
+    started_at = int(time.time())
     for number in itertools.count():
         if chance.random() < _BROKEN:
-            yield b"this is no document"
+            yield b"this is not a document"
             continue
-        document: dict[str, Any] = {"id": f"sample-{begun}-{number}"}
+        document: dict[str, Any] = {"id": f"sample-{started_at}-{number}"}
         if known and chance.random() < _PLANTED:
             original = chance.choice(known)
             document["text"] = chance.choice(_CHANGES)(original["text"], chance)
@@ -85,11 +85,10 @@ async def _produce(rate: float, count: int | None) -> None:
     )
     await producer.start()
     try:
-        begun = time.monotonic()
-        # Other documents in each run.
+        started_s = time.monotonic()
         endless = values(random.Random())  # noqa: S311 - samples, not secrets
         for number, value in enumerate(itertools.islice(endless, count)):
-            await asyncio.sleep(max(0.0, begun + number / rate - time.monotonic()))
+            await asyncio.sleep(max(0.0, started_s + number / rate - time.monotonic()))
             await producer.send(settings.topics.source, value)
     finally:
         await producer.stop()
@@ -98,13 +97,13 @@ async def _produce(rate: float, count: int | None) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Sends sample documents to the source topic.")
     parser.add_argument("--rate", type=float, default=50.0, help="documents per second")
-    parser.add_argument("--count", type=int, help="stop after so many")
+    parser.add_argument("--count", type=int, help="stop after this number of documents")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    given = _arguments()
+    options = _arguments()
     try:
-        asyncio.run(_produce(given.rate, given.count))
+        asyncio.run(_produce(options.rate, options.count))
     except KeyboardInterrupt:
         sys.exit(130)

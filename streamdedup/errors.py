@@ -1,7 +1,7 @@
 """*Pure.* Every error of the project, named by who must act on it.
 
-Each class carries the exit code of a command that ends with it; docs/operations.md lists them.
-A message is one line: what is wrong, and what the person it names can do.
+The exit code of a class is the exit code of a command that ends with this error; docs/operations.md
+lists them. A message is one line: what is wrong, the value, and what the reader can do about it.
 """
 
 from __future__ import annotations
@@ -9,79 +9,86 @@ from __future__ import annotations
 from typing import ClassVar
 
 REMEDY = (
-    "remove the index directory; a worker then rebuilds it from its changelog, the embedded mode "
-    "begins anew"
+    "remove the index directory; a worker then rebuilds the index from its changelog, the embedded "
+    "mode starts with an empty index"
 )
-"""What to do about an index that is of no use any more."""
+"""What to do about an index that cannot be used any more."""
 
 
 class StreamdedupError(Exception):
-    """Root of the tree; never raised itself."""
+    """Root of the tree; never raised itself.
+
+    Attributes:
+        exit_code: exit code of the process; 1 would be a bug in this project.
+    """
 
     exit_code: ClassVar[int] = 1
 
 
 class SettingsError(StreamdedupError):
-    """The operator's settings are wrong; nothing was started."""
+    """The operator's settings are invalid; nothing was started. Exit code 3."""
 
     exit_code = 3
 
 
 class InputError(StreamdedupError):
-    """An input or output file of the embedded mode cannot be used."""
+    """An input or output file of a command cannot be used. Exit code 4."""
 
     exit_code = 4
 
 
 class TopicError(StreamdedupError):
-    """A topic is missing, or is not the one that the index and the offsets belong to."""
+    """A topic is missing or misconfigured, or the offsets and the index belong to another.
+
+    Exit code 5.
+    """
 
     exit_code = 5
 
 
-class BrokerRefused(StreamdedupError):  # noqa: N818 - the name says who acted
-    """The broker refuses this client: login, certificate or authorisation."""
+class BrokerRefused(StreamdedupError):
+    """The broker refuses this client: login, certificate or authorisation. Exit code 6."""
 
     exit_code = 6
 
 
-class BrokerUnavailable(StreamdedupError):  # noqa: N818 - the name says who acted
-    """No broker answers, or a request's outcome is unknown; try again later."""
+class BrokerUnavailable(StreamdedupError):
+    """No broker answers, or the outcome of a request is unknown; retry later. Exit code 7."""
 
     exit_code = 7
 
 
-class Fenced(StreamdedupError):  # noqa: N818 - Kafka's own word
-    """Another worker with the same ordinal has taken over; this one must end."""
+class Fenced(StreamdedupError):
+    """Another worker with the same ordinal has taken over; this one must end. Exit code 8."""
 
     exit_code = 8
 
 
-class IndexUnusable(StreamdedupError):  # noqa: N818 - says what the operator will find
-    """The index directory cannot be created, opened or written."""
+class IndexUnusable(StreamdedupError):
+    """The index directory cannot be created, opened or written. Exit code 9."""
 
     exit_code = 9
 
 
-class IndexLocked(StreamdedupError):  # noqa: N818 - says what the operator will find
-    """Another process has the index open."""
+class IndexLocked(StreamdedupError):
+    """Another process has the index open. Exit code 10."""
 
     exit_code = 10
 
 
-class IndexMismatch(StreamdedupError):  # noqa: N818 - says what the operator will find
-    """The index was built with other parameters, or belongs to another changelog."""
+class IndexMismatch(StreamdedupError):
+    """The index was built with other parameters, or belongs to another changelog. Exit code 11."""
 
     exit_code = 11
 
 
-class IndexDamaged(StreamdedupError):  # noqa: N818 - says what the operator will find
-    """The index on disk, or the changelog, is not what was written."""
+class IndexDamaged(StreamdedupError):
+    """The index on disk, or the changelog, differs from what was written. Exit code 12."""
 
     exit_code = 12
 
 
-class IndexFull(StreamdedupError):  # noqa: N818 - says what the operator will find
-    """The index has reached its size limit or the disk is full."""
+class IndexFull(StreamdedupError):
+    """The index has reached its size limit, or the disk is full. Exit code 13."""
 
     exit_code = 13

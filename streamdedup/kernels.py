@@ -3,6 +3,9 @@
 Numba rejects a cache folder that it cannot write to. :class:`WarmedCacheLocator` accepts one: set
 ``NUMBA_CACHE_DIR`` to the folder, and ``NUMBA_CACHE_LOCATOR_CLASSES`` to
 ``streamdedup.kernels.WarmedCacheLocator``.
+
+Rule 1: a kernel uses no kernel and no constant of another file. Numba compiles a cached kernel
+again only when the kernel's own file has changed.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import Literal, ParamSpec, TypeVar, cast, overload
 
 import numba
 from numba.core.caching import UserProvidedCacheLocator
@@ -21,20 +24,40 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a loop that runs without the interpreter's lock."""
-    return cast("Callable[P, R]", numba.njit(nogil=True, cache=True, boundscheck=False)(function))
+@overload
+def kernel(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def kernel(*, inline: Literal["never", "always"]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def kernel(
+    function: Callable[P, R] | None = None, /, *, inline: Literal["never", "always"] = "never"
+) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a function at its first call, to run without the interpreter lock.
+
+    Array indices are not checked. The annotations are for readers and mypy: numba infers types from
+    the arguments. With ``NUMBA_DISABLE_JIT=1`` the function stays plain Python.
+
+    Args:
+        function: the function.
+        inline: ``always`` copies the function into every kernel that calls it.
+    """
+
+    def compiled(plain: Callable[P, R]) -> Callable[P, R]:
+        jit = numba.njit(nogil=True, cache=True, boundscheck=False, inline=inline)
+        return cast("Callable[P, R]", jit(plain))
+
+    return compiled if function is None else compiled(function)
 
 
 class WarmedCacheLocator(UserProvidedCacheLocator):
-    """Finds numba's cache in ``NUMBA_CACHE_DIR``, also where nothing can be written there.
+    """Finds numba's cache in ``NUMBA_CACHE_DIR``, even if that folder is read-only.
 
-    A kernel that is not in a read-only folder is compiled, and kept in the folder for temporary
-    files, where the others are linked to. Without such a folder it is an error.
+    A kernel that is missing from a read-only folder is compiled, and cached in the folder for
+    temporary files, next to links to the other kernels. Without a writable folder for temporary
+    files, compiling a missing kernel fails.
     """
 
     def ensure_cache_path(self) -> None:
-        """Accept the folder as it is, or put one in its place that can be written to."""
+        """Accept the folder as it is, or replace it by a writable copy."""
         try:
             super().ensure_cache_path()  # type: ignore[no-untyped-call]
         except OSError:
@@ -43,16 +66,16 @@ class WarmedCacheLocator(UserProvidedCacheLocator):
 
 
 def _writable_copy(folder: Path) -> str:
-    """Return a folder of this user with links to all the files of another."""
+    """Return a folder that belongs to this user and links to every file of another folder."""
     own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
     own.mkdir(mode=0o700, exist_ok=True)
     if own.lstat().st_uid != os.getuid():
-        # What lies there would be run.
+        # Numba would execute the files in it.
         raise PermissionError(f"{own} belongs to another user")
     copy = own / folder.name
     copy.mkdir(exist_ok=True)
     for file in folder.glob("*.nb[ci]"):
-        # Another process may do the same at the same time.
+        # Another process may create the same links at the same time.
         with contextlib.suppress(FileExistsError):
             copy.joinpath(file.name).symlink_to(file)
     return str(copy)

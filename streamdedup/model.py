@@ -1,6 +1,6 @@
-"""*Pure.* The nouns of the project, frozen: what passes from one room to the next.
+"""*Pure.* The nouns of the project: frozen values that one room passes to the next.
 
-Documents travel as Python values up to the sketch and as columns of arrays from there on.
+Documents are Python values up to the sketch, and columns of arrays after it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 
 NO_TIMESTAMP = -1
-"""Event time of a document that has none; Kafka's own value for a missing timestamp."""
+"""The event time of a document without one; Kafka's own value for a missing timestamp."""
 
 
 class Position(NamedTuple):
-    """A record's identity, for ever: where the source holds it."""
+    """The permanent identity of a record: its partition and offset in the source."""
 
     topic: str
     partition: int
@@ -31,7 +31,12 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What Kafka (or a file) delivers, undecoded."""
+    """A message of Kafka, or a line of a file, before it is decoded.
+
+    Attributes:
+        value: the undecoded document; None for a tombstone.
+        timestamp_ms: milliseconds since the epoch, or ``NO_TIMESTAMP``.
+    """
 
     position: Position
     value: bytes | None
@@ -45,8 +50,8 @@ class Document:
     """A decoded record.
 
     Attributes:
-        text: what is compared.
-        id: the user's name for it; an empty one is replaced by its position.
+        text: the text that is compared with others.
+        id: the user's name for the document; its position replaces an empty id.
         event_time_ms: milliseconds since the epoch, or ``NO_TIMESTAMP``.
         namespace: documents of different namespaces never match.
     """
@@ -59,12 +64,12 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a record gets no place in clean or dupes.
+    """Why a record is neither kept nor a duplicate, and becomes a dead letter.
 
     Attributes:
-        stage: the step that refused it: ``decode``, ``sketch`` or ``produce``.
+        stage: the step that refused the record: ``decode``, ``sketch`` or ``produce``.
         reason: a stable, short class name for metrics and headers.
-        message: one sentence for the person who looks at the dead letter.
+        message: one sentence for the person who reads the dead letter.
     """
 
     stage: str
@@ -80,7 +85,7 @@ class Sketches:
         signatures: ``(n, num_bytes)`` uint8, a few bits of each MinHash value; see
             :class:`streamdedup.sketch.codec.SignatureCodec`.
         band_keys: ``(n, bands + 1)`` uint64; the last column is the key of the whole normalised
-            text, so that exact copies meet in a bucket of their own.
+            text, which files exact copies in one bucket.
     """
 
     signatures: U8
@@ -88,7 +93,7 @@ class Sketches:
 
 
 class SourceRange(NamedTuple):
-    """A run of records of one partition, in order: ``start <= offset < next_offset``."""
+    """A run of records of one partition, in order of offset: ``start <= offset < next_offset``."""
 
     topic: str
     partition: int
@@ -101,8 +106,13 @@ class DocumentColumns:
     """``n`` sketched documents as columns, in order of judgement.
 
     Attributes:
-        texts: the normalised texts as :mod:`streamdedup.sketch.texts` packs them, ``n`` of them;
-            none at all where texts are not stored.
+        ids: ``n`` ids.
+        positions: ``n`` positions.
+        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
+        namespaces: ``(n,)`` uint64, a hash of each namespace.
+        sketches: signatures and band keys, ``n`` rows each.
+        texts: the ``n`` normalised texts as :mod:`streamdedup.sketch.texts` packs them; empty if
+            texts are not stored.
     """
 
     ids: list[str]
@@ -111,6 +121,17 @@ class DocumentColumns:
     namespaces: U64
     sketches: Sketches
     texts: Sequence[bytes] = ()
+
+    @classmethod
+    def empty(cls) -> DocumentColumns:
+        """Return the columns of no document."""
+        return cls(
+            ids=[],
+            positions=[],
+            event_times_ms=np.empty(0, dtype=np.int64),
+            namespaces=np.empty(0, dtype=np.uint64),
+            sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -132,12 +153,12 @@ class SketchedBatch:
     """A batch of records after decoding and sketching.
 
     Attributes:
-        positions: of all records, in order of judgement.
+        positions: positions of all records, in order of judgement.
         documents: the sketched documents, in the order of their records.
-        rows: for each document, the place of its record in the batch.
-        blank: the documents (by their place among ``documents``) without text after
-            normalisation: kept, and not indexed.
-        rejections: for each refused record, its place and the reason.
+        rows: for each document, the row of its record in ``positions``.
+        blank: rows of ``documents`` without text after normalisation; these documents are kept and
+            not indexed.
+        rejections: the reason for each refused record, by its row in ``positions``.
         ranges: the source ranges that the batch covers, in order of judgement.
     """
 
@@ -151,18 +172,20 @@ class SketchedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What the index holds for a batch of ``n`` documents.
+    """The kept documents that share a bucket with the ``n`` documents of a batch.
+
+    A hit is a pair of a document of the batch and a kept document, in one bucket.
 
     Attributes:
-        hit_rows: document of each hit, ``(h,)`` int64, ascending.
-        hit_columns: column of ``band_keys`` in which it hit, ``(h,)`` int64.
-        hit_numbers: number of the kept document found, ``(h,)`` int64; ascending in each bucket.
-        numbers: the distinct numbers found, ``(m,)`` int64, ascending.
-        effective_times_ms: of the documents of those numbers, ``(m,)`` int64; what the window by
-            time goes by, see :mod:`streamdedup.dedup.clock`.
-        documents: the kept documents of those numbers; their ``band_keys`` are left out.
-        already_kept: documents of the batch whose position is in the index: replays.
-        already_judged: ``(n,)`` bool: whether the position was judged before.
+        hit_rows: row of the document in the batch, ``(h,)`` int64, ascending.
+        hit_columns: column of ``band_keys`` that both share, ``(h,)`` int64.
+        hit_numbers: number of the kept document, ``(h,)`` int64; ascending in each bucket.
+        numbers: the distinct numbers of the hits, ``(m,)`` int64, ascending.
+        effective_times_ms: ``(m,)`` int64, the time of each kept document for the window; see
+            :mod:`streamdedup.dedup.clock`.
+        documents: the ``m`` kept documents; their ``band_keys`` are left out.
+        already_kept: rows of the batch whose position is in the index: replays.
+        already_judged: ``(n,)`` bool, whether the position was judged before.
     """
 
     hit_rows: I64
@@ -177,16 +200,17 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class IndexUpdate:
-    """What the index gains by one batch: the content of a changelog entry.
+    """The change to the index by one batch: the content of a changelog entry.
 
     Attributes:
-        first_number: number of the first of ``documents``; the others follow on.
+        first_number: number of the first of ``documents``; the others have the next numbers.
         documents: the newly kept documents, in order.
         ranges: the source ranges that were judged, in order of judgement.
-        effective_times_ms: of the documents, ``(n,)`` int64; see :mod:`streamdedup.dedup.clock`.
-        clock_ms: what the clock said before the first of the documents; ``NO_TIMESTAMP`` where it
-            said nothing, and in all but the first part of an update that was cut in parts.
-        deleted: numbers of documents that are erased; taken in after ``documents``.
+        effective_times_ms: ``(n,)`` int64, the time of each document for the window; see
+            :mod:`streamdedup.dedup.clock`.
+        clock_ms: the clock of the stream before the first of ``documents``. ``NO_TIMESTAMP`` if it
+            had no time yet, and in every part but the first of an update that was cut in parts.
+        deleted: numbers of the documents to erase, after ``documents`` are added.
     """
 
     first_number: int
@@ -196,15 +220,23 @@ class IndexUpdate:
     clock_ms: int = NO_TIMESTAMP
     deleted: tuple[int, ...] = ()
 
+    @classmethod
+    def empty(cls, next_number: int, deleted: tuple[int, ...] = ()) -> IndexUpdate:
+        """Return an update without new documents, which only erases the ``deleted`` ones."""
+        none = DocumentColumns.empty()
+        return cls(next_number, none, (), none.event_times_ms, deleted=deleted)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """A kept document that a duplicate repeats.
 
     Attributes:
-        jaccard_estimate: similarity by the signatures.
-        age_s: how much older the kept document is, in seconds; None where a time is not known.
-        jaccard: similarity by the texts, where it was computed.
+        id: id of the kept document.
+        position: position of the kept document.
+        jaccard_estimate: similarity, estimated from the signatures.
+        age_s: by how many seconds the kept document is older; None if a time is unknown.
+        jaccard: similarity of the texts; None if it was not computed.
     """
 
     id: str
@@ -215,7 +247,7 @@ class Match:
 
 
 class Outcome(StrEnum):
-    """The three ways a record can end."""
+    """The three verdicts on a record."""
 
     KEPT = "kept"
     DUPLICATE = "duplicate"
@@ -224,12 +256,16 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one record.
+    """The verdict on one record.
 
     Attributes:
-        matches: for a duplicate, its kept matches: best first, ties to the earliest, as many as
-            the settings allow. Empty otherwise.
-        rejection: for a rejected record, why.
+        outcome: kept, duplicate or rejected.
+        id: id of the document; empty for a rejected record.
+        position: position of the record.
+        event_time_ms: event time of the document, or ``NO_TIMESTAMP``.
+        matches: the kept documents that a duplicate repeats: best first, ties to the earliest, up
+            to ``output.max_matches``. Empty for other outcomes.
+        rejection: why the record was rejected; None for other outcomes.
     """
 
     outcome: Outcome
@@ -241,18 +277,18 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether the document goes on to the clean side."""
+        """Whether the document goes to the clean topic or file."""
         return self.outcome is Outcome.KEPT
 
     @property
     def original(self) -> Match | None:
-        """The kept document that this one repeats: the best match, ties to the earliest."""
+        """The kept document that a duplicate repeats: the best match, ties to the earliest."""
         return self.matches[0] if self.matches else None
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdicts on a batch, in the order of its records, and what follows from them."""
+    """The verdicts on a batch, in the order of its records, and the update that follows."""
 
     verdicts: list[Verdict]
     update: IndexUpdate
@@ -261,17 +297,17 @@ class Judgement:
 
 @dataclass(slots=True)
 class JudgementCounts:
-    """What one judgement counted, for the metrics.
+    """The counts of one judgement, for the metrics.
 
     Attributes:
-        candidates: kept documents that shared a bucket with a judged one.
+        candidates: kept documents that share a bucket with a judged document.
         verified: candidates at or above the threshold.
-        refuted: candidates below it: the collisions.
-        buckets_truncated: lookups that met a full bucket, so that older documents were not seen.
-        similarities: the estimate of every candidate.
+        refuted: candidates below the threshold.
+        buckets_truncated: look-ups in a full bucket, which has dropped its oldest documents.
+        similarities: estimated similarity of every candidate.
         exact_confirmed: candidates near the threshold whose texts are at or above it.
         exact_refuted: candidates near the threshold whose texts are below it.
-        exact_without_text: candidates near the threshold that the estimate decides on, since one of
+        exact_without_text: candidates near the threshold that the estimate decides, because one of
             the texts is too long to be stored.
     """
 
@@ -287,27 +323,27 @@ class JudgementCounts:
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """What an index holds and does.
+    """The content and the activity of an open index.
 
     Attributes:
-        documents: kept documents on the disk and in memory.
-        postings: entries of their buckets on the disk, and those in memory.
+        documents: kept documents, on the disk and in memory.
+        postings: entries of their buckets, on the disk and in memory.
         segments: immutable parts on the disk.
         bytes_used: bytes on the disk.
-        memory_bytes: deltas and filters.
+        memory_bytes: bytes of deltas and filters.
         delta_documents: documents that are only in memory.
-        applied: changelog offset that the index stands for.
-        durable: changelog offset that it would begin from after a crash.
+        applied: changelog offset up to which the index has applied updates.
+        durable: changelog offset from which the index would start after a crash.
         next_number: number of the next kept document.
-        clock_ms: what the clock of the stream says; -1 for nothing.
-        oldest_ms: earliest effective time of a document on the disk; -1 where there is none.
+        clock_ms: the clock of the stream; -1 if it has no time yet.
+        oldest_ms: earliest effective time of a document on the disk; -1 if there is none.
         flushes: deltas that became segments since the index was opened.
-        merges: merges since then.
-        expired: segments that left the window since then.
-        stalls: times that an update had to wait for a flush since then.
-        lookups: look-ups in segments that the filters let through since then.
-        lookups_found: those of them that found a document.
-        reserve_bytes: bytes that the next merge may take beside what there is.
+        merges: merges since the index was opened.
+        expired: segments that left the window since the index was opened.
+        stalls: updates that had to wait for a flush since the index was opened.
+        lookups: look-ups in segments that the filters let through since the index was opened.
+        lookups_found: those look-ups that found a document.
+        reserve_bytes: bytes that the next merge may need in addition to ``bytes_used``.
     """
 
     documents: int
@@ -332,11 +368,11 @@ class IndexStats:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """What the disk of an index has left.
+    """The space left for an index.
 
     Attributes:
         free_bytes: free bytes of the file system.
-        bytes_left: what the index may still take of it.
+        bytes_left: bytes that the index may still add, within ``index.disk_budget``.
     """
 
     free_bytes: int

@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: one real broker, the corpora, and a look at every index."""
+"""Fixtures that all tests share: real brokers, and a check of every index."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from streamdedup.index.store import Index
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """One Apache Kafka for the whole run; see deploy/broker for where it comes from."""
+    """Yield one Apache Kafka for the whole run; deploy/broker explains how it is obtained."""
     with running_broker() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def secured_broker() -> Iterator[Broker]:
-    """A second broker, with login and TLS listeners."""
+    """Yield a second broker, with login and TLS listeners."""
     with running_broker(secured=True) as running:
         yield running
 
 
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
-    """A broker for one test alone, which may stop, kill and restart it."""
+    """Yield a broker for one test, which may stop, kill and restart it."""
     with start_own_broker() as running:
         yield running
 
@@ -41,19 +41,19 @@ def own_broker() -> Iterator[Broker]:
 def every_index_is_sound(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """After each test, check every index that it leaves: its own, and those of its workers.
+    """Check every index after each test: the test's own indexes, and those of its workers.
 
-    A test that spoils one says so with the mark ``damages_index``. One that is still open is a
-    mistake of the test, or of what it tests.
+    A test that damages an index has the mark ``damages_index``. An index that is still open is a
+    bug in the test or in the tested code.
     """
     opened: set[Path] = set()
     initialise = Index.__init__
 
-    def remembering(self: Index, settings: Any, *arguments: Any, **named: Any) -> None:
+    def recording(self: Index, settings: Any, *arguments: Any, **named: Any) -> None:
         opened.add(settings.directory.absolute())
         initialise(self, settings, *arguments, **named)
 
-    monkeypatch.setattr(Index, "__init__", remembering)
+    monkeypatch.setattr(Index, "__init__", recording)
     yield
     if request.node.get_closest_marker("damages_index"):
         return
@@ -61,7 +61,7 @@ def every_index_is_sound(
     if below is not None:
         opened.update(path.parents[1] for path in below.rglob("manifest/data.mdb"))
     problems = []
-    for directory in sorted(each for each in opened if (each / "manifest").is_dir()):
+    for directory in sorted(path for path in opened if (path / "manifest").is_dir()):
         try:
             problems += [f"{directory}: {problem}" for problem in check(directory).problems]
         except IndexLocked:

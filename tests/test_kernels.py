@@ -1,4 +1,4 @@
-"""The locator of a numba cache that cannot be written to; `.ci/image` shows it at work."""
+"""The locator of a read-only numba cache; `.ci/image` tests it in a container."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _refuse_writing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cache_that_can_be_written_to_is_used_as_it_is(cache: Path) -> None:
-    """It is numba's own behaviour."""
+    """A writable cache is used as numba does by default."""
     assert Path(_locator().get_cache_path()) == cache
 
 
 def test_a_read_only_cache_is_linked_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels are found in a folder where others can be added; a second process finds it so."""
+    """A writable folder links to the kernels; a second process uses the same folder."""
     _refuse_writing(monkeypatch)
     for _ in range(2):
         found = Path(_locator().get_cache_path())
@@ -58,7 +58,7 @@ def test_a_read_only_cache_is_linked_to(cache: Path, monkeypatch: pytest.MonkeyP
 def test_a_read_only_cache_is_read_where_nothing_can_be_written(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container without a folder for temporary files still has its kernels."""
+    """Without a folder for temporary files, the cached kernels are still used."""
     _refuse_writing(monkeypatch)
     Path(tempfile.gettempdir()).rmdir()
     Path(tempfile.gettempdir()).write_bytes(b"in the way")

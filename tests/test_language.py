@@ -18,7 +18,10 @@ BANNED = re.compile(
 """Words that readers from all over the world stumble over, and the negation "X is no Y"."""
 
 _LINE_BREAK = re.compile(r"\s*\n[ \t]*(?:#:? |// |\* |> )?[ \t]*")
-_SUFFIXES = set(".py .md .yaml .yml .toml .tpl .gotmpl .txt .js .css .html .tsv".split()) | {""}
+_SUFFIXES = {
+    *(".py", ".md", ".yaml", ".yml", ".toml", ".tpl", ".gotmpl", ".txt", ".tsv"),
+    *(".js", ".css", ".html", ".j2", ""),
+}
 _TOP = ("Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml")
 _FOLDERS = (
     ".ci",

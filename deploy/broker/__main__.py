@@ -1,4 +1,4 @@
-"""*Blocking.* `python -m deploy.broker`: the tests' broker in the foreground, to try things on."""
+"""*Blocking.* `python -m deploy.broker`: a real Kafka broker in the foreground."""
 
 import argparse
 import contextlib
@@ -14,12 +14,12 @@ from deploy.broker.obtain import ORIGIN_VARIABLE, own_broker
 _PAUSE_SECONDS = 0.5
 
 _DESCRIPTION = """\
-Run one real Apache Kafka broker on 127.0.0.1 until it is interrupted, to try streamdedup on.
+Run one real Apache Kafka broker on 127.0.0.1 until it is interrupted, to try streamdedup.
 
-It is a single KRaft node with a transaction coordinator, in a container where a Docker engine
-answers, else from Kafka's jars, which need Java 17 and Maven and are fetched once. When it serves
-requests it prints one line, `bootstrap: HOST:PORT`. Topics are not created on first use. All data
-lies in a temporary place and is gone when the broker stops.
+It is a single KRaft node with a transaction coordinator. It runs in a container if a Docker engine
+answers, else from Kafka's jars, which need Java 17 and Maven and are downloaded once. It prints one
+line, `bootstrap: HOST:PORT`, when it serves requests. It creates no topics on first use. All data
+is temporary, and is deleted when the broker stops.
 """
 
 _EPILOG = f"""\
@@ -29,16 +29,16 @@ examples:
   {ORIGIN_VARIABLE}=maven python -m deploy.broker     only the jars, never a container
   {ORIGIN_VARIABLE}=container python -m deploy.broker only a container
 
-Ctrl-C or SIGTERM stops it in order; the exit status is then 0.
+Ctrl-C or SIGTERM shuts it down; the exit status is then 0.
 """
 
 
 class _StopRequested(BaseException):
-    """A signal asked for the end; not an Exception, so that nothing on the way swallows it."""
+    """A signal asked the process to end; a BaseException, so that no handler catches it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the broker; return 0 after a requested stop, 1 where it could not run."""
+    """Run the broker; return 0 after a requested stop, 1 if it could not run."""
     options = _parse(arguments)
     try:
         with _stop_on_signals():
@@ -81,19 +81,19 @@ def _serve(port: int) -> None:
         except _StopRequested:
             broker.stop()
             raise
-    raise BrokerFailed("the broker ended by itself")
+    raise BrokerFailed("the broker ended unexpectedly")
 
 
 @contextlib.contextmanager
 def _stop_on_signals() -> Iterator[None]:
-    def ask_once(_number: int, _frame: object) -> None:
-        # A second Ctrl-C must not tear the clean-up apart.
+    def request_stop(_number: int, _frame: object) -> None:
+        # A second Ctrl-C must not interrupt the clean-up.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         raise _StopRequested
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask_once)
+        signal.signal(number, request_stop)
     yield
 
 

@@ -1,4 +1,4 @@
-"""*Blocking.* Loopback ports: choosing them, and asking whether a Kafka broker answers on one."""
+"""*Blocking.* Loopback ports: find free ones, and test whether a Kafka broker answers."""
 
 import errno
 import random
@@ -11,18 +11,19 @@ from deploy.broker.errors import BrokerFailed
 
 LOOPBACK = "127.0.0.1"
 
-# Below the kernel's ephemeral range (32768 and up on Linux), because a client's outgoing
-# connection could otherwise be given the port of a broker that is down between two starts.
 _PORTS = range(20_000, 32_000)
+"""Below the kernel's ephemeral range (32768 and up on Linux), so that no outgoing connection takes
+the port of a broker that is stopped between two starts."""
 
 _API_VERSIONS_KEY = 18
 _CORRELATION_ID = 7
+_HEADER_BYTES = 10
 _ATTEMPT_SECONDS = 1.0
 _PAUSE_SECONDS = 0.05
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on the loopback `port` now."""
+    """Tell whether a server can listen on the loopback `port` now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -35,7 +36,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_ports(count: int) -> list[int]:
-    """Return `count` different loopback ports that are free now."""
+    """Return `count` different free loopback ports."""
     chosen: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(chosen) == count:
@@ -48,26 +49,30 @@ def choose_ports(count: int) -> list[int]:
 def answers_kafka(host: str, port: int) -> bool:
     """Tell whether a Kafka broker at `host`:`port` answers an ApiVersions request (version 0).
 
-    A KRaft broker opens its client listeners only once it is unfenced, so an answer means that
-    it serves requests and not merely that something listens.
+    A KRaft broker opens its client listeners only when it is unfenced, so an answer means that it
+    serves requests.
     """
     body = struct.pack(">hhih", _API_VERSIONS_KEY, 0, _CORRELATION_ID, -1)
     try:
         with socket.create_connection((host, port), timeout=_ATTEMPT_SECONDS) as connection:
             connection.sendall(struct.pack(">i", len(body)) + body)
-            head = _receive(connection, 10)
+            header = _receive(connection, _HEADER_BYTES)
     except OSError:
         return False
-    if len(head) < 10:
+    if len(header) < _HEADER_BYTES:
         return False
-    _, correlation_id, error_code = struct.unpack(">iih", head)
+    _, correlation_id, error_code = struct.unpack(">iih", header)
     return bool(correlation_id == _CORRELATION_ID and error_code == 0)
 
 
 def wait_until_answers(
     host: str, port: int, *, timeout_seconds: float, is_alive: Callable[[], bool]
 ) -> None:
-    """Return once a broker answers; BrokerFailed when it is dead or `timeout_seconds` pass."""
+    """Wait until a broker answers.
+
+    Raises:
+        BrokerFailed: `is_alive` returned False, or `timeout_seconds` passed.
+    """
     deadline = time.monotonic() + timeout_seconds
     while not answers_kafka(host, port):
         if not is_alive():

@@ -1,4 +1,4 @@
-"""*Blocking.* The broker as a test sees it: where it listens, and what can be done to it."""
+"""*Blocking.* A running broker: its addresses, and how to stop, kill and suspend it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,16 @@ _READY_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class SecuredDoors:
-    """The two guarded listeners of a secured broker, and what opens them.
+class SecuredListeners:
+    """The two secured listeners of a broker, and their credentials.
 
-    The user is the broker's one super user; `stranger_ca_pem_path` is of a CA that did not sign.
+    Attributes:
+        sasl_bootstrap: the SASL_PLAINTEXT listener, mechanism PLAIN.
+        ssl_bootstrap: the SSL listener, which requests no client certificate.
+        username: the broker's only super user.
+        password: the user's password.
+        ca_pem_path: the CA certificate that clients of the SSL listener must trust.
+        other_ca_pem_path: a CA certificate that the broker's certificate does not match.
     """
 
     sasl_bootstrap: str
@@ -22,22 +28,22 @@ class SecuredDoors:
     username: str
     password: str
     ca_pem_path: Path
-    stranger_ca_pem_path: Path
+    other_ca_pem_path: Path
 
 
 class Broker:
-    """A broker that answers; its data and its ports survive stop, kill and restart.
+    """A broker whose data and ports survive stop, kill and restart.
 
-    Of the methods, those that end, freeze or start it need a broker of our own: they raise
-    BrokerError for one that came from the environment.
+    The methods that start, end or suspend it raise BrokerError for a broker that was not started
+    here but named by the environment.
     """
 
     def __init__(
-        self, bootstrap: str, server: Server | None = None, doors: SecuredDoors | None = None
+        self, bootstrap: str, server: Server | None = None, secured: SecuredListeners | None = None
     ) -> None:
         self.bootstrap = bootstrap
         self._server = server
-        self._doors = doors
+        self._secured = secured
 
     @property
     def origin(self) -> str:
@@ -45,29 +51,14 @@ class Broker:
         return ORIGIN_ENVIRONMENT if self._server is None else self._server.origin
 
     @property
-    def doors(self) -> SecuredDoors:
-        """The guarded listeners; BrokerError where the broker is not a secured one."""
-        if self._doors is None:
-            raise BrokerError("this broker is not secured: ask for running_broker(secured=True)")
-        return self._doors
-
-    @property
-    def sasl_bootstrap(self) -> str:
-        """The SASL_PLAINTEXT listener, mechanism PLAIN."""
-        return self.doors.sasl_bootstrap
-
-    @property
-    def ssl_bootstrap(self) -> str:
-        """The SSL listener; it asks for no client certificate."""
-        return self.doors.ssl_bootstrap
-
-    @property
-    def ca_pem_path(self) -> Path:
-        """The CA certificate that a client of the SSL listener has to trust."""
-        return self.doors.ca_pem_path
+    def secured(self) -> SecuredListeners:
+        """The secured listeners; BrokerError if the broker has none."""
+        if self._secured is None:
+            raise BrokerError("this broker is not secured: use running_broker(secured=True)")
+        return self._secured
 
     def start(self) -> None:
-        """Start the broker and return when it serves requests; nothing if it runs."""
+        """Start the broker if it does not run, and wait until it serves requests."""
         server = self._own("start")
         host, _, port = self.bootstrap.rpartition(":")
         try:
@@ -81,11 +72,11 @@ class Broker:
             raise BrokerFailed(f"{error}; the end of its log:\n{tail}") from error
 
     def stop(self) -> None:
-        """Let the broker shut down in order."""
+        """Shut the broker down."""
         self._own("stop").stop()
 
     def kill(self) -> None:
-        """End the broker as a crash would."""
+        """Kill the broker, as a crash would."""
         self._own("kill").kill()
 
     def restart(self) -> None:
@@ -94,18 +85,20 @@ class Broker:
         self.start()
 
     def suspend(self) -> None:
-        """Freeze the broker with its connections open, as a long pause would."""
+        """Suspend the broker with its connections open, as a long pause would."""
         self._own("suspend").suspend()
 
     def resume(self) -> None:
-        """Let a frozen broker go on."""
+        """Resume a suspended broker."""
         self._own("resume").resume()
 
     def is_running(self) -> bool:
-        """Tell whether the broker has not ended; always true of the environment's."""
+        """Tell whether the broker runs; always true for a broker of the environment."""
         return self._server is None or self._server.is_running()
 
-    def _own(self, deed: str) -> Server:
+    def _own(self, action: str) -> Server:
         if self._server is None:
-            raise BrokerError(f"cannot {deed} the broker: STREAMDEDUP_TEST_BOOTSTRAP is not ours")
+            raise BrokerError(
+                f"cannot {action} the broker of STREAMDEDUP_TEST_BOOTSTRAP: it was not started here"
+            )
         return self._server

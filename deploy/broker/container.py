@@ -23,9 +23,9 @@ from deploy.broker.jars import kafka_version
 from deploy.broker.layout import CLUSTER_ID, Ports, as_environment, server_properties
 from deploy.broker.server import ORIGIN_CONTAINER
 
-_LEASH = Path(__file__).with_name("leash.py")
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
 _DATA = "/var/lib/kafka/data"
-_ALL_INSIDE = "0.0.0.0"  # noqa: S104 - of the container; the host publishes on loopback only
+_ALL_INSIDE = "0.0.0.0"  # noqa: S104 - inside the container; the host publishes on loopback only
 _HEAP = "-Xms256m -Xmx768m"
 _PING_SECONDS = 2
 _STOP_SECONDS = 20
@@ -38,7 +38,7 @@ def image_name() -> str:
 
 
 def engine_answers() -> bool:
-    """Tell, within about two seconds, whether a Docker engine can be used."""
+    """Tell within about two seconds whether a Docker engine can be used."""
     with warnings.catch_warnings():
         # The client leaves the socket of a failed attempt to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
@@ -61,7 +61,7 @@ def _ping() -> bool:
 
 
 def missing_image() -> str | None:
-    """Pull the image where it is not there yet; return why it is not to be had, or None."""
+    """Pull the image if it is missing; return the reason if that fails, else None."""
     client = DockerClient().client
     try:
         client.images.get(image_name())
@@ -77,15 +77,15 @@ def missing_image() -> str | None:
 
 
 class KafkaContainer(DockerContainer):
-    """One KRaft node; its ports are the same inside and outside, and outside on loopback only.
+    """One KRaft node, with its ports published on loopback under the same numbers.
 
-    Equal ports let the broker reach its own advertised listeners, as transactions need.
+    Equal numbers let the broker reach its own advertised listeners, which transactions need.
     """
 
     def __init__(self, ports: Ports, access: Access | None) -> None:
         super().__init__(image_name())
         published = [ports.client] if access is None else [ports.client, ports.login, ports.tls]
-        # The engine takes (host, port) here, though testcontainers' own type does not say so.
+        # The engine accepts (host, port) here, although the type of testcontainers does not.
         bound = {f"{port}/tcp": (LOOPBACK, port) for port in published}
         self.ports = cast("dict[str, int | None]", bound)
         properties = server_properties(ports, access, bind_host=_ALL_INSIDE, log_dir=_DATA)
@@ -97,29 +97,29 @@ class KafkaContainer(DockerContainer):
 
 
 class ContainerServer:
-    """A single Kafka node in a container; its data goes when the container is removed."""
+    """A single Kafka node in a container; removing the container deletes its data."""
 
     origin = ORIGIN_CONTAINER
 
     def __init__(self, folder: Path, ports: Ports, access: Access | None) -> None:
         self._folder = folder
         self._kafka = KafkaContainer(ports, access)
-        self._made = False
-        self._leash: subprocess.Popen[bytes] | None = None
+        self._created = False
+        self._watchdog: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Make and start the container, or start it again on what it wrote before."""
+        """Create and start the container, or start it again on its data."""
         with _translated("start"):
-            if self._made:
+            if self._created:
                 self._container().start()
                 return
-            self._made = True
+            self._created = True
             self._kafka.start()
         if testcontainers_config.ryuk_disabled:
-            self._leash = self._tie_to_this_process()
+            self._watchdog = self._start_watchdog()
 
     def stop(self) -> None:
-        """Stop the container in order."""
+        """Stop the container with SIGTERM."""
         self._end(graceful=True)
 
     def kill(self) -> None:
@@ -151,9 +151,9 @@ class ContainerServer:
         """Remove the container and its volumes."""
         with contextlib.suppress(NotFound):
             self._kafka.stop()
-        if self._leash is not None:
-            self._leash.kill()
-            self._leash.wait()
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.wait()
 
     def _container(self) -> Container:
         return self._kafka.get_wrapped_container()
@@ -178,19 +178,19 @@ class ContainerServer:
                 self._container().kill()
             self._container().wait()
 
-    def _tie_to_this_process(self) -> subprocess.Popen[bytes]:
-        # Where Ryuk runs it removes containers of a process that was killed; here nothing would.
+    def _start_watchdog(self) -> subprocess.Popen[bytes]:
+        # Without Ryuk nothing else removes the containers of a killed process.
         arguments = [str(os.getpid()), str(self._folder), self._kafka.get_container_id()]
         return subprocess.Popen(
-            [sys.executable, "-I", str(_LEASH), "container", *arguments],
+            [sys.executable, "-I", str(_WATCHDOG), "container", *arguments],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
 
 
 @contextlib.contextmanager
-def _translated(deed: str) -> Iterator[None]:
+def _translated(action: str) -> Iterator[None]:
     try:
         yield
     except (APIError, OSError) as error:
-        raise BrokerFailed(f"the Docker engine would not {deed} the broker: {error}") from error
+        raise BrokerFailed(f"the Docker engine could not {action} the broker: {error}") from error

@@ -1,13 +1,13 @@
-"""*Blocking.* What can go wrong with the tests' broker, named by who must act."""
+"""*Pure.* Errors of obtaining and running a broker."""
 
 
 class BrokerError(Exception):
-    """Anything that keeps a test from the broker it asked for."""
+    """A broker cannot be used; the base class of the others."""
 
 
-class BrokerUnobtainable(BrokerError):  # noqa: N818 - a state, as its siblings
-    """No broker is to be had on this machine; the message says what to install or to set."""
+class BrokerUnobtainable(BrokerError):
+    """This machine cannot run a broker; the message says what to install or to set."""
 
 
-class BrokerFailed(BrokerError):  # noqa: N818 - a state, as its siblings
-    """A broker was to be had, but it did not start, or it cannot do what was asked of it."""
+class BrokerFailed(BrokerError):
+    """A broker did not start, ended, or could not be stopped."""

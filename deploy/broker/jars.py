@@ -1,6 +1,6 @@
-"""*Blocking.* Apache Kafka's jars: fetched by Maven once, and kept in the user's cache folder.
+"""*Blocking.* Apache Kafka's jars: downloaded once by Maven into the user's cache folder.
 
-`python -m deploy.broker.jars` fetches them and prints the folder, for scripts.
+`python -m deploy.broker.jars` downloads them and prints the folder, for scripts.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from deploy.broker.errors import BrokerError, BrokerUnobtainable
 
 POM = Path(__file__).with_name("pom.xml")
 
-WHAT_TO_DO = (
+REMEDY = (
     "run `apt-get install openjdk-17-jre-headless maven`, or start a Docker engine,"
     " or set STREAMDEDUP_TEST_BOOTSTRAP to a broker's host:port"
 )
 
 _NAMESPACE = "{http://maven.apache.org/POM/4.0.0}"
-_FETCH_SECONDS = 600
+_DOWNLOAD_SECONDS = 600
 _TAIL_CHARACTERS = 2000
 
 
@@ -38,16 +38,16 @@ def kafka_version() -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which what is fetched or built for the broker outlives a run."""
+    """Return the folder that keeps downloads and built files between runs."""
     home = os.environ.get("XDG_CACHE_HOME")
     base = Path(home) if home else Path.home() / ".cache"
     return base / "streamdedup"
 
 
 def obtain_jars() -> Path:
-    """Return the folder with the jars, fetching them first where it is missing or outdated.
+    """Return the folder with the jars; download them if it is missing or outdated.
 
-    Two runs at once wait for each other, and a folder appears only when it is complete.
+    Parallel runs wait for each other, and the folder appears only when it is complete.
     """
     folder = cache_folder() / f"kafka-{kafka_version()}"
     if _is_current(folder):
@@ -55,7 +55,7 @@ def obtain_jars() -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(folder.name + ".lock")):
         if not _is_current(folder):
-            _fetch(folder)
+            _download(folder)
     return folder
 
 
@@ -71,17 +71,21 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(folder: Path) -> None:
+def _download(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise BrokerUnobtainable(f"Maven, which fetches Kafka's jars, is missing: {WHAT_TO_DO}")
-    print(f"fetching Apache Kafka {kafka_version()} with Maven, once", file=sys.stderr, flush=True)
+        raise BrokerUnobtainable(f"Maven is missing, which downloads Kafka's jars: {REMEDY}")
+    print(
+        f"downloading Apache Kafka {kafka_version()} with Maven (only once)",
+        file=sys.stderr,
+        flush=True,
+    )
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kafka-") as scratch:
-        fetched = Path(scratch) / "jars"
-        _copy_dependencies(maven, fetched)
-        shutil.copyfile(POM, fetched / POM.name)
+        downloaded = Path(scratch) / "jars"
+        _copy_dependencies(maven, downloaded)
+        shutil.copyfile(POM, downloaded / POM.name)
         shutil.rmtree(folder, ignore_errors=True)
-        fetched.rename(folder)
+        downloaded.rename(folder)
 
 
 def _copy_dependencies(maven: str, target: Path) -> None:
@@ -97,17 +101,17 @@ def _copy_dependencies(maven: str, target: Path) -> None:
     ]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+            command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise BrokerUnobtainable(f"Maven did not finish within {_FETCH_SECONDS} s") from None
+        raise BrokerUnobtainable(f"Maven did not finish within {_DOWNLOAD_SECONDS} s") from None
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip()[-_TAIL_CHARACTERS:]
-        raise BrokerUnobtainable(f"Maven could not fetch Kafka's jars; it said:\n{said}")
+        output = (done.stdout + done.stderr).strip()[-_TAIL_CHARACTERS:]
+        raise BrokerUnobtainable(f"Maven could not download Kafka's jars:\n{output}")
 
 
 def main() -> int:
-    """Fetch the jars and print their folder."""
+    """Download the jars and print their folder."""
     try:
         print(obtain_jars())
     except BrokerError as error:

@@ -1,8 +1,8 @@
-"""*Blocking.* How the tests' broker is laid out: its listeners, its ports and its settings.
+"""*Blocking.* The listeners, ports and settings of the broker.
 
-One dictionary of Kafka's own property names serves both origins: written to a file for the jars,
-and turned into `KAFKA_*` variables for the image. The listeners are called CLIENT, LOGIN and TLS
-because the image's start script reads more into names with SASL_ or SSL in them.
+Both origins use the same dictionary of Kafka's property names: as a file for the jars, and as
+`KAFKA_*` variables for the image. The listeners are called CLIENT, LOGIN and TLS because the
+image's start script treats names with SASL_ or SSL specially.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from deploy.broker.access import Access
 from deploy.broker.address import LOOPBACK, choose_ports
 
-# Any 16 bytes will do; one constant lets a restarted container find its own storage again.
 CLUSTER_ID = "c3RyZWFtZGVkdXAtdGVzdA"
+"""Any 16 bytes; a constant, so that a restarted container accepts its own storage."""
 
-_SINGLE_NODE = {
+SINGLE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -24,9 +24,8 @@ _SINGLE_NODE = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
+"""Settings of a cluster with one node."""
 
-# The defaults suit clusters: they cost seconds of waiting and tens of empty log folders. A broker
-# that was killed is let in again only when its old session has run out, hence the short one.
 _QUICK = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
@@ -39,11 +38,15 @@ _QUICK = {
     "num.network.threads": "2",
     "num.io.threads": "4",
 }
+"""Settings for a quick start; the defaults cost seconds of waiting and tens of empty log folders.
+
+A killed broker may rejoin only after its old session has expired, so the session timeout is short.
+"""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The loopback ports of one broker; the last two are used only by a secured one."""
+    """The loopback ports of one broker; only a secured one uses `login` and `tls`."""
 
     client: int
     controller: int
@@ -51,8 +54,8 @@ class Ports:
     tls: int
 
 
-def choose_layout(client_port: int | None) -> Ports:
-    """Choose free ports, with `client_port` as the plaintext one where it is given."""
+def assign_ports(client_port: int | None) -> Ports:
+    """Choose free ports; `client_port`, if given, is the plaintext port."""
     first, controller, login, tls = choose_ports(4)
     return Ports(client_port or first, controller, login, tls)
 
@@ -67,7 +70,7 @@ def server_properties(
     bound = [f"{name}://{bind_host}:{port}" for name, port in listeners.items()]
     advertised = [f"{name}://{LOOPBACK}:{port}" for name, port in listeners.items()]
     return {
-        **_SINGLE_NODE,
+        **SINGLE_NODE,
         **_QUICK,
         "controller.quorum.voters": f"1@{LOOPBACK}:{ports.controller}",
         "listeners": ",".join([*bound, f"CONTROLLER://{LOOPBACK}:{ports.controller}"]),
@@ -86,7 +89,7 @@ def as_file(properties: dict[str, str]) -> str:
 
 
 def as_environment(properties: dict[str, str]) -> dict[str, str]:
-    """Return `properties` as the variables that the Kafka image turns back into them."""
+    """Return `properties` as the environment variables of the Kafka image."""
     return {"KAFKA_" + name.upper().replace(".", "_"): text for name, text in properties.items()}
 
 
@@ -115,5 +118,5 @@ def _secured_properties(access: Access) -> dict[str, str]:
 
 
 def _on_one_line(pem: str) -> str:
-    # A properties file reads backslash-n as a line's end, so the PEM needs no file of its own.
+    # A properties file reads \\n as a line break, so the PEM needs no separate file.
     return pem.replace("\n", "\\n")

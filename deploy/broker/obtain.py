@@ -1,8 +1,8 @@
-"""*Blocking.* One way to a real broker, whatever this machine has.
+"""*Blocking.* Obtains a real broker on any machine that can run one.
 
-In this order: the broker that STREAMDEDUP_TEST_BOOTSTRAP names, a container where a Docker engine
-answers, Kafka's jars with Java. STREAMDEDUP_TEST_BROKER (`container` or `maven`) leaves only one
-of the last two. A machine with none of them is an error, never a reason to skip.
+It tries in this order: the broker that STREAMDEDUP_TEST_BOOTSTRAP names, a container if a Docker
+engine answers, Kafka's jars with Java. STREAMDEDUP_TEST_BROKER (`container` or `maven`) selects one
+of the last two. A machine with none of them is an error, and no test is skipped.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from deploy.broker.access import Access, make_access
 from deploy.broker.address import LOOPBACK, answers_kafka, is_free
-from deploy.broker.broker import Broker, SecuredDoors
+from deploy.broker.broker import Broker, SecuredListeners
 from deploy.broker.container import ContainerServer, engine_answers, image_name, missing_image
 from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
 from deploy.broker.jars import obtain_jars
-from deploy.broker.layout import Ports, choose_layout
+from deploy.broker.layout import Ports, assign_ports
 from deploy.broker.process import JavaServer, find_java
 from deploy.broker.server import ORIGIN_CONTAINER, ORIGIN_MAVEN, Server
 
@@ -31,8 +31,11 @@ ORIGIN_VARIABLE = "STREAMDEDUP_TEST_BROKER"
 def running_broker(*, secured: bool = False) -> Iterator[Broker]:
     """Yield a broker that answers, and end it afterwards if it was started here.
 
-    A `secured` one is always started here, with SASL and TLS listeners beside the open one.
-    Raises BrokerUnobtainable where there is none to be had, BrokerFailed where it did not start.
+    A `secured` broker is always started here, with SASL and TLS listeners in addition.
+
+    Raises:
+        BrokerUnobtainable: this machine cannot run a broker.
+        BrokerFailed: the broker did not start.
     """
     bootstrap = os.environ.get(BOOTSTRAP_VARIABLE, "").strip()
     if bootstrap and not secured:
@@ -44,16 +47,16 @@ def running_broker(*, secured: bool = False) -> Iterator[Broker]:
 
 @contextlib.contextmanager
 def own_broker(*, secured: bool = False, port: int | None = None) -> Iterator[Broker]:
-    """Yield a broker started here, its plaintext listener on the loopback `port` where given."""
+    """Start a broker and yield it; `port`, if given, is the loopback port for plaintext."""
     if port is not None and not is_free(port):
-        raise BrokerFailed(f"port {port} of {LOOPBACK} is taken; choose another")
-    ports = choose_layout(port)
+        raise BrokerFailed(f"port {port} of {LOOPBACK} is in use; choose another one")
+    ports = assign_ports(port)
     access = make_access() if secured else None
     folder = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
     try:
         with _discarded(_choose_server(folder, ports, access)) as server:
-            doors = None if access is None else _doors(ports, access, folder)
-            broker = Broker(f"{LOOPBACK}:{ports.client}", server, doors)
+            secured_listeners = None if access is None else _secured(ports, access, folder)
+            broker = Broker(f"{LOOPBACK}:{ports.client}", server, secured_listeners)
             broker.start()
             yield broker
     finally:
@@ -64,22 +67,24 @@ def _broker_of_environment(bootstrap: str) -> Broker:
     first = bootstrap.partition(",")[0]
     host, _, port = first.rpartition(":")
     if not host or not port.isdecimal():
-        raise BrokerUnobtainable(f"{BOOTSTRAP_VARIABLE} is not host:port but {bootstrap!r}")
+        raise BrokerUnobtainable(f"invalid {BOOTSTRAP_VARIABLE} {bootstrap!r}: not host:port")
     if not answers_kafka(host, int(port)):
-        raise BrokerUnobtainable(f"no Kafka answers at {first}, which {BOOTSTRAP_VARIABLE} names")
+        raise BrokerUnobtainable(f"no Kafka answers at {first}, the value of {BOOTSTRAP_VARIABLE}")
     return Broker(bootstrap)
 
 
 def _choose_server(folder: Path, ports: Ports, access: Access | None) -> Server:
     forced = os.environ.get(ORIGIN_VARIABLE, "").strip()
     if forced not in ("", ORIGIN_CONTAINER, ORIGIN_MAVEN):
-        raise BrokerUnobtainable(f"{ORIGIN_VARIABLE} is neither container nor maven: {forced!r}")
-    if forced != ORIGIN_MAVEN and _container_is_possible(required=forced == ORIGIN_CONTAINER):
+        raise BrokerUnobtainable(
+            f"invalid {ORIGIN_VARIABLE} {forced!r}: neither container nor maven"
+        )
+    if forced != ORIGIN_MAVEN and _can_run_container(required=forced == ORIGIN_CONTAINER):
         return ContainerServer(folder, ports, access)
     return JavaServer(find_java(), obtain_jars(), folder, ports, access)
 
 
-def _container_is_possible(*, required: bool) -> bool:
+def _can_run_container(*, required: bool) -> bool:
     if not engine_answers():
         if required:
             raise BrokerUnobtainable(f"{ORIGIN_VARIABLE}=container, but no Docker engine answers")
@@ -88,9 +93,11 @@ def _container_is_possible(*, required: bool) -> bool:
     if reason is None:
         return True
     if required:
-        raise BrokerUnobtainable(f"{image_name()} is not here and cannot be pulled: {reason}")
+        raise BrokerUnobtainable(
+            f"the image {image_name()} is missing and cannot be pulled: {reason}"
+        )
     print(
-        f"NOTE: a Docker engine answers, but {image_name()} is not to be had ({reason});"
+        f"NOTE: a Docker engine answers, but the image {image_name()} cannot be pulled ({reason});"
         " the broker runs from Kafka's jars instead",
         file=sys.stderr,
         flush=True,
@@ -106,13 +113,13 @@ def _discarded(server: Server) -> Iterator[Server]:
         server.discard()
 
 
-def _doors(ports: Ports, access: Access, folder: Path) -> SecuredDoors:
-    right, wrong = access.write_authorities(folder)
-    return SecuredDoors(
+def _secured(ports: Ports, access: Access, folder: Path) -> SecuredListeners:
+    ca_path, other_ca_path = access.write_authorities(folder)
+    return SecuredListeners(
         sasl_bootstrap=f"{LOOPBACK}:{ports.login}",
         ssl_bootstrap=f"{LOOPBACK}:{ports.tls}",
         username=access.username,
         password=access.password,
-        ca_pem_path=right,
-        stranger_ca_pem_path=wrong,
+        ca_pem_path=ca_path,
+        other_ca_pem_path=other_ca_path,
     )

@@ -1,4 +1,4 @@
-"""*Blocking.* The broker as a Java process of this machine, from the jars."""
+"""*Blocking.* The broker as a Java process, from Kafka's jars."""
 
 import contextlib
 import os
@@ -13,12 +13,12 @@ from typing import IO, cast
 from deploy.broker.access import Access
 from deploy.broker.address import LOOPBACK
 from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
-from deploy.broker.jars import WHAT_TO_DO
+from deploy.broker.jars import REMEDY
 from deploy.broker.layout import CLUSTER_ID, Ports, as_file, server_properties
 from deploy.broker.server import ORIGIN_MAVEN
 
 _OLDEST_JAVA = 17
-_LEASH = Path(__file__).with_name("leash.py")
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _HEAP = ["-Xms256m", "-Xmx768m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError"]
 _FORMAT_SECONDS = 60
@@ -28,20 +28,24 @@ _TAIL_LINES = 40
 
 
 def find_java() -> str:
-    """Return the path of a Java that can run the broker, or raise BrokerUnobtainable."""
+    """Return the path of a Java that can run the broker.
+
+    Raises:
+        BrokerUnobtainable: Java is missing or too old.
+    """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if java is None:
-        raise BrokerUnobtainable(f"Java {_OLDEST_JAVA} or newer is missing: {WHAT_TO_DO}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
+        raise BrokerUnobtainable(f"Java {_OLDEST_JAVA} or newer is missing: {REMEDY}")
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < _OLDEST_JAVA:
-        raise BrokerUnobtainable(f"{java} is older than Java {_OLDEST_JAVA}: {WHAT_TO_DO}")
+        raise BrokerUnobtainable(f"{java} is older than Java {_OLDEST_JAVA}: {REMEDY}")
     return java
 
 
 class JavaServer:
-    """A single Kafka node as a child process; its data and log lie in `folder`."""
+    """A single Kafka node as a child process, with its data and log in `folder`."""
 
     origin = ORIGIN_MAVEN
 
@@ -52,7 +56,7 @@ class JavaServer:
         self._folder = folder
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
-        self._leash: subprocess.Popen[str] | None = None
+        self._watchdog: subprocess.Popen[str] | None = None
         self._pid = 0
         properties = server_properties(
             ports, access, bind_host=LOOPBACK, log_dir=str(self._folder / "data")
@@ -61,13 +65,13 @@ class JavaServer:
         self._config.chmod(0o600)
 
     def start(self) -> None:
-        """Start the broker, formatting its storage the first time."""
+        """Start the broker; the first start formats its storage."""
         if not (self._folder / "data").exists():
             self._format_storage()
         with self._log.open("a") as log:
-            self._leash = subprocess.Popen(
+            self._watchdog = subprocess.Popen(
                 [
-                    *[sys.executable, "-I", str(_LEASH)],
+                    *[sys.executable, "-I", str(_WATCHDOG)],
                     *["process", str(os.getpid()), str(self._folder)],
                     *[*self._java, *_HEAP, "kafka.Kafka", str(self._config)],
                 ],
@@ -78,11 +82,11 @@ class JavaServer:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        with cast("IO[str]", self._leash.stdout) as said:
-            self._pid = int(said.readline() or 0)
+        with cast("IO[str]", self._watchdog.stdout) as output:
+            self._pid = int(output.readline() or 0)
 
     def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL where that does not end the broker."""
+        """Send SIGTERM, and SIGKILL if that does not end the broker."""
         self._end(signal.SIGTERM, _STOP_SECONDS)
 
     def kill(self) -> None:
@@ -98,17 +102,17 @@ class JavaServer:
         self._signal(signal.SIGCONT)
 
     def is_running(self) -> bool:
-        """Tell whether the Java process has not ended."""
-        return self._leash is not None and self._leash.poll() is None
+        """Tell whether the Java process runs."""
+        return self._watchdog is not None and self._watchdog.poll() is None
 
     def log_tail(self) -> str:
-        """Return the last lines of what the broker wrote."""
+        """Return the last lines of the broker's log."""
         if not self._log.exists():
             return ""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def discard(self) -> None:
-        """Kill the broker; its data goes with the folder."""
+        """Kill the broker; the owner of the folder deletes its data."""
         self.kill()
 
     def _format_storage(self) -> None:
@@ -122,23 +126,23 @@ class JavaServer:
             check=False,
         )
         if done.returncode != 0:
-            said = (done.stdout + done.stderr).strip()
-            raise BrokerFailed(f"Kafka's storage could not be formatted:\n{said}")
+            output = (done.stdout + done.stderr).strip()
+            raise BrokerFailed(f"formatting Kafka's storage failed:\n{output}")
 
-    def _end(self, how: signal.Signals, seconds: float) -> None:
-        if self._leash is None:
+    def _end(self, number: signal.Signals, timeout_s: float) -> None:
+        if self._watchdog is None:
             return
-        self._signal(how)
+        self._signal(number)
         self._signal(signal.SIGCONT)
         try:
-            self._leash.wait(seconds)
+            self._watchdog.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
-            self._leash.wait(_KILL_SECONDS)
-        self._leash = None
+            self._watchdog.wait(_KILL_SECONDS)
+        self._watchdog = None
 
-    def _signal(self, which: signal.Signals) -> None:
-        # The leash is Java's parent, so while it lives the pid cannot have passed to another.
+    def _signal(self, number: signal.Signals) -> None:
+        # The watchdog is Java's parent: while it runs, no other process can get the pid.
         if self.is_running() and self._pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, which)
+                os.kill(self._pid, number)

@@ -1,4 +1,4 @@
-"""*Blocking.* What the two origins of a started broker have in common."""
+"""*Pure.* The interface of a started broker, for both origins."""
 
 from typing import Protocol
 
@@ -12,28 +12,28 @@ class Server(Protocol):
 
     @property
     def origin(self) -> str:
-        """One of the ORIGIN_ names."""
+        """One of the ORIGIN constants."""
 
     def start(self) -> None:
-        """Start the broker; it need not answer yet."""
+        """Start the broker, without waiting until it answers."""
 
     def stop(self) -> None:
-        """Let the broker shut down in order, and return when it has."""
+        """Shut the broker down, and wait for its end."""
 
     def kill(self) -> None:
-        """End the broker at once, as SIGKILL does."""
+        """Kill the broker with SIGKILL."""
 
     def suspend(self) -> None:
-        """Freeze the broker, its connections left open."""
+        """Suspend the broker, with its connections open."""
 
     def resume(self) -> None:
-        """Undo suspend."""
+        """Resume a suspended broker."""
 
     def is_running(self) -> bool:
-        """Tell whether the broker has been started and has not ended; frozen counts."""
+        """Tell whether the broker was started and has not ended; it may be suspended."""
 
     def log_tail(self) -> str:
         """Return the last lines of the broker's log."""
 
     def discard(self) -> None:
-        """End the broker if it runs; nothing can be asked of it afterwards."""
+        """End the broker if it runs, and release its resources; no other call may follow."""

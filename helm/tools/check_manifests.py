@@ -1,9 +1,9 @@
-"""*Blocking.* Check what the chart renders: objects by their schemas, settings by the worker.
+"""*Blocking.* Check the rendered chart: objects by their schemas, settings by the worker.
 
-Every object must fit the strict schema of each Kubernetes version that the chart supports; those of
-the Prometheus operator fit the operator's own definitions, those of Strimzi the schema beside this
-file. An object without a schema is an error. The settings file must pass ``streamdedup config
-check``, in the environment that the container would have::
+Every object must match the strict schema of each supported Kubernetes version. Objects of the
+Prometheus operator must match its CRDs, those of Strimzi the schema beside this file. An object
+without a schema is an error. The settings file must pass ``streamdedup config check``, in the
+container's environment::
 
     python check_manifests.py --definitions DIRECTORY --streamdedup PROGRAM RENDERED.yaml ...
 """  # noqa: INP001 - a script, not a package
@@ -25,15 +25,15 @@ import kubernetes_validate
 import yaml
 
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
-"""From the oldest that Chart.yaml allows to the newest whose schemas are known."""
+"""From the oldest version that Chart.yaml allows to the newest with known schemas."""
 STRIMZI = Path(__file__).parent / "strimzi.schema.json"
 
 Manifest = dict[str, Any]
 
 
 def main() -> int:
-    """Check the files named on the command line; return 1 if anything is wrong with them."""
-    parser = argparse.ArgumentParser(description="Check what the chart renders.")
+    """Check the files of the command line; return 1 if any has a problem."""
+    parser = argparse.ArgumentParser(description="Check the rendered chart.")
     parser.add_argument("--definitions", type=Path, required=True, help="CRDs of the operator")
     parser.add_argument("--streamdedup", required=True, help="the program that checks settings")
     parser.add_argument("rendered", type=Path, nargs="+", help="output of helm template")
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def operator_schemas(directory: Path) -> dict[str, Manifest]:
-    """Return the schemas of the operator's objects that the chart makes, by kind, made strict."""
+    """Return strict schemas of the operator's objects in the chart, by kind."""
     schemas = {}
     for name in ("podmonitors", "prometheusrules"):
         text = (directory / f"monitoring.coreos.com_{name}.yaml").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def operator_schemas(directory: Path) -> dict[str, Manifest]:
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema of a custom resource that refuses fields which it does not know."""
+    """Return the schema of a custom resource, with unknown fields refused."""
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
@@ -79,7 +79,7 @@ def strict(schema: Any) -> Any:
 
 
 def strimzi_schemas() -> dict[str, Manifest]:
-    """Return the schemas of Strimzi's objects that the chart makes, by kind."""
+    """Return the schemas of Strimzi's objects in the chart, by kind."""
     schema = yaml.safe_load(STRIMZI.read_text(encoding="utf-8"))
     return {
         kind: {"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]}
@@ -88,7 +88,7 @@ def strimzi_schemas() -> dict[str, Manifest]:
 
 
 def schema_problems(manifests: list[Manifest], custom: dict[str, Manifest]) -> Iterator[str]:
-    """Yield what is wrong with objects by their schemas."""
+    """Yield a line for each schema violation."""
     for manifest in manifests:
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         if manifest["kind"] in custom:
@@ -106,7 +106,7 @@ def schema_problems(manifests: list[Manifest], custom: dict[str, Manifest]) -> I
 
 
 def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
-    """Return what the worker says against its settings, in the environment that it would have."""
+    """Return the worker's errors about its settings, in the container's environment."""
     (text,) = [
         one["data"]["streamdedup.yaml"]
         for one in manifests
@@ -119,7 +119,7 @@ def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "streamdedup.yaml"
         path.write_text(text, encoding="utf-8")
-        ran = subprocess.run(  # noqa: S603 - our own program, arguments of our own
+        ran = subprocess.run(  # noqa: S603 - a trusted program
             [streamdedup, "config", "check", "--offline", "--config", str(path)],
             capture_output=True,
             text=True,

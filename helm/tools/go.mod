@@ -1,5 +1,5 @@
-// The Go programs that check the chart, with the versions of everything they are built from.
-// .ci/chart builds them; to change a version: go get -tool PACKAGE@VERSION && go mod tidy.
+// The Go programs that check the chart, and their dependencies. .ci/chart builds them.
+// To change a version: go get -tool PACKAGE@VERSION && go mod tidy.
 module streamdedup/helm/tools
 
 go 1.26.0

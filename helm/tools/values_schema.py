@@ -1,7 +1,7 @@
 """*Blocking.* Write the worker's settings into the chart's values.schema.json, under ``config``.
 
-The rest of the schema is written by hand and stays as it is. So Helm refuses a misspelt setting
-before anything is deployed::
+The rest of the schema is written by hand and does not change. With the schema, Helm refuses
+misspelt settings before a deployment::
 
     streamdedup config schema | python values_schema.py values.schema.json
 """  # noqa: INP001 - a script, not a package
@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "Settings."
-"""Begins the names of those definitions that are the worker's."""
-SETTING_OF_THE_CHART = {
+"""Prefix of the worker's definitions."""
+SETTINGS_OF_THE_CHART = {
     "IndexSettings": ["directory"],
     "StatusSettings": ["port"],
-    # A ConfigMap is no place for a password; a secret of its own is.
+    # Passwords belong in a secret, not in a ConfigMap.
     "SecuritySettings": ["sasl_password"],
 }
 
 
 def chart_schema(chart: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the chart's schema with the settings' in it, in place of those that were there.
+    """Return the chart's schema with its settings replaced.
 
     Args:
-        chart: values.schema.json as it is.
-        settings: what ``streamdedup config schema`` prints.
+        chart: the present values.schema.json.
+        settings: the output of ``streamdedup config schema``.
 
     Raises:
-        KeyError: a setting that belongs to the chart is not among the settings.
+        KeyError: a setting of ``SETTINGS_OF_THE_CHART`` does not exist.
     """
     definitions = settings.pop("$defs")
-    for section, names in SETTING_OF_THE_CHART.items():
+    for section, names in SETTINGS_OF_THE_CHART.items():
         for name in names:
             del definitions[section]["properties"][name]
     settings.pop("$schema")
@@ -45,9 +45,9 @@ def chart_schema(chart: dict[str, Any], settings: dict[str, Any]) -> dict[str, A
 
 
 def _renamed(schema: Any) -> Any:
-    """Return a part of the settings' schema with its references renamed, and without defaults.
+    """Return a part of the settings' schema with renamed references, without defaults.
 
-    The defaults that matter here are those of values.yaml.
+    values.yaml has the chart's defaults.
     """
     if isinstance(schema, list):
         return [_renamed(part) for part in schema]
@@ -65,7 +65,7 @@ def _renamed(schema: Any) -> Any:
 
 
 def main() -> None:
-    """Read the settings' schema on standard input, and rewrite the chart's."""
+    """Read the settings' schema from standard input, and update the chart's schema."""
     path = Path(sys.argv[1])
     chart = json.loads(path.read_text(encoding="utf-8"))
     schema = chart_schema(chart, json.load(sys.stdin))

@@ -1,34 +1,105 @@
-"""*Blocking.* What an index directory lies on, and how much room an index will want there."""
+"""*Blocking.* The disk below the index directory: its file system, its room, and their checks."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
+import shutil
 from pathlib import Path
 
+from streamdedup.admin.findings import OPERATOR, Findings
+from streamdedup.errors import IndexUnusable
 from streamdedup.settings.sections import Settings
 
 NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs"}
     | {"nfs4", "ocfs2", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs"}
 )
-"""File systems that are shared with other machines, by their names in Linux. LMDB maps files into
-memory and trusts the locks of one kernel."""
-PASSING = frozenset({"aufs", "overlay", "ramfs", "tmpfs"})
-"""File systems that go with a container or with the machine's power."""
+"""File systems that machines share, by their names in Linux.
+
+LMDB maps files into memory and relies on the locks of one kernel.
+"""
+EPHEMERAL = frozenset({"aufs", "overlay", "ramfs", "tmpfs"})
+"""File systems that are lost with the container or with the machine's power."""
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _POSTING_BYTES = 7
 _FILTER_BYTES = 1.25
 _OTHER_BYTES = 58
-"""Id, times, position and the rounding to pages, of a document with an id of some 20 bytes."""
+"""Id, times, position and page rounding, for a document whose id has about 20 bytes."""
 _SLACK_PERCENT = 135
-"""The window is let go in parts, and files are merged before the old ones go."""
+"""The window expires in slices, and a merge writes the new segment before it removes the old."""
+_BLOCK_BYTES = 512
+"""The unit of ``st_blocks``, whatever the file system's own block size is."""
 
 
-def existing(directory: Path) -> Path:
-    """Return the directory, or the nearest one above it that there is."""
+def check_disk(settings: Settings, findings: Findings) -> None:
+    """Check that the index directory can be written, and that its disk suits an index."""
+    directory = settings.index.directory
+    ancestor = nearest_existing(directory)
+    with findings.guarded("index directory"):
+        if not ancestor.is_dir():
+            raise IndexUnusable(
+                f"{directory}: {ancestor} is not a directory; change index.directory"
+            )
+        if not os.access(ancestor, os.W_OK | os.X_OK):
+            raise IndexUnusable(
+                f"{directory}: this user cannot write to {ancestor}; grant write access, or change "
+                "index.directory"
+            )
+        exists = ancestor == directory.absolute()
+        state = "exists" if exists else "the first start creates it"
+        findings.ok("index directory", f"{directory} ({state})")
+    _check_file_system(file_system(ancestor), findings)
+    _check_room(settings, findings)
+
+
+def _check_file_system(kind: str | None, findings: Findings) -> None:
+    check = "file system"
+    if kind is None:
+        findings.skip(check, "this operating system does not report the type of a file system")
+    elif kind in NETWORK or kind.startswith("fuse"):
+        findings.warn(
+            check,
+            f"{kind} may be shared over a network, where LMDB does not work; use a local disk or a "
+            "block device",
+            OPERATOR,
+        )
+    elif kind in EPHEMERAL:
+        findings.warn(
+            check,
+            f"{kind} is lost with the container or with the machine's power: the next start then "
+            "replays the whole changelog; mount a volume",
+            OPERATOR,
+        )
+    else:
+        findings.ok(check, kind)
+
+
+def _check_room(settings: Settings, findings: Findings) -> None:
+    directory, budget = settings.index.directory, settings.index.disk_budget
+    used = used_bytes(directory) if directory.is_dir() else 0
+    on_disk = used + shutil.disk_usage(nearest_existing(directory)).free
+    needed = needed_bytes(settings)
+    room = on_disk if budget is None else min(on_disk, budget)
+    limit = "the disk has" if budget is None or budget > on_disk else "index.disk_budget allows"
+    texts = ", and room for the texts" if settings.dedup.keeps_texts else ""
+    estimate = (
+        f"{settings.index.window_documents} documents (index.window_documents) of "
+        f"{document_bytes(settings)} bytes, and room to merge, need {_readable(needed)}{texts}; "
+        f"{limit} {_readable(room)}"
+    )
+    if room < needed:
+        remedy = "free disk space, raise index.disk_budget, or lower index.window_documents"
+        findings.warn("disk room", f"{estimate}: {remedy}", OPERATOR)
+    else:
+        findings.ok("disk room", estimate)
+
+
+def nearest_existing(directory: Path) -> Path:
+    """Return the absolute directory, or its nearest ancestor that exists."""
     directory = directory.absolute()
     while not directory.exists():
         directory = directory.parent
@@ -36,46 +107,51 @@ def existing(directory: Path) -> Path:
 
 
 def file_system(directory: Path) -> str | None:
-    """Return the type of the file system that an existing directory lies on.
+    """Return the type of the file system that holds an existing directory.
 
     Returns:
-        Its name in Linux, such as ``ext4``; None where the system does not say (not Linux).
+        Its name in Linux, such as ``ext4``; None if the operating system does not report it.
     """
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
-    mounted: dict[Path, str] = {}
+    types: dict[Path, str] = {}
     for line in lines:
-        place, _, kind = line.partition(" - ")
-        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), place.split()[4])
-        mounted[Path(point)] = kind.split()[0]  # a later one hides an earlier one
+        mount, _, source = line.partition(" - ")
+        point = _OCTAL.sub(lambda escape: chr(int(escape[1], 8)), mount.split()[4])
+        types[Path(point)] = source.split()[0]  # a later mount hides an earlier one
     resolved = directory.resolve()
-    for parent in (resolved, *resolved.parents):
-        if parent in mounted:
-            return mounted[parent]
+    for ancestor in (resolved, *resolved.parents):
+        if ancestor in types:
+            return types[ancestor]
     return None
 
 
 def document_bytes(settings: Settings) -> int:
-    """Return the bytes that a kept document takes in the index, without its text."""
+    """Return the bytes on disk of one kept document in the index, without its text."""
     dedup = settings.dedup
-    columns = dedup.banding().bands + 1  # and one for the whole text
+    columns = dedup.banding().bands + 1  # one more for the key of the whole text
     signature = dedup.num_perm * dedup.signature_bits / 8
     return math.ceil(signature + columns * (_POSTING_BYTES + _FILTER_BYTES) + _OTHER_BYTES)
 
 
 def needed_bytes(settings: Settings) -> int:
-    """Return the room that an index with a full window may take, without texts."""
+    """Return the disk space that an index with a full window may need, without texts."""
     return settings.index.window_documents * document_bytes(settings) * _SLACK_PERCENT // 100
 
 
 def used_bytes(directory: Path) -> int:
-    """Return what the files below a directory take on the disk."""
+    """Return the disk space that the files below a directory occupy."""
     total = 0
     for path in directory.rglob("*"):
         try:
-            total += path.lstat().st_blocks * 512
-        except FileNotFoundError:  # a worker at work removes files
+            total += path.lstat().st_blocks * _BLOCK_BYTES
+        except FileNotFoundError:  # a running worker removes files
             continue
     return total
+
+
+def _readable(size: int) -> str:
+    """Write a size in megabytes, or in gigabytes from one gigabyte on."""
+    return f"{size / 1e9:.1f} GB" if size >= 10**9 else f"{size / 1e6:.1f} MB"

@@ -1,7 +1,7 @@
-"""*Blocking.* Why a verdict is what it is: a text, or a document of an index, judged in the open.
+"""*Blocking.* Explains a verdict: judges a text, or a document of an index, and shows the reasons.
 
-Rule 1: the verdict comes from :func:`streamdedup.dedup.resolve.resolve`, as every other. What
-stands beside each candidate is worked out again, and only tells.
+Rule 1: the verdict comes from :func:`streamdedup.dedup.resolve.resolve`, like every other verdict.
+The facts about each candidate are computed again for display, and decide nothing.
 """
 
 from __future__ import annotations
@@ -33,21 +33,25 @@ from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import NOT_STORED, TextPacker
 
 _NOWHERE = Position("", 0, 0)
-"""Of a text that is only asked about."""
+"""The position of a document that is not in the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kept document that shares a bucket with the one in question.
+    """A kept document that shares a bucket with the document in question.
 
     Attributes:
-        number: the index's.
-        bands: the bands that both share, from 0.
-        same_text: whether the whole normalised texts are the same.
-        similarity: the estimate by the signatures.
-        exact: similarity of the texts, where the index holds them.
-        in_window: whether it can make others duplicates now.
-        same_namespace: whether the two can match at all.
+        number: its number in the index.
+        id: its id.
+        position: its position in the source.
+        event_time_ms: its event time; None if it has none.
+        effective_time_ms: its time for the window; see :mod:`streamdedup.dedup.clock`.
+        bands: the bands that both share, counted from 0.
+        same_text: whether the whole normalised texts are equal.
+        similarity: the similarity estimated from the signatures.
+        exact: the similarity of the texts; None unless the index holds both.
+        in_window: whether it can make other documents duplicates now.
+        same_namespace: whether the two documents can match at all.
         matches: whether it makes the document a duplicate.
     """
 
@@ -67,25 +71,27 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a document would be judged if it came now.
+    """The verdict that a document would get if it arrived now, and the reasons.
 
     Attributes:
-        normalised_characters: of the text; None for a document of the index without its text.
-        shingles: distinct ones of the text; the same.
-        number: of a document of the index; None for a text.
-        position: the same.
-        event_time_ms: the same.
-        effective_time_ms: by which the window by time would go; None where the clock says nothing.
-        bands: how many there are.
-        bands_known: in how many of them the document can still be found by its keys.
-        bands_hit: in how many of them there are candidates.
-        threshold: of the settings.
-        window_documents: of the settings.
+        normalised_characters: length of the normalised text; None for a document of the index,
+            whose text is not read.
+        shingles: number of distinct shingles of the text; None likewise.
+        number: number of a document of the index; None for a text.
+        id: id of the document.
+        position: position of a document of the index; None for a text.
+        event_time_ms: event time; None if the document has none.
+        effective_time_ms: its time for the window; None if the clock has no time yet.
+        bands: number of bands of the index.
+        bands_known: number of bands in which the index still finds the document by its key.
+        bands_hit: number of bands that have candidates.
+        threshold: ``dedup.threshold`` of the settings.
+        window_documents: ``index.window_documents`` of the settings.
         oldest_in_window: number of the oldest document that can match.
-        candidates: the likeliest first.
+        candidates: the candidates, most similar first.
         outcome: ``kept`` or ``duplicate``.
-        original: id of the document that it would repeat.
-        why: the outcome in a sentence.
+        original: id of the document that it would duplicate; None if it would be kept.
+        why: the reason for the outcome, in one sentence.
     """
 
     normalised_characters: int | None
@@ -109,7 +115,15 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """One document in question."""
+    """The document in question.
+
+    Attributes:
+        documents: the document, as columns of one row.
+        known: for each column of its band keys, whether the key is known; ``(bands + 1,)`` bool.
+        normalised: its normalised text; None for a document of the index.
+        number: its number in the index; None for a text.
+        position: its position in the source; None for a text.
+    """
 
     documents: DocumentColumns
     known: Bools
@@ -121,14 +135,15 @@ class _Query:
 def explain_text(
     view: View, text: str, settings: Settings, *, namespace: str = "", configured: bool
 ) -> Explanation:
-    """Say how a text would be judged if it came now, without an event time.
+    """Explain the verdict that a text would get if it arrived now, without an event time.
 
     Args:
         view: the index.
-        text: as a document would hold it.
-        settings: what the index does not say: threshold, bucket size and window.
-        namespace: of the document.
-        configured: whether the settings are the index's own; else the sketches are as it says.
+        text: the text, before normalisation.
+        settings: gives what the index does not store: threshold, bucket size and window.
+        namespace: namespace of the document.
+        configured: whether the settings are those of the index. If not, the sketch parameters of
+            the index are used instead.
 
     Raises:
         IndexMismatch: the settings are not those of the index.
@@ -151,19 +166,20 @@ def explain_text(
 
 
 def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) -> list[Explanation]:
-    """Say how a copy of each document with an id would be judged if it came now.
+    """Explain the verdict that a copy of each document with an id would get if it arrived now.
 
-    Its keys are read back from the postings, 40 bits of each: what look-ups compare. So no text is
-    needed; but a bucket that was full has forgotten its oldest documents, and that band is unknown.
+    The band keys are read back from the postings, 40 bits of each, which is what look-ups compare.
+    So no text is needed. A bucket that was full has dropped its oldest documents; in that band the
+    key is unknown.
 
     Args:
         view: the index.
-        id_: of the documents.
-        settings: what the index does not say: threshold, bucket size and window.
-        configured: whether the settings are the index's own.
+        id_: id of the documents.
+        settings: gives what the index does not store: threshold, bucket size and window.
+        configured: whether the settings are those of the index.
 
     Raises:
-        InputError: the index holds no such document.
+        InputError: the index holds no document with this id.
         IndexMismatch: the settings are not those of the index.
     """
     rule = _rule(view, settings, configured=configured)
@@ -174,13 +190,13 @@ def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) ->
 
 
 def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
-    """Return what makes a duplicate: the settings', with the index's own sketches."""
+    """Return the rule of the settings, for the sketches that the index holds."""
     rule = Rule.from_settings(settings)
     if configured:
         if settings.dedup.sketch_parameters() != view.parameters:
             raise IndexMismatch(
-                f"{view.directory}: the settings make other sketches than the index holds; give "
-                "the configuration that it was built with, or none"
+                f"{view.directory}: the index holds sketches with other parameters than these "
+                "settings; pass the --config that the index was built with, or no --config"
             )
         return rule
     parameters = view.parameters
@@ -194,6 +210,7 @@ def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
 
 
 def _stored(view: View, number: int) -> _Query:
+    """Return a copy of a document of the index as a query."""
     keys, known = view.keys_of(number)
     _, documents = view.documents(np.array([number], dtype=np.int64))
     sketches = Sketches(documents.sketches.signatures, keys[None, :])
@@ -202,96 +219,102 @@ def _stored(view: View, number: int) -> _Query:
 
 
 def _explain(view: View, query: _Query, settings: Settings, rule: Rule) -> Explanation:
-    documents = query.documents
-    found = view.probe(documents, rule.bucket_size, query.known)
+    documents, text = query.documents, query.normalised
+    probed = view.probe(documents, rule.bucket_size, query.known)
     clock = view.clock(settings.index)
-    blank = frozenset({0} if query.normalised == "" else ())
-    batch = SketchedBatch([_NOWHERE], documents, [0], blank, {}, ())
-    everything = replace(rule, max_matches=max(1, len(found.numbers)))
-    judgement = resolve(batch, found, everything, view.next_number, clock)
-    [verdict] = judgement.verdicts
+    blank = text == ""
+    batch = SketchedBatch([_NOWHERE], documents, [0], frozenset({0} if blank else ()), {}, ())
+    all_matches = replace(rule, max_matches=max(1, len(probed.numbers)))
+    [verdict] = resolve(batch, probed, all_matches, view.next_number, clock).verdicts
     event_time_ms = int(documents.event_times_ms[0])
     effective_ms = clock.effective_ms(event_time_ms)
     oldest = max(0, view.next_number - rule.window_documents)
     matching = {match.position for match in verdict.matches}
     candidates = [
-        replace(each, matches=each.position in matching)
-        for each in _candidates(found, documents, rule, oldest, effective_ms)
+        replace(candidate, matches=candidate.position in matching)
+        for candidate in _candidates(probed, documents, rule, oldest, effective_ms)
     ]
-    columns = set(found.hit_columns.tolist())
-    shingling = view.parameters.shingling()
-    text = query.normalised
+    bands = view.parameters.bands
     return Explanation(
         normalised_characters=None if text is None else len(text),
-        shingles=None if text is None else len(next(shingle_sets([text], shingling))),
+        shingles=None if text is None else _count_shingles(view, text),
         number=query.number,
         id=documents.ids[0],
         position=query.position,
-        event_time_ms=_known(event_time_ms),
-        effective_time_ms=_known(effective_ms),
-        bands=view.parameters.bands,
+        event_time_ms=_none_if_missing(event_time_ms),
+        effective_time_ms=_none_if_missing(effective_ms),
+        bands=bands,
         bands_known=int(query.known[:-1].sum()),
-        bands_hit=len(columns - {view.parameters.bands}),
+        bands_hit=len(set(probed.hit_columns.tolist()) - {bands}),
         threshold=rule.threshold,
         window_documents=rule.window_documents,
         oldest_in_window=oldest,
         candidates=candidates,
         outcome=verdict.outcome,
         original=verdict.original.id if verdict.original else None,
-        why=_why(verdict.original, candidates, rule, blank=bool(blank)),
+        why=_why(verdict.original, candidates, rule, blank=blank),
     )
 
 
+def _count_shingles(view: View, normalised: str) -> int:
+    return len(next(shingle_sets([normalised], view.parameters.shingling())))
+
+
 def _candidates(
-    found: Candidates,
-    documents: DocumentColumns,
-    rule: Rule,
-    oldest: int,
-    effective_ms: int,
+    probed: Candidates, documents: DocumentColumns, rule: Rule, oldest: int, effective_ms: int
 ) -> list[Candidate]:
+    """Return the probed documents with the facts about each, most similar first."""
+    others = probed.documents
     signature = documents.sketches.signatures[0]
-    others = found.documents
     estimates = rule.codec.estimate_jaccard(signature, others.sketches.signatures).tolist()
-    columns: dict[int, list[int]] = {}
-    for column, number in zip(found.hit_columns.tolist(), found.hit_numbers.tolist(), strict=True):
-        columns.setdefault(number, []).append(column)
-    whole = documents.sketches.band_keys.shape[1] - 1
-    times_ms = found.effective_times_ms.tolist()
+    whole_text = documents.sketches.band_keys.shape[1] - 1
+    columns = _columns_by_number(probed)
+    times_ms = probed.effective_times_ms.tolist()
     candidates = [
         Candidate(
             number=number,
-            id=others.ids[at],
-            position=others.positions[at],
-            event_time_ms=_known(int(others.event_times_ms[at])),
-            effective_time_ms=_known(times_ms[at]),
-            bands=[column for column in columns[number] if column != whole],
-            same_text=whole in columns[number],
-            similarity=estimates[at],
-            exact=_exact(documents, others, at, rule),
+            id=others.ids[row],
+            position=others.positions[row],
+            event_time_ms=_none_if_missing(int(others.event_times_ms[row])),
+            effective_time_ms=_none_if_missing(times_ms[row]),
+            bands=[column for column in columns[number] if column != whole_text],
+            same_text=whole_text in columns[number],
+            similarity=estimates[row],
+            exact=_exact(documents, others, row, rule),
             in_window=number >= oldest
-            and (rule.window_ms is None or abs(effective_ms - times_ms[at]) < rule.window_ms),
-            same_namespace=bool(others.namespaces[at] == documents.namespaces[0]),
+            and (rule.window_ms is None or abs(effective_ms - times_ms[row]) < rule.window_ms),
+            same_namespace=bool(others.namespaces[row] == documents.namespaces[0]),
             matches=False,
         )
-        for at, number in enumerate(found.numbers.tolist())
+        for row, number in enumerate(probed.numbers.tolist())
     ]
-    return sorted(candidates, key=lambda each: (-each.similarity, each.number))
+    return sorted(candidates, key=lambda candidate: (-candidate.similarity, candidate.number))
+
+
+def _columns_by_number(probed: Candidates) -> dict[int, list[int]]:
+    """Return the columns of the band keys in which each document was hit."""
+    columns: dict[int, list[int]] = {}
+    hits = zip(probed.hit_columns.tolist(), probed.hit_numbers.tolist(), strict=True)
+    for column, number in hits:
+        columns.setdefault(number, []).append(column)
+    return columns
 
 
 def _exact(
-    documents: DocumentColumns, others: DocumentColumns, at: int, rule: Rule
+    documents: DocumentColumns, others: DocumentColumns, row: int, rule: Rule
 ) -> float | None:
+    """Compare the texts; return None unless both are stored."""
     if rule.shingling is None or not documents.texts or not others.texts:
         return None
-    mine, theirs = documents.texts[0], others.texts[at]
-    if NOT_STORED in (mine, theirs):
+    own, other = documents.texts[0], others.texts[row]
+    if NOT_STORED in (own, other):
         return None
-    return TextSimilarity(rule.shingling).jaccard(mine, theirs)
+    return TextSimilarity(rule.shingling).jaccard(own, other)
 
 
 def _why(original: Match | None, candidates: list[Candidate], rule: Rule, *, blank: bool) -> str:
     if blank:
-        return "kept: nothing is left of the text after normalisation, and such is not compared"
+        return "kept: nothing is left of the text after normalisation; empty texts are not compared"
     if original is not None:
         exact = original.jaccard
         shown = f"about {original.jaccard_estimate:.3f}" if exact is None else f"{exact:.3f}"
@@ -301,18 +324,18 @@ def _why(original: Match | None, candidates: list[Candidate], rule: Rule, *, bla
         )
     if not candidates:
         return "kept: no document shares a band with it"
-    causes = Counter(_cause(each, rule) for each in candidates)
-    told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
-    return f"kept: of {len(candidates)} candidates, {told}"
+    causes = Counter(_cause(candidate, rule) for candidate in candidates)
+    counts = ", ".join(f"{count} {cause}" for cause, count in causes.items())
+    return f"kept: of {len(candidates)} candidates, {counts}"
 
 
 def _cause(candidate: Candidate, rule: Rule) -> str:
     if not candidate.same_namespace:
-        return "of another namespace"
+        return "in another namespace"
     if not candidate.in_window:
-        return "outside of the window"
+        return "outside the window"
     return f"below the threshold of {rule.threshold:g}"
 
 
-def _known(time_ms: int) -> int | None:
+def _none_if_missing(time_ms: int) -> int | None:
     return None if time_ms == NO_TIMESTAMP else time_ms

@@ -1,22 +1,21 @@
-"""*Async.* What is done to an index by hand while no worker has it: rebuild, bind, erase.
+"""*Async.* What an operator does to an index that no worker has open: rebuild, bind, erase.
 
-Rule 1: the changelog stays the truth. What changes an index that has one is written there first, in
-one transaction under the worker's own identity, so that a worker elsewhere is fenced and a rebuild
-meets the change in its order.
-Rule 2: an index without a changelog is changed by an update of its own, as the embedded mode does.
+Rule 1: the changelog stays the truth. A change to an index that has a changelog is written there
+first, in one transaction under the worker's own identity. So a worker elsewhere is fenced, and a
+rebuild replays the change in its order.
+Rule 2: an index without a changelog is changed by an update of its own, as in the embedded mode.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from streamdedup.errors import (
     IndexMismatch,
@@ -35,21 +34,24 @@ from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096
+"""The upper bound of ``index.bucket_size``: buckets of this size drop no document."""
+_FEWEST_OFFSETS_BACK = 64
+"""Offsets read from the end of the changelog at first, to find its last entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild has done.
+    """The result of a rebuild.
 
     Attributes:
-        documents: that the index holds now.
-        entries: of the changelog, that were read.
-        lost: documents that the changelog no longer has and the window would reach.
-        seconds: that it took.
+        documents: documents in the index now.
+        entries: entries read from the changelog.
+        lost: documents of the window that the changelog no longer holds.
+        seconds: duration of the rebuild.
     """
 
     documents: int
@@ -60,12 +62,13 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What an erasure has done.
+    """The result of an erasure.
 
     Attributes:
-        documents: how many were erased.
-        waiting: how many of them still have their bytes on the disk, since it had no room.
-        log: the changelog that tells of it, or ``the embedded mode``.
+        documents: erased documents.
+        waiting: erased documents whose bytes are still on the disk, which had no room to overwrite
+            them.
+        log: the changelog that records the erasure, or ``the embedded mode``.
     """
 
     documents: int
@@ -76,16 +79,16 @@ class Erased:
 async def rebuild(
     settings: Settings, *, partial: bool, progress: Progress = no_progress
 ) -> Rebuilt:
-    """Remove the index, and make it anew from its changelog.
+    """Remove the index, and recreate it from its changelog.
 
     Args:
-        settings: the worker's.
-        partial: whether to go on where the changelog has lost what the window would reach.
-        progress: told how many offsets of the changelog are read.
+        settings: the settings of the worker.
+        partial: whether to continue if the changelog has lost documents of the window.
+        progress: receives the number of changelog offsets read, and their total.
 
     Raises:
-        TopicError: the changelog has lost its beginning, and ``partial`` is not given.
-        IndexMismatch: the directory holds the index of something else.
+        TopicError: the changelog has lost its beginning, and ``partial`` is not set.
+        IndexMismatch: the directory holds the index of another changelog.
         StreamdedupError: a broker or the index cannot be used.
     """
     facts = await _look_at_brokers(settings)
@@ -97,8 +100,9 @@ async def rebuild(
         if lost and not partial:
             raise TopicError(
                 f"the changelog {settings.topics.changelog} does not begin with document 0: {lost} "
-                "documents of the window, lost by its retention or imported before it began, would "
-                "be missing, and their copies pass as new; --partial goes on without them"
+                "documents of the window, deleted by its retention or imported before it began, "
+                "would be missing, and their copies would pass as new; pass --partial to rebuild "
+                "without them"
             )
         await asyncio.to_thread(_remove, settings.index.directory, log)
         async with _opened(settings, log) as index:
@@ -111,22 +115,23 @@ async def rebuild(
 async def import_for_changelog(
     source: Path, settings: Settings, progress: Progress = no_progress
 ) -> tuple[int, str]:
-    """Import an index as the beginning of a stream: bound to its changelog, nothing of it applied.
+    """Import an index as the beginning of a stream, and bind it to the changelog of a worker.
 
-    A worker then starts with the documents of the index, and goes on from there. What the index
-    remembers of jobs is dropped; and where it comes from elsewhere its clock, since a stream has
-    its own.
+    A worker then starts with the documents of the index, and replays the changelog from its
+    beginning. Notes on jobs are dropped. The clock is dropped too if the index comes from another
+    cluster, since each stream has its own clock.
 
     Args:
         source: an export, or the directory of another index.
-        settings: the worker's; the index goes to their directory.
-        progress: told how many bytes are read.
+        settings: the settings of the worker; the index goes to their ``index.directory``.
+        progress: receives the number of bytes read, and their total.
 
     Returns:
-        How many documents there are, and the name of the changelog.
+        The number of documents, and the name of the changelog.
 
     Raises:
-        IndexMismatch: the settings are not those of the index, or the changelog goes on elsewhere.
+        IndexMismatch: the settings are not those of the index, or the changelog does not continue
+            the index.
         StreamdedupError: see :func:`streamdedup.index.archive.import_index`.
     """
     facts = await _look_at_brokers(settings)
@@ -142,7 +147,7 @@ async def import_for_changelog(
 
 
 async def _first_number(settings: Settings) -> int | None:
-    """Return the number of the changelog's first document; None where it is empty."""
+    """Return the number of the first document in the changelog; None if it is empty."""
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
     async with _changelog(settings) as reader:
         async for _, data in reader.entries(reader.first):
@@ -151,92 +156,90 @@ async def _first_number(settings: Settings) -> int | None:
 
 
 def _bind(settings: Settings, facts: ClusterFacts, first_number: int | None) -> None:
+    """Bind an imported index to the changelog, whose first document has the given number."""
     directory, log = settings.index.directory, facts.log(settings.topics.changelog)
     with _manifest(directory) as manifest:
-        old = manifest.header.log
-    if old == log:
+        old_log = manifest.header.log
+    if old_log == log:
         return
-    # As the worker will open it. Closing moves what only the tail holds into a segment.
-    with _open(settings, old) as index:
+    # Opened with the worker's parameters. Closing moves documents from the tail to a segment.
+    with _open(settings, old_log) as index:
         next_number = index.next_number
     if first_number not in (None, next_number):
         raise IndexMismatch(
             f"the changelog {settings.topics.changelog} begins with document {first_number}, the "
-            f"index ends with {next_number}: it can only go on behind it, or be empty"
+            f"index ends with {next_number}; use a changelog that is empty or continues the index "
+            "(topics.changelog)"
         )
     with _manifest(directory, write=True) as manifest:
-        found = manifest.checkpoint()
-        same_cluster = old.endswith(f" of cluster {facts.cluster_id}")
-        topics = {topic for topic, _, _ in found.sources}
+        checkpoint = manifest.checkpoint()
+        same_cluster = old_log.endswith(f" of cluster {facts.cluster_id}")
+        topics = {topic for topic, _, _ in checkpoint.sources}
         if settings.topics.source in topics and not same_cluster:
             raise IndexMismatch(
                 f"documents of the index come from another topic named {settings.topics.source}: "
-                "their positions could not be told from those of this one"
+                "their positions are indistinguishable from positions in this one; use a source "
+                "topic with another name (topics.source)"
             )
         header = Header(FORMAT, manifest.header.parameters, log)
-        checkpoint = Checkpoint(
-            next_number=found.next_number,
-            clock=found.clock if same_cluster else b"",
-            sources=found.sources,
-            has_all_texts=found.has_all_texts,
+        unbound = Checkpoint(
+            next_number=checkpoint.next_number,
+            clock=checkpoint.clock if same_cluster else b"",
+            sources=checkpoint.sources,
+            has_all_texts=checkpoint.has_all_texts,
         )
-        manifest.rebind(header, checkpoint)
+        manifest.rebind(header, unbound)
 
 
 async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> Erased:
     """Erase documents: they no longer match, and their bytes are overwritten.
 
     Args:
-        settings: the worker's; or where the index is of the embedded mode, its own or the default.
-        ids: of the documents; all documents with these ids are erased.
+        settings: the settings of the worker. For an index of the embedded mode, the settings it is
+            used with, or the defaults.
+        ids: ids of the documents; all documents with these ids are erased.
         configured: whether the settings are those that the index is used with.
 
     Raises:
         InputError: the index holds no document with one of the ids; nothing was erased.
-        SettingsError: the index has a changelog, and ``configured`` is not given.
-        Fenced: a worker has started meanwhile; whether anything was erased is not known.
+        SettingsError: the index has a changelog, and ``configured`` is not set.
+        Fenced: a worker has started meanwhile; whether the documents were erased is unknown.
     """
     with View(settings.index.directory) as view:
         log = view.header.log
-        local = settings.model_copy(update={"index": _careful(settings.index, view)})
+        chosen = settings.index if configured else _keep_all(settings.index, view)
         parameters, texts = view.parameters, view.holds_texts
     if log == LOCAL_LOG:
-        chosen = settings if configured else local
-
-        def opened() -> Index:
-            return Index(chosen.index, parameters, LOCAL_LOG, texts=texts)
-
-        numbers = await asyncio.to_thread(_erase_local, opened, ids)
-    elif not configured:
+        open_index = functools.partial(Index, chosen, parameters, LOCAL_LOG, texts=texts)
+        numbers = await asyncio.to_thread(_erase_local, open_index, ids)
+    elif configured:
+        open_index = functools.partial(_open, settings, log)
+        numbers = await _erase_logged(settings, ids)
+    else:
         raise SettingsError(
-            f"the index is a copy of {log}, which must be told too: give --config with the "
+            f"the index is a copy of {log}, which must record the erasure: give --config with the "
             "settings of its worker"
         )
-    else:
-
-        def opened() -> Index:
-            return _open(settings, log)
-
-        numbers = await _erase_logged(settings, ids)
-    waiting = await asyncio.to_thread(_overwrite, opened, numbers)
+    waiting = await asyncio.to_thread(_overwrite, open_index, numbers)
     return Erased(len(numbers), waiting, log)
 
 
-def _careful(settings: IndexSettings, view: View) -> IndexSettings:
-    """Return settings by which nothing leaves the index, where its own are not known."""
+def _keep_all(settings: IndexSettings, view: View) -> IndexSettings:
+    """Return settings under which no document leaves an index whose own settings are unknown."""
     most = max(settings.window_documents, view.documents_held)
-    careful = {"window": None, "window_documents": most, "bucket_size": _LARGEST_BUCKET}
-    return settings.model_copy(update=careful)
+    widest = {"window": None, "window_documents": most, "bucket_size": _LARGEST_BUCKET}
+    return settings.model_copy(update=widest)
 
 
-def _erase_local(opened: Callable[[], Index], ids: Sequence[str]) -> tuple[int, ...]:
-    with opened() as index:
+def _erase_local(open_index: Callable[[], Index], ids: Sequence[str]) -> tuple[int, ...]:
+    with open_index() as index:
         numbers = _numbers(index, ids)
-        index.apply(_erasure(index.next_number, numbers), index.applied + 1)
+        index.apply(IndexUpdate.empty(index.next_number, numbers), index.applied + 1)
     return numbers
 
 
 async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ...]:
+    """Erase documents of an index with a changelog, as its worker."""
     facts = await _look_at_brokers(settings)
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
     writer = TransactionalWriter(settings, facts)
@@ -248,7 +251,7 @@ async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ..
                 begin = reader.first if index.is_new else applied
                 await _replay(index, reader, fingerprint, begin, no_progress)
             numbers = await asyncio.to_thread(_numbers, index, ids)
-            update = _erasure(index.next_number, numbers)
+            update = IndexUpdate.empty(index.next_number, numbers)
             entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
             applied = await writer.commit(Transaction([], entries, {}))
             await asyncio.to_thread(index.apply, update, applied)
@@ -258,30 +261,19 @@ async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ..
 
 
 def _numbers(index: Index, ids: Sequence[str]) -> tuple[int, ...]:
-    found = {id_: index.numbers_of(id_) for id_ in ids}
-    unknown = [id_ for id_, numbers in found.items() if not numbers]
+    """Return the numbers of all documents with these ids, ascending."""
+    numbers_by_id = {id_: index.numbers_of(id_) for id_ in ids}
+    unknown = [id_ for id_, numbers in numbers_by_id.items() if not numbers]
     if unknown:
         raise InputError(
             f"{index.directory} holds no document with id {', '.join(unknown)}; nothing was erased"
         )
-    return tuple(sorted(number for numbers in found.values() for number in numbers))
+    return tuple(sorted(number for numbers in numbers_by_id.values() for number in numbers))
 
 
-def _erasure(next_number: int, numbers: tuple[int, ...]) -> IndexUpdate:
-    nothing = DocumentColumns(
-        ids=[],
-        positions=[],
-        event_times_ms=np.empty(0, dtype=np.int64),
-        namespaces=np.empty(0, dtype=np.uint64),
-        sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
-    )
-    times_ms = np.empty(0, dtype=np.int64)
-    return IndexUpdate(next_number, nothing, (), times_ms, deleted=numbers)
-
-
-def _overwrite(opened: Callable[[], Index], numbers: tuple[int, ...]) -> int:
-    """Write the segments with erased documents anew; return how many documents still wait."""
-    with opened() as index:  # opening plans what is left to do
+def _overwrite(open_index: Callable[[], Index], numbers: tuple[int, ...]) -> int:
+    """Rewrite the segments that hold erased documents; return how many documents still wait."""
+    with open_index() as index:  # opening plans the work that is left
         index.settle()
     compact_manifest(index.directory)
     with _manifest(index.directory) as manifest:
@@ -291,7 +283,7 @@ def _overwrite(opened: Callable[[], Index], numbers: tuple[int, ...]) -> int:
 
 @contextmanager
 def _manifest(directory: Path, *, write: bool = False) -> Iterator[Manifest]:
-    """Open the manifest of an index that nobody has open."""
+    """Open the manifest of an index that no process has open."""
     descriptor = lock_existing(directory)
     try:
         with closing(Manifest(directory, None, readonly=not write)) as manifest:
@@ -332,7 +324,7 @@ async def _opened(settings: Settings, log: str) -> AsyncIterator[Index]:
 async def _replay(
     index: Index, reader: ChangelogReader, fingerprint: str, begin: int, progress: Progress
 ) -> int:
-    """Bring the index from an offset of the changelog to its end; return the entries read."""
+    """Apply the changelog to the index, from an offset to its end; return the entries read."""
     count = 0
     async for offset, data in reader.entries(begin):
         update = changelog.decode(data, fingerprint)
@@ -343,43 +335,45 @@ async def _replay(
 
 
 async def _lost(reader: ChangelogReader, settings: Settings, fingerprint: str) -> int:
-    """Return how many documents of the window the changelog has lost."""
+    """Return the number of documents of the window that the changelog no longer holds."""
     async for _, data in reader.entries(reader.first):
-        first = changelog.decode(data, fingerprint).first_number
-        if first == 0:
+        first_number = changelog.decode(data, fingerprint).first_number
+        if first_number == 0:
             return 0
-        end = await _end_number(reader, fingerprint)
-        return max(0, first - max(0, end - settings.index.window_documents))
+        end_number = await _end_number(reader, fingerprint)
+        return max(0, first_number - max(0, end_number - settings.index.window_documents))
     return 0
 
 
 async def _end_number(reader: ChangelogReader, fingerprint: str) -> int:
-    """Return the number after the last document of a changelog with entries."""
-    back = 64
+    """Return the number after the last document of a changelog that has entries."""
+    back = _FEWEST_OFFSETS_BACK
     while True:
-        # The last offsets may all be marks of transactions; then look further back.
         last = None
         async for _, data in reader.entries(max(reader.first, reader.end - back)):
             last = changelog.decode(data, fingerprint)
         if last is not None:
             return last.first_number + len(last.documents)
-        back *= 64
+        back *= _FEWEST_OFFSETS_BACK  # these offsets hold only transaction markers
 
 
 def _remove(directory: Path, log: str) -> None:
-    """Remove an index that can be rebuilt."""
+    """Remove an index, unless it belongs to another changelog."""
     descriptor = lock(directory)
     try:
-        found = _log_of(directory)
-        if found not in (None, log):
-            raise IndexMismatch(f"{directory} holds the index of {found}, not of {log}")
+        found_log = _log_of(directory)
+        if found_log not in (None, log):
+            raise IndexMismatch(
+                f"{directory} holds the index of {found_log}, not of {log}; give another "
+                "index.directory"
+            )
         remove_index(directory)
     finally:
         os.close(descriptor)
 
 
 def _log_of(directory: Path) -> str | None:
-    """Return whose index a locked directory holds; None where it holds none that can be read."""
+    """Return the changelog of the index in a locked directory; None if no index can be read."""
     try:
         with closing(Manifest(directory, None, readonly=True)) as manifest:
             return manifest.header.log

@@ -1,14 +1,147 @@
-"""*Pure.* What `config check` says about topics: retention, sizes, replicas, access."""
+"""*Pure.* What ``config check`` says about topics: retention, sizes, replicas, access."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 
+from streamdedup.admin.findings import ADMINISTRATOR, Findings
+from streamdedup.errors import BrokerRefused, BrokerUnavailable, TopicError
+from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.messages import ClusterFacts, TopicFacts
+from streamdedup.kafka.topics import FOREVER, retention_warning, topic_names, topic_problems
+from streamdedup.settings.kafka import TopicSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
 
 _TO_READ = frozenset({"Read", "Describe", "DescribeConfigs"})
 _TO_WRITE = frozenset({"Write", "Describe", "DescribeConfigs"})
 
 
-def _duration(ms: int) -> str:
+def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) -> bool:
+    """Check the configuration of the five topics.
+
+    Returns:
+        Whether a worker can use the topics.
+    """
+    topics = facts.topics
+    problems = topic_problems(settings, topics)
+    for problem in problems:
+        findings.fail("topics", TopicError(problem))
+    if problems:
+        return False
+    source = topics[settings.topics.source]
+    findings.ok("topics", f"all five exist; {source.name} has {source.partitions} partitions")
+    check_retention(settings, topics[settings.topics.changelog], findings)
+    check_sizes(settings, facts, findings)
+    check_replicas(topics, findings)
+    return True
+
+
+def check_retention(settings: Settings, changelog: TopicFacts, findings: Findings) -> None:
+    """Check that the changelog is kept for as long as the window."""
+    warning = retention_warning(settings, changelog)
+    if warning is not None:
+        findings.warn("retention", warning, ADMINISTRATOR)
+        return
+    kept = (
+        "without a time limit"
+        if changelog.retention_ms == FOREVER
+        else f"for {format_ms(changelog.retention_ms)}, which covers the window"
+    )
+    findings.ok("retention", f"{changelog.name} keeps its records {kept}")
+
+
+def check_sizes(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
+    """Check that the output topics accept every message that the source topic accepts."""
+    check, topics = "message sizes", settings.topics
+    with findings.guarded(check):
+        Composer(settings, facts, "")  # raises TopicError if a topic has no room for our messages
+        source_bytes = facts.topics[topics.source].max_message_bytes
+        too_small = []
+        for name, consequence in (
+            (topics.clean, "larger records go to the dead-letter topic"),
+            (topics.dead_letter, "larger dead letters lose their value"),
+        ):
+            limit = facts.topics[name].max_message_bytes
+            if limit < source_bytes:
+                too_small.append(f"{name} accepts {limit} bytes: {consequence}")
+        if too_small:
+            findings.warn(
+                check,
+                f"{topics.source} accepts messages of {source_bytes} bytes, "
+                f"{'; '.join(too_small)}; raise max.message.bytes of these topics, or lower it on "
+                f"{topics.source}",
+                ADMINISTRATOR,
+            )
+        else:
+            findings.ok(check, f"{topics.source} accepts {source_bytes} bytes, the others no less")
+
+
+def check_replicas(topics: Mapping[str, TopicFacts], findings: Findings) -> None:
+    """Check that the topics accept writes now, and that losing one broker loses no record."""
+    check = "replicas"
+    without_leader = [name for name, topic in topics.items() if not topic.in_sync]
+    if without_leader:
+        names = ", ".join(without_leader)
+        findings.fail(
+            check,
+            BrokerUnavailable(f"partitions without a leader: {names}; restart the missing brokers"),
+        )
+        return
+    lacking = [name for name, topic in topics.items() if topic.in_sync < topic.min_insync_replicas]
+    if lacking:
+        names = ", ".join(lacking)
+        too_few = f"fewer replicas in sync than min.insync.replicas: {names}"
+        findings.fail(check, BrokerUnavailable(f"{too_few}; restart the missing brokers"))
+        return
+    risks = _replica_risks(topics)
+    if risks:
+        findings.warn(check, "; ".join(risks), ADMINISTRATOR)
+    else:
+        fewest = min(topic.replicas for topic in topics.values())
+        findings.ok(check, f"at least {fewest} replicas, and 2 must confirm a write")
+
+
+def _replica_risks(topics: Mapping[str, TopicFacts]) -> list[str]:
+    """Describe the topics that can lose a confirmed record together with one broker."""
+    single = [name for name, topic in topics.items() if topic.replicas == 1]
+    weak = [
+        name for name, topic in topics.items() if topic.min_insync_replicas == 1 < topic.replicas
+    ]
+    risks = []
+    if single:
+        risks.append(
+            f"only one replica, which is lost with its broker: {', '.join(single)}; add replicas"
+        )
+    if weak:
+        risks.append(
+            "min.insync.replicas is 1, so a broker confirms records that no other broker holds: "
+            f"{', '.join(weak)}; set it to 2"
+        )
+    return risks
+
+
+def check_access(topics: TopicSettings, facts: ClusterFacts, findings: Findings) -> None:
+    """Check that access control allows what a worker does with its topics."""
+    check = "access"
+    needed = dict.fromkeys(topic_names(topics), _TO_WRITE)
+    needed[topics.source] = _TO_READ
+    needed[topics.changelog] = _TO_READ | _TO_WRITE
+    denied = []
+    for name, topic in facts.topics.items():
+        if topic.allowed is None:
+            findings.skip(check, "the brokers do not report the allowed operations")
+            return
+        missing = needed[name] - topic.allowed
+        if missing:
+            denied.append(f"{', '.join(sorted(missing))} on {name}")
+    if denied:
+        findings.fail(check, BrokerRefused(f"not allowed: {'; '.join(denied)}; add these ACLs"))
+    elif facts.topics:
+        findings.ok(check, "the operations of a worker on its topics are allowed")
+
+
+def format_ms(ms: int) -> str:
+    """Write milliseconds as a duration, such as ``7d``."""
     return format_duration(dt.timedelta(milliseconds=ms))

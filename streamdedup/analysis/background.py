@@ -9,7 +9,7 @@ from streamdedup.analysis.pairs import F64
 from streamdedup.analysis.report import Background
 from streamdedup.analysis.sets import NO_SET
 from streamdedup.analysis.truth import GroundTruth
-from streamdedup.settings.sections import DedupSettings
+from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.bands import choose_bands
 
 _RANDOM_PAIRS = 200_000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from streamdedup.analysis.tune import Advice, Option, Plan
-    from streamdedup.settings.sections import DedupSettings
+    from streamdedup.settings.dedup import DedupSettings
     from streamdedup.sketch.bands import Banding
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5

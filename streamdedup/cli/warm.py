@@ -30,7 +30,8 @@ from streamdedup.model import (
     Sketches,
     SourceRange,
 )
-from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings, Settings
 
 _SENTENCES = (
     "The council met on Monday to settle the budget for the coming year",

@@ -1,4 +1,4 @@
-"""*Pure.* How two texts differ, for people who look at them side by side."""
+"""*Pure.* The differences of two texts, for display side by side."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _WORD = re.compile(r" ?(?:[\u2e80-\U0003ffff]|[^ \u2e80-\U0003ffff]{1,40})| ")
-"""A word with the space before it; a character where words are written without spaces."""
-_LOOKED_AT = 600
-"""Words of each text, from the first difference on, in which differences are looked for."""
+"""A word with the space before it; one character in scripts without spaces between words."""
+_MOST_WORDS = 600
+"""Words of each text that are compared, from the first difference on."""
 _EXCERPT = 400
-"""Characters from which on no further difference is shown."""
+"""Characters after which no further difference is shown."""
 _AROUND, _DIFFERING = 8, 30
-"""Words shown on each side of a difference, and of the difference itself."""
+"""Words shown on each side of a difference, and words shown of the difference itself."""
 
 
 class Part(NamedTuple):
-    """Part of a text, and whether it is missing in the other one."""
+    """A part of a text, and whether the other text lacks it."""
 
     text: str
     differs: bool
 
 
 def differences(left: str, right: str) -> tuple[list[Part], list[Part]]:
-    """Cut two texts to where they differ, and mark what does.
+    """Shorten two texts to their differences, and mark these.
 
-    Runs of white space become one space, and case does not count. What both have in common is left
-    out at the same places of both; of long texts only the beginning of what differs is shown.
+    Runs of white space become one space, and case is ignored. Common parts are shortened at the
+    same places of both texts. Only the beginning of a long difference is shown.
     """
     one, two = (_WORD.findall(" ".join(text.split())) for text in (left, right))
     sides: tuple[list[Part], list[Part]] = ([], [])
     steps = _steps(one, two)
-    looked_at = sum(len(mine) + len(theirs) for _, mine, theirs in steps)
-    all_shown = looked_at == len(one) + len(two)
-    for at, (same, mine, theirs) in enumerate(steps):
-        last = at == len(steps) - 1
+    compared = sum(len(mine) + len(theirs) for _, mine, theirs in steps)
+    all_shown = compared == len(one) + len(two)
+    for index, (same, mine, theirs) in enumerate(steps):
+        last = index == len(steps) - 1
         for side, words in zip(sides, (mine, theirs), strict=True):
             if same:
-                side.append(Part(_shortened(words, at > 0 or last, not last), differs=False))
+                side.append(Part(_shortened(words, index > 0 or last, not last), differs=False))
             elif words:
                 side.append(Part(_beginning(words), differs=True))
         if not last and max(sum(len(part.text) for part in side) for side in sides) > _EXCERPT:
@@ -52,8 +52,8 @@ def differences(left: str, right: str) -> tuple[list[Part], list[Part]]:
 
 
 def _steps(one: list[str], two: list[str]) -> list[tuple[bool, list[str], list[str]]]:
-    """Return what two texts have in common and what not, in turn: whether, and the words."""
-    # No profile of ours but a composed one tells capitals from small letters.
+    """Return the steps from one text to the other: whether both agree, and the words of each."""
+    # Only a composed profile distinguishes capital from small letters.
     plain = [[word.casefold() for word in words] for words in (one, two)]
     start = 0
     for mine, theirs in zip(*plain, strict=False):
@@ -61,18 +61,18 @@ def _steps(one: list[str], two: list[str]) -> list[tuple[bool, list[str], list[s
             break
         start += 1
     steps = [(True, one[:start], two[:start])] if start else []
-    # The search takes the square of the words, hence not all of a long text.
-    end = start + _LOOKED_AT
+    # The search takes quadratic time, so that only a part of a long text is compared.
+    end = start + _MOST_WORDS
     matcher = difflib.SequenceMatcher(
         None, plain[0][start:end], plain[1][start:end], autojunk=False
     )
-    for what, a, b, c, d in matcher.get_opcodes():
-        steps.append((what == "equal", one[start + a : start + b], two[start + c : start + d]))
+    for operation, a, b, c, d in matcher.get_opcodes():
+        steps.append((operation == "equal", one[start + a : start + b], two[start + c : start + d]))
     return steps
 
 
 def _shortened(words: list[str], head: bool, tail: bool) -> str:
-    """Leave out the middle, or all but the end that is next to a difference."""
+    """Drop the middle of a common part, or all of it except the end next to a difference."""
     before, after = _AROUND * head, _AROUND * tail
     if len(words) <= before + after + 1:
         return "".join(words)
@@ -84,9 +84,9 @@ def _beginning(words: list[str]) -> str:
 
 
 def _trimmed(parts: list[Part]) -> Iterable[Part]:
-    """Put the space before a difference out of it, so that the mark is on words only."""
-    for at, part in enumerate(parts):
-        inner = part.text.lstrip(" ") if part.differs or at == 0 else part.text
-        if len(inner) < len(part.text) and at > 0:
+    """Move the space before a difference out of it, so that only words are marked."""
+    for index, part in enumerate(parts):
+        inner = part.text.lstrip(" ") if part.differs or index == 0 else part.text
+        if len(inner) < len(part.text) and index > 0:
             yield Part(" ", differs=False)
         yield Part(inner, part.differs)

@@ -1,18 +1,18 @@
 """*Pure.* Candidates to verdicts, in order.
 
-Rule 1: everything that decides whether a document is a duplicate stands here.
-Rule 2: a verdict depends on the documents before it and on the rule, never on where a batch begins.
+Rule 1: this module decides whether a document is a duplicate, and no other module does.
+Rule 2: a verdict depends on the earlier documents and on the rule, never on where a batch begins.
 
-So a document meets each of its buckets as if it had come alone: what the index holds, then what
-this batch has kept before it, cut to the newest ``bucket_size``, cut to the window. And a position
-that comes again is a replay wherever it came first: before this batch, or in it.
+Each bucket of a document therefore holds the documents of the index, then those that this batch has
+kept before it. Only the newest ``bucket_size`` of them count, and only those inside the window. A
+position that occurs again is a replay, whether it first occurred before this batch or in it.
 
-The window is one of number, the newest ``window_documents`` kept ones, and where ``window_ms`` is
-set also one of time: effective times less than that apart, either way. The clock that effective
-times depend on (:mod:`streamdedup.dedup.clock`) goes on with each kept document of the batch.
+The window holds the newest ``window_documents`` kept documents. If ``window_ms`` is set, it holds
+only documents whose effective time differs by less than that. The clock behind effective times
+(:mod:`streamdedup.dedup.clock`) advances with each kept document of the batch.
 
-With exact verification the similarity of the texts themselves decides where the estimate is near
-the threshold: within ``BORDERLINE`` standard errors, above and below.
+With exact verification, the similarity of the texts decides if the estimate is within
+``BORDERLINE`` standard errors of the threshold.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from streamdedup.sketch.texts import NOT_STORED
 F64 = NDArray[np.float64]
 
 BORDERLINE = 2.0
-"""Standard errors of the estimate, at a similarity of the threshold, within which the texts are
-compared; docs/adr/0006-exact-verification.md has the measurements."""
+"""The texts are compared if the estimate is this many standard errors from the threshold, or fewer;
+docs/adr/0006-exact-verification.md has the measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,11 @@ class Rule:
     """What makes a duplicate; see the settings of the same names.
 
     Attributes:
-        codec: how the signatures are stored.
-        shingling: what the shingles of texts are, to compare these; None to go by estimates alone.
-        borderline: distance of an estimate from the threshold up to which texts are compared.
-        window_ms: how far apart effective times must not be; None for no limit.
+        codec: codec of the stored signatures.
+        shingling: how texts are cut into shingles to be compared; None to use estimates only.
+        borderline: largest distance of an estimate from the threshold at which texts are compared.
+        window_ms: difference of effective times from which on documents do not match; None for no
+            limit.
     """
 
     threshold: float
@@ -75,7 +76,7 @@ class Rule:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Return the rule that the settings describe."""
+        """Return the rule of the settings."""
         dedup = settings.dedup
         parameters = dedup.sketch_parameters()
         codec = SignatureCodec.of(parameters)
@@ -99,33 +100,34 @@ def resolve(
 
     Args:
         batch: the sketched batch.
-        candidates: what the index holds for its documents.
+        candidates: the documents of the index that share a bucket with the batch.
         rule: what makes a duplicate.
-        next_number: number that the next kept document gets.
-        clock: the clock after the last kept document; it is left as it is.
+        next_number: number of the next kept document.
+        clock: the clock after the last kept document; it is not changed.
     """
-    bench = _Bench(batch, candidates, rule, next_number, clock.copy())
-    of_documents = [bench.judge(row) for row in range(len(batch.documents))]
+    judging = _Judging(batch, candidates, rule, next_number, clock.copy())
+    of_documents = [judging.judge(row) for row in range(len(batch.documents))]
     update = IndexUpdate(
         next_number,
-        batch.documents.take(bench.kept_rows),
+        batch.documents.take(judging.kept_rows),
         batch.ranges,
-        effective_times_ms=np.array(bench.kept_times_ms, dtype=np.int64),
+        effective_times_ms=np.array(judging.kept_times_ms, dtype=np.int64),
         clock_ms=clock.now_ms,
     )
-    return Judgement(_in_record_order(batch, of_documents), update, bench.counts)
+    return Judgement(_in_record_order(batch, of_documents), update, judging.counts)
 
 
 def _in_record_order(batch: SketchedBatch, of_documents: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts on all records: those on documents, and the rejections."""
     verdicts = dict(zip(batch.rows, of_documents, strict=True))
-    for place, rejection in batch.rejections.items():
-        position = batch.positions[place]
-        verdicts[place] = Verdict(Outcome.REJECTED, "", position, rejection=rejection)
-    return [verdicts[place] for place in range(len(batch.positions))]
+    for record, rejection in batch.rejections.items():
+        position = batch.positions[record]
+        verdicts[record] = Verdict(Outcome.REJECTED, "", position, rejection=rejection)
+    return [verdicts[record] for record in range(len(batch.positions))]
 
 
-class _Bench:
-    """The state of one judgement: what this batch has kept so far, and in which buckets."""
+class _Judging:
+    """The state of one judgement: the documents kept so far, and their buckets."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class _Bench:
         self._rule = rule
         self._first_number = next_number
         self._hits = _hits_by_row(candidates)
-        self._places = {number: at for at, number in enumerate(candidates.numbers.tolist())}
+        self._stored_rows = {number: row for row, number in enumerate(candidates.numbers.tolist())}
         judged = candidates.already_judged | _judged_within(batch)
         self._judged: list[bool] = judged.tolist()
         self._kept_positions: set[Position] = set()
@@ -195,60 +197,60 @@ class _Bench:
         numbers = self._numbers(row)
         if not numbers:
             return ()
-        found = self._look_up(row, numbers)
-        if not found:
+        sources = self._look_up(row, numbers)
+        if not sources:
             return ()
-        rows = [(place, at) for place, ats in found for at in ats]
+        others = [(documents, other) for documents, rows in sources for other in rows]
         signature = self._documents.sketches.signatures[row]
         estimates = np.concatenate(
             [
-                self._rule.codec.estimate_jaccard(signature, place.sketches.signatures[ats])
-                for place, ats in found
+                self._rule.codec.estimate_jaccard(signature, documents.sketches.signatures[rows])
+                for documents, rows in sources
             ]
         )
-        exact = self._compare_texts(row, rows, estimates)
+        exact = self._compare_texts(row, others, estimates)
         similarities = estimates.copy()
         similarities[list(exact)] = list(exact.values())
         self._count(estimates, similarities, exact)
         best = sorted(
-            (-similarity, place)
-            for place, similarity in enumerate(similarities.tolist())
+            (-similarity, candidate)
+            for candidate, similarity in enumerate(similarities.tolist())
             if similarity >= self._rule.threshold
         )
         return tuple(
-            self._match(row, *rows[place], float(estimates[place]), exact.get(place))
-            for _, place in best[: self._rule.max_matches]
+            self._match(row, *others[candidate], float(estimates[candidate]), exact.get(candidate))
+            for _, candidate in best[: self._rule.max_matches]
         )
 
     def _compare_texts(
         self, row: int, others: list[tuple[DocumentColumns, int]], estimates: F64
     ) -> dict[int, float]:
-        """Compare the texts where the estimate is too near the threshold to decide.
+        """Compare the texts of the candidates whose estimate is too near the threshold to decide.
 
         Args:
             row: the document.
             others: its ``m`` candidates.
-            estimates: their estimated similarity, ``(m,)``.
+            estimates: their estimated similarity, ``(m,)`` float64.
 
         Returns:
-            The similarity of the texts by the candidate's place; those that cannot be compared are
-            left out.
+            The similarity of the texts by the candidate's index; without candidates whose text is
+            not stored.
         """
         if self._texts is None:
             return {}
-        found = {}
+        exact = {}
         near = np.abs(estimates - self._rule.threshold) <= self._rule.borderline
-        for place in np.flatnonzero(near).tolist():
-            documents, other = others[place]
+        for candidate in np.flatnonzero(near).tolist():
+            documents, other = others[candidate]
             mine, theirs = self._documents.texts[row], documents.texts[other]
             if NOT_STORED in (mine, theirs):
                 self.counts.exact_without_text += 1
             else:
-                found[place] = self._texts.jaccard(mine, theirs)
-        return found
+                exact[candidate] = self._texts.jaccard(mine, theirs)
+        return exact
 
     def _numbers(self, row: int) -> list[int]:
-        """Return the numbers in the document's buckets, ascending."""
+        """Return the numbers of the documents in a document's buckets, ascending."""
         oldest = self._first_number + len(self.kept_rows) - self._rule.window_documents
         size = self._rule.bucket_size
         stored = self._hits.get(row, {})
@@ -264,18 +266,18 @@ class _Bench:
         return sorted(number for number in numbers if number >= oldest)
 
     def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:
-        """Find the documents of ascending numbers: first those of the index, then the batch's."""
+        """Return the rows of ascending numbers: those in the index, then those in the batch."""
         numbers = self._in_window(row, numbers)
-        stored = [self._places[number] for number in numbers if number < self._first_number]
+        stored = [self._stored_rows[number] for number in numbers if number < self._first_number]
         fresh = [self.kept_rows[number - self._first_number] for number in numbers[len(stored) :]]
-        found = [
-            (place, [at for at in ats if self._comparable(row, place, at)])
-            for place, ats in ((self._candidates.documents, stored), (self._documents, fresh))
+        comparable = [
+            (documents, [other for other in rows if self._is_comparable(row, documents, other)])
+            for documents, rows in ((self._candidates.documents, stored), (self._documents, fresh))
         ]
-        return [(place, ats) for place, ats in found if ats]
+        return [(documents, rows) for documents, rows in comparable if rows]
 
     def _in_window(self, row: int, numbers: list[int]) -> list[int]:
-        """Leave out the numbers whose effective time is too far from the document's."""
+        """Return the numbers whose effective time is inside the window of the document."""
         window_ms = self._rule.window_ms
         if window_ms is None or not numbers:
             return numbers
@@ -283,15 +285,16 @@ class _Bench:
         return [number for number in numbers if abs(mine - self._time_ms(number)) < window_ms]
 
     def _time_ms(self, number: int) -> int:
-        """Return the effective time of a candidate, as it counts now."""
+        """Return the effective time of a candidate, within the limits of the settlement."""
         fresh = number - self._first_number
-        stored = (
-            self.kept_times_ms[fresh] if fresh >= 0 else self._stored_times_ms[self._places[number]]
-        )
-        return self._clock.settlement.seen_ms(number, stored)
+        if fresh >= 0:
+            time_ms = self.kept_times_ms[fresh]
+        else:
+            time_ms = self._stored_times_ms[self._stored_rows[number]]
+        return self._clock.settlement.seen_ms(number, time_ms)
 
-    def _comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
-        """Whether the other is of the same namespace and, for a replay, really an earlier one."""
+    def _is_comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
+        """Tell whether the other has the same namespace and, for a replay, is an earlier one."""
         documents = self._documents
         if others.namespaces[other] != documents.namespaces[row]:
             return False
@@ -332,7 +335,7 @@ class _Bench:
 
 
 def _judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
-    """Tell which documents have a position that an earlier record of the batch has passed."""
+    """Tell which documents have an offset that an earlier record of the batch reached or passed."""
     judged = []
     next_offsets: dict[tuple[str, int], int] = {}
     for topic, partition, offset in batch.positions:
@@ -343,7 +346,7 @@ def _judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
 
 
 def _hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
-    """Group the hits: document -> column -> numbers, ascending."""
+    """Group the hits: document -> column of band keys -> numbers, ascending."""
     hits: dict[int, dict[int, list[int]]] = {}
     columns = zip(
         candidates.hit_rows.tolist(),
@@ -357,7 +360,7 @@ def _hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
 
 
 def _shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
-    """Find the buckets that several documents of the batch fall into: document -> buckets."""
+    """Return the buckets that several documents of the batch share: document -> buckets."""
     shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
     in_order = np.sort(band_keys.T, axis=1)
     repeating = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)

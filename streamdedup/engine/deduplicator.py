@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from streamdedup.dedup.resolve import Rule, resolve
@@ -16,17 +15,18 @@ from streamdedup.model import Document, Judgement, Position, SketchedBatch, Verd
 from streamdedup.settings.sections import Settings
 
 _TOPIC = "python"
-"""The topic in the positions of documents that come through the Python API."""
+"""The topic in the positions of documents from the Python API."""
 
 
 class Deduplicator:
-    """Judges documents in the calling process, against an index of its own.
+    """Judges documents in the calling process, against its own index.
 
     Use it as a context manager, or call :meth:`close`.
 
     Args:
-        settings: all settings; ``dedup``, ``index`` and ``limits`` matter here.
-        directory: where the index lives. Without one it is temporary, and gone on closing.
+        settings: all settings; the sections ``dedup``, ``index`` and ``limits`` are used here.
+        directory: directory of the index. Without one, the index is temporary, and closing removes
+            it.
 
     Raises:
         StreamdedupError: the index cannot be used; see :class:`streamdedup.index.store.Index`.
@@ -59,30 +59,30 @@ class Deduplicator:
         """Judge documents, and index the kept ones.
 
         Args:
-            documents: documents, or bare texts, which get their position as id.
+            documents: documents, or bare texts, whose position becomes their id.
 
         Returns:
-            One verdict per document, in order.
+            One verdict for each document, in order.
         """
         batch = [
             document if isinstance(document, Document) else Document(document)
             for document in documents
         ]
         first = self.index.next_offset(_TOPIC, 0)
-        positions = [Position(_TOPIC, 0, first + place) for place in range(len(batch))]
+        positions = [Position(_TOPIC, 0, first + row) for row in range(len(batch))]
         return self.judge_and_apply(self._preparer.prepare_documents(batch, positions))
 
     def judge(self, batch: SketchedBatch) -> Judgement:
-        """Give the verdicts on a prepared batch; the index is not changed yet."""
+        """Return the verdicts on a prepared batch; the index is not changed yet."""
         candidates = self.index.probe(batch.documents)
         return resolve(batch, candidates, self._rule, self.index.next_number, self.index.clock)
 
     def apply(self, judgement: Judgement, notes: Mapping[str, bytes] | None = None) -> None:
-        """Index what a judgement keeps."""
+        """Index the documents that a judgement keeps, and store notes in the same transaction."""
         self.index.apply(judgement.update, self.index.applied + 1, notes)
 
     def judge_and_apply(self, batch: SketchedBatch) -> list[Verdict]:
-        """Judge a prepared batch and index what it keeps."""
+        """Judge a prepared batch, and index the documents that it keeps."""
         judgement = self.judge(batch)
         self.apply(judgement)
         return judgement.verdicts
@@ -94,10 +94,5 @@ class Deduplicator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

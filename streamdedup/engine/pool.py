@@ -1,8 +1,8 @@
-"""*Blocking.* The way off the event loop: processes that decode and sketch.
+"""*Blocking.* A pool of processes that decode and sketch, off the event loop.
 
-Processes are spawned, never forked: LMDB must not cross a fork. A process that dies (killed,
-out of memory) takes the pool with it; the pool is made anew, and the batch tried again apart. If a
-process dies again the guilty records are searched for and refused.
+Processes are spawned, never forked: LMDB must not cross a fork. When a process dies (killed, out of
+memory), the whole pool breaks. The pool is restarted, and the batch is retried. If a process dies
+again, the batch is retried in isolation, and the records that kill a process are refused.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from streamdedup.settings.sections import Settings
 Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
 
 _DIED = Rejection(
-    "sketch", "ProcessDied", "a sketch process died on this record, twice; the record is refused"
+    "sketch", "ProcessDied", "a sketch process died twice while it prepared this record"
 )
 _preparer: Preparer | None = None
-"""The preparer of this pool process; None everywhere else."""
+"""The preparer of this process, if it is a pool process; None in all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class SketchPool:
     """A pool of processes, each with a :class:`~streamdedup.engine.prepare.Preparer`.
 
     Args:
-        settings: ``pool.size()`` processes are started.
-        on_restart: called each time the pool had to be made anew.
-        task: what a process does with a batch; a function of a module, that it can be sent.
+        settings: all settings; ``pool.size()`` is the number of processes.
+        on_restart: called after each restart of the pool.
+        task: what a process does with a batch; a module-level function, so that it can be pickled.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SketchPool:
         self._executor = _start(settings, self.size)
 
     def warm(self) -> None:
-        """Start one process, and wait for its kernels; the others start when needed."""
+        """Start one process, and wait until its kernels are loaded; others start when needed."""
         with _interrupts_blocked():
             warmed = self._executor.submit(self._task, [], {})
         warmed.result()
@@ -72,7 +72,12 @@ class SketchPool:
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> PendingBatch:
-        """Send a batch to the pool; the ``refused`` records are rejected unseen."""
+        """Send a batch to the pool.
+
+        Args:
+            records: the batch, in order of judgement.
+            refused: rejections of records that the pool does not look at, by row.
+        """
         refused = dict(refused)
         with self._lock, _interrupts_blocked():
             try:
@@ -85,26 +90,25 @@ class SketchPool:
         return PendingBatch(records, refused, future)
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
-        """Wait for a batch; one whose pool broke meanwhile is recovered."""
+        """Wait for a batch; recover it if the pool broke meanwhile."""
         try:
             return pending.future.result()
         except BrokenProcessPool:
             return self.recover(pending)
 
     def recover(self, pending: PendingBatch) -> SketchedBatch:
-        """Prepare a batch whose pool broke: try again, then refuse the records that break it.
-
-        The search happens in a process apart, so that no other batch breaks, or is blamed, with it.
+        """Prepare a batch whose pool broke: retry it, then refuse the records that break the pool.
 
         Raises:
-            BrokenProcessPool: processes die without any record.
+            BrokenProcessPool: a process dies even if it gets no record.
         """
         try:
             return self.submit(pending.records, pending.refused).future.result()
         except BrokenProcessPool:
-            return self._recover_apart(pending)
+            return self._recover_in_isolation(pending)
 
-    def _recover_apart(self, pending: PendingBatch) -> SketchedBatch:
+    def _recover_in_isolation(self, pending: PendingBatch) -> SketchedBatch:
+        """Prepare a batch in its own process, so that it breaks no other batch."""
         with _Quarantine(self._settings, self._task) as quarantine:
             whole = quarantine.attempt(pending.records, pending.refused)
             if whole is not None:
@@ -114,19 +118,22 @@ class SketchPool:
                 pending.records, pending.refused | dict.fromkeys(guilty, _DIED)
             )
         if last is None:
-            raise BrokenProcessPool("sketch processes keep dying, whatever they are given")
+            raise BrokenProcessPool(
+                "sketch processes die even without a record; check the memory limit of the worker"
+            )
         return last
 
     def close(self) -> None:
-        """Stop the processes; batches on their way are dropped."""
+        """Stop the processes; batches in the pool are dropped."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Let processes that are started here begin with SIGINT blocked.
+    """Block SIGINT in the processes that the body starts.
 
-    Ctrl-C goes to the whole terminal; a process that is still loading would print a traceback.
+    Ctrl-C reaches every process of the terminal, and one that is still loading would print a
+    traceback.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -136,7 +143,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _Quarantine:
-    """One process for suspect records, made anew after each death."""
+    """One process for suspect records; it is restarted whenever it dies."""
 
     def __init__(self, settings: Settings, task: Task) -> None:
         self._settings = settings
@@ -152,7 +159,7 @@ class _Quarantine:
     def attempt(
         self, records: Sequence[Record], refused: dict[int, Rejection]
     ) -> SketchedBatch | None:
-        """Prepare records; None if the process dies."""
+        """Prepare records; return None if the process dies."""
         try:
             return self._executor.submit(self._task, records, refused).result()
         except BrokenProcessPool:
@@ -161,19 +168,19 @@ class _Quarantine:
             return None
 
     def guilty(self, records: Sequence[Record], refused: dict[int, Rejection]) -> list[int]:
-        """Find the places of the records on which a process dies, among those not refused."""
-        return self._search(records, [at for at in range(len(records)) if at not in refused])
+        """Return the rows of the records that kill a process, among those not refused."""
+        return self._search(records, [row for row in range(len(records)) if row not in refused])
 
     def _search(self, records: Sequence[Record], suspects: list[int]) -> list[int]:
-        """Find them by halving; a process has just died on the suspects together."""
+        """Find these rows by bisection; a process has just died on the suspects together."""
         if len(suspects) <= 1:
             return suspects
         middle = len(suspects) // 2
         return [
-            place
+            row
             for half in (suspects[:middle], suspects[middle:])
-            if self.attempt([records[at] for at in half], {}) is None
-            for place in self._search(records, half)
+            if self.attempt([records[row] for row in half], {}) is None
+            for row in self._search(records, half)
         ]
 
 
@@ -187,8 +194,8 @@ def _start(settings: Settings, size: int) -> ProcessPoolExecutor:
 
 
 def _initialise(settings: Settings) -> None:
-    global _preparer  # noqa: PLW0603 - the only place where a pool process can keep it
-    # Ctrl-C goes to the whole terminal; it is for the parent to decide what it means.
+    global _preparer  # noqa: PLW0603 - a pool process has no other place to keep it
+    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _preparer = Preparer(settings)
@@ -196,7 +203,7 @@ def _initialise(settings: Settings) -> None:
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent is gone, however it went: no orphan keeps the memory."""
+    """End this process when its parent has ended, even by a kill: an orphan would keep memory."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -204,7 +211,7 @@ def _die_with_parent() -> None:
 
 
 def prepare(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
-    """Prepare a batch; only for pool processes."""
+    """Prepare a batch, in a pool process."""
     if _preparer is None:
-        raise RuntimeError("this is no pool process")
+        raise RuntimeError("prepare was called outside a pool process")
     return _preparer.prepare_records(records, refused)

@@ -1,6 +1,6 @@
-"""*Pure.* Records to a sketched batch: the work of one pool process.
+"""*Pure.* Turns records into a sketched batch: the work of one pool process.
 
-Nothing here knows of the index, so a batch can be prepared anywhere, and in any order.
+This module does not use the index, so batches can be prepared in any process and in any order.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from streamdedup.sketch.texts import TextPacker
 
 T = TypeVar("T")
 NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
+"""No rejections."""
 
 
 @dataclass
-class _Rows:
-    """Documents that passed, with their places, and the rejections of the others."""
+class _Decoded:
+    """The documents of a batch, the row of each in the batch, and the rejections by row."""
 
-    places: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     rejections: dict[int, Rejection] = field(default_factory=dict)
 
@@ -47,7 +48,7 @@ class Preparer:
         self._decoder = Decoder(settings.records, settings.limits)
         self._sketcher = Sketcher(settings.dedup.sketch_parameters())
         self._reject_empty = settings.dedup.empty_text == "reject"
-        # Packed here, and only where they are wanted: every byte goes from process to process.
+        # Texts are packed here, and only if needed: every byte is sent to another process.
         self._packer = TextPacker(settings.text_room()) if settings.dedup.keeps_texts else None
 
     def warm(self) -> None:
@@ -58,52 +59,57 @@ class Preparer:
     def prepare_records(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> SketchedBatch:
-        """Decode and sketch records; those that cannot be decoded are rejected.
+        """Decode and sketch records; records that cannot be decoded are rejected.
 
         Args:
             records: the batch, in order of judgement.
-            refused: records that are rejected unseen.
+            refused: rejections of records that are not looked at, by row.
         """
-        passed = _pass_each(records, self._decoder.decode, refused)
-        return self._sketch([record.position for record in records], passed)
+        decoded = _decode_each(records, self._decoder.decode, refused)
+        return self._sketch([record.position for record in records], decoded)
 
     def prepare_documents(
         self, documents: Sequence[Document], positions: list[Position]
     ) -> SketchedBatch:
-        """Sketch documents that need no decoding; those over the limits are rejected."""
-        return self._sketch(positions, _pass_each(documents, self._decoder.check))
+        """Sketch documents that need no decoding; documents over the limits are rejected."""
+        return self._sketch(positions, _decode_each(documents, self._decoder.check))
 
-    def _sketch(self, positions: list[Position], passed: _Rows) -> SketchedBatch:
-        normalised = self._sketcher.normalise([document.text for document in passed.documents])
+    def _sketch(self, positions: list[Position], decoded: _Decoded) -> SketchedBatch:
+        normalised = self._sketcher.normalise([document.text for document in decoded.documents])
         blank = {row for row, text in enumerate(normalised) if not text}
         if self._reject_empty and blank:
-            _reject(passed, blank)
+            _reject(decoded, blank)
             normalised = [text for text in normalised if text]
             blank = set()
-        namespaces = np.array(
-            [namespace_hash(document.namespace) for document in passed.documents], dtype=np.uint64
+        return SketchedBatch(
+            positions=positions,
+            documents=self._columns(decoded, positions, normalised),
+            rows=decoded.rows,
+            blank=frozenset(blank),
+            rejections=decoded.rejections,
+            ranges=source_ranges(positions),
         )
-        places = [positions[place] for place in passed.places]
-        columns = DocumentColumns(
+
+    def _columns(
+        self, decoded: _Decoded, positions: list[Position], normalised: Sequence[str]
+    ) -> DocumentColumns:
+        documents = decoded.documents
+        own_positions = [positions[row] for row in decoded.rows]
+        namespaces = np.array(
+            [namespace_hash(document.namespace) for document in documents], dtype=np.uint64
+        )
+        return DocumentColumns(
             ids=[
-                document.id or f"{at.topic}:{at.partition}:{at.offset}"
-                for document, at in zip(passed.documents, places, strict=True)
+                document.id or f"{position.topic}:{position.partition}:{position.offset}"
+                for document, position in zip(documents, own_positions, strict=True)
             ],
-            positions=places,
+            positions=own_positions,
             event_times_ms=np.array(
-                [document.event_time_ms for document in passed.documents], dtype=np.int64
+                [document.event_time_ms for document in documents], dtype=np.int64
             ),
             namespaces=namespaces,
             sketches=self._sketcher.sketch(normalised, namespaces),
             texts=self._pack(normalised),
-        )
-        return SketchedBatch(
-            positions=positions,
-            documents=columns,
-            rows=passed.places,
-            blank=frozenset(blank),
-            rejections=passed.rejections,
-            ranges=source_ranges(positions),
         )
 
     def _pack(self, normalised: Sequence[str]) -> Sequence[bytes]:
@@ -112,44 +118,45 @@ class Preparer:
         return [self._packer.pack(text) for text in normalised]
 
 
-def _pass_each(
+def _decode_each(
     items: Sequence[T],
-    admit: Callable[[T], Document],
+    decode: Callable[[T], Document],
     refused: Mapping[int, Rejection] = NONE_REFUSED,
-) -> _Rows:
-    rows = _Rows(rejections=dict(refused))
-    for place, item in enumerate(items):
-        if place in refused:
+) -> _Decoded:
+    decoded = _Decoded(rejections=dict(refused))
+    for row, item in enumerate(items):
+        if row in refused:
             continue
         try:
-            document = admit(item)
+            document = decode(item)
         except Refusal as refusal:
-            rows.rejections[place] = refusal.rejection
+            decoded.rejections[row] = refusal.rejection
         else:
-            rows.places.append(place)
-            rows.documents.append(document)
-    return rows
+            decoded.rows.append(row)
+            decoded.documents.append(document)
+    return decoded
 
 
-def _reject(passed: _Rows, blank: set[int]) -> None:
+def _reject(decoded: _Decoded, blank: set[int]) -> None:
+    """Move the blank documents, given by their index among the documents, to the rejections."""
     message = "the text is empty after normalisation, dedup.empty_text is reject"
-    for row in blank:
-        passed.rejections[passed.places[row]] = Rejection("sketch", "EmptyText", message)
-    keep = [row for row in range(len(passed.places)) if row not in blank]
-    passed.documents = [passed.documents[row] for row in keep]
-    passed.places = [passed.places[row] for row in keep]
+    for index in blank:
+        decoded.rejections[decoded.rows[index]] = Rejection("sketch", "EmptyText", message)
+    keep = [index for index in range(len(decoded.rows)) if index not in blank]
+    decoded.documents = [decoded.documents[index] for index in keep]
+    decoded.rows = [decoded.rows[index] for index in keep]
 
 
 def source_ranges(positions: Sequence[Position]) -> tuple[SourceRange, ...]:
-    """Return the runs of ascending offsets of one partition that the positions make up.
+    """Return the positions as runs of ascending offsets of one partition.
 
-    Gaps (a compacted topic, the marks of transactions) do not end a run.
+    Gaps, such as those of a compacted topic or of transaction markers, do not end a run.
     """
     if not positions:
         return ()
     breaks = [
-        at
-        for at, (before, position) in enumerate(pairwise(positions), 1)
+        row
+        for row, (before, position) in enumerate(pairwise(positions), 1)
         if position.offset <= before.offset
         or position.partition != before.partition
         or position.topic != before.topic

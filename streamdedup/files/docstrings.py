@@ -1,7 +1,7 @@
-"""*Blocking.* A corpus that every installation has: the standard library's documentation strings.
+"""*Blocking.* A corpus that every installation has: the docstrings of the standard library.
 
-They are real text with real near-duplicates (a method documented again in a subclass, sibling
-functions, copied modules), and reading them imports and runs nothing.
+They are real text with real near-duplicates: a method documented again in a subclass, sibling
+functions, copied modules. Reading them imports and runs no module.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import msgspec
 _LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"}
 )
-"""What is not the library itself; its tests have most of the code and little of the text."""
+"""Folders that are not the library itself; its tests are much code and little text."""
 _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings(root: Path | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the name and the cleaned text of every documentation string, in a stable order.
+    """Yield the name and the cleaned text of every docstring, in a stable order.
 
     Args:
-        root: the folder of modules; by default the installed standard library.
+        root: folder of modules; by default the installed standard library.
 
     Yields:
-        ``module:qualname`` and the text; ``module`` alone for a module's own. A name that is
-        defined more than once carries the number of its definition.
+        ``module:qualname`` and the text; ``module`` alone for the docstring of the module. A name
+        that is defined more than once ends with the number of its definition.
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     for path in _modules(root):
@@ -41,7 +41,7 @@ def docstrings(root: Path | None = None) -> Iterator[tuple[str, str]]:
 
 
 def write_docstrings(path: Path) -> int:
-    """Write the documentation strings as JSON Lines, and return how many there are."""
+    """Write the docstrings as JSON Lines; return their number."""
     count = 0
     with path.open("wb") as file:
         for name, text in docstrings():
@@ -59,7 +59,7 @@ def _modules(root: Path) -> list[Path]:
 
 
 def _parse(path: Path) -> ast.Module | None:
-    """Parse a module, unless it is broken or of another Python."""
+    """Parse a module; return None if it is broken or written for another Python."""
     try:
         with tokenize.open(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -79,8 +79,8 @@ def _of_module(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
     seen: dict[str, int] = {}
     for qualname, text in _of_body(tree, ""):
         seen[qualname] = seen.get(qualname, 0) + 1
-        again = f"#{seen[qualname]}" if seen[qualname] > 1 else ""
-        yield f"{module}:{qualname}{again}", text
+        suffix = f"#{seen[qualname]}" if seen[qualname] > 1 else ""
+        yield f"{module}:{qualname}{suffix}", text
 
 
 def _of_body(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
@@ -95,11 +95,11 @@ def _of_body(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements directly below, with no regard for the expressions in them."""
+    """Yield the statements directly below a node; expressions hold no docstring."""
     for field in _BLOCKS:
         yield from getattr(node, field, ())
 
 
 def _is_text(text: str) -> bool:
-    """Whether JSON can carry it: an escape may stand for a lone surrogate."""
+    """Whether JSON can encode the text: an escape in the source may be a lone surrogate."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

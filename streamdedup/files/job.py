@@ -1,16 +1,16 @@
-"""*Blocking.* A job of the embedded mode, and what the index remembers of it.
+"""*Blocking.* A job of the embedded mode, and the progress that the index records for it.
 
-A job is a set of outputs. Runs with the same outputs and the same index go on with one job:
-whatever it has judged of an input is passed over, and its outputs grow.
+A job is a set of outputs. Runs with the same outputs and the same index continue one job: they skip
+the lines that the job has judged, and append to its outputs.
 
-The index's notes, MessagePack, under these keys:
+The index stores these notes, encoded as MessagePack, by key:
 
 - ``job JOB``: the lengths of the outputs, and the settings they were written with;
 - ``job JOB input TOPIC``: the mark up to which the job has judged an input;
 - ``job JOB stdin``: the same for standard input, with the number of its run;
 - ``input TOPIC``: the mark up to which any job has judged an input;
-- ``output PATH``: the job that an output belongs to;
-- ``stdin runs``: how often standard input was begun.
+- ``output PATH``: the job that owns an output;
+- ``stdin runs``: how many runs over standard input were started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streamdedup.errors import IndexDamaged, InputError
+from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, Mark
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
@@ -32,19 +32,19 @@ from streamdedup.settings.sections import Settings
 T = TypeVar("T")
 
 _JOB_SECTIONS = ("records", "dedup", "output", "limits")
-"""The settings that one job's outputs must have been written with."""
+"""Sections of the settings that may not change between the runs of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read and what to write; ``-`` is standard input or output.
+    """The files of a job; ``-`` is standard input or output.
 
     Attributes:
-        inputs: files of documents, one a line, judged in this order.
-        kept: gets the kept lines, as they are.
-        duplicates: gets a JSON line for each duplicate.
-        rejected: gets a JSON line for each line that is no document.
-        index: the index's directory; without one it is temporary, and so is the job.
+        inputs: files with one document per line, judged in this order.
+        kept: file for the kept lines, unchanged.
+        duplicates: file for one JSON line per duplicate.
+        rejected: file for one JSON line per line that could not be decoded as a document.
+        index: directory of the index; without one the index and the job are temporary.
     """
 
     inputs: tuple[str, ...]
@@ -54,7 +54,7 @@ class Job:
     index: Path | None = None
 
     def outputs(self) -> dict[Outcome, str]:
-        """Return the outputs that are wanted."""
+        """Return the paths of the outputs that were asked for."""
         paths = {
             Outcome.KEPT: self.kept,
             Outcome.DUPLICATE: self.duplicates,
@@ -64,14 +64,14 @@ class Job:
 
 
 class _JobNote(msgspec.Struct):
-    """What the index remembers of a job."""
+    """The lengths of a job's outputs in bytes, by outcome, and its settings, by name."""
 
     lengths: dict[str, int]
     settings: dict[str, str]
 
 
 class _StandardInputNote(msgspec.Struct):
-    """How far a job has read standard input, and on which of its runs."""
+    """How far a job has judged standard input, and in which run over it."""
 
     run: int
     mark: Mark
@@ -79,7 +79,17 @@ class _StandardInputNote(msgspec.Struct):
 
 
 class Ledger:
-    """What a job has done so far, as the index remembers it."""
+    """The progress of a job, as the index records it.
+
+    Args:
+        index: the open index.
+        job: the job.
+        settings: the settings of this run.
+
+    Raises:
+        InputError: an output belongs to another job, or the settings have changed.
+        IndexDamaged: a note of the index cannot be read.
+    """
 
     def __init__(self, index: Index, job: Job, settings: Settings) -> None:
         self._index = index
@@ -103,7 +113,7 @@ class Ledger:
         return _identity(path)
 
     def length(self, outcome: Outcome) -> int:
-        """Return how many bytes of an output count."""
+        """Return the committed length of an output in bytes."""
         return self._note.lengths.get(outcome, 0)
 
     def judged(self, path: str) -> Mark:
@@ -121,7 +131,7 @@ class Ledger:
     def entries(
         self, marks: Mapping[str, Mark], lengths: Mapping[Outcome, int]
     ) -> dict[str, bytes]:
-        """Return what the index must remember together with a batch."""
+        """Return the notes that the index must store together with a batch."""
         self._note.lengths = {str(outcome): length for outcome, length in lengths.items()}
         notes: dict[str, Any] = {f"job {self._job}": self._note}
         notes |= {f"output {path}": self._job for path in self._outputs.values()}
@@ -137,7 +147,7 @@ class Ledger:
         return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
 
     def last_entries(self) -> dict[str, bytes]:
-        """Return what the index must remember at the end of a run: that standard input ended."""
+        """Return the notes of a completed run: the end of standard input."""
         if self._standard_input is None:
             return {}
         self._standard_input.finished = True
@@ -148,9 +158,9 @@ class Ledger:
         return f"job {self._job} input {topic}"
 
     def _standard_input_note(self) -> _StandardInputNote:
-        found = self._read(f"job {self._job} stdin", _StandardInputNote)
-        if found is not None and not found.finished:
-            return found
+        note = self._read(f"job {self._job} stdin", _StandardInputNote)
+        if note is not None and not note.finished:
+            return note
         runs = self._read("stdin runs", int) or 0
         return _StandardInputNote(runs + 1, Mark(), finished=False)
 
@@ -164,8 +174,8 @@ class Ledger:
             if path == STANDARD or owner in (None, self._job) or not _has_content(path):
                 continue
             raise InputError(
-                f"{path} was written by a job with other outputs, in this index; name the same "
-                "outputs again, or other files"
+                f"{path} was written by a job with other outputs, in this index; pass the same "
+                "output files again, or new ones"
             )
 
     def _check_settings(self) -> None:
@@ -174,7 +184,7 @@ class Ledger:
             if before != value:
                 raise InputError(
                     f"earlier runs wrote these outputs with {name} {before}, now it is {value}; "
-                    "restore it, or name other output files"
+                    "restore this setting, or pass other output files"
                 )
 
     def _read(self, key: str, kind: type[T]) -> T | None:
@@ -185,45 +195,49 @@ class Ledger:
             return msgspec.msgpack.decode(note, type=kind)
         except msgspec.MsgspecError as error:
             raise IndexDamaged(
-                f"{self._index.directory}: the note on {key!r} cannot be read: {error}"
+                f"{self._index.directory}: the note {key!r} cannot be read ({error}); {REMEDY}"
             ) from error
 
 
 def check_paths(job: Job) -> None:
-    """Refuse files that stand in each other's way."""
+    """Check that no two paths of a job are the same file.
+
+    Raises:
+        InputError: an input is given twice, or an output is also an input or another output.
+    """
     inputs: set[str] = set()
     for path in job.inputs:
         if _file(path) in inputs:
-            raise InputError(f"the input {path} is given twice")
+            raise InputError(f"the input {path} is given twice; give it once")
         inputs.add(_file(path))
     outputs: set[str] = set()
     for path in job.outputs().values():
         if _file(path) in outputs:
-            raise InputError(f"two outputs go to the same file, {path}")
+            raise InputError(f"two outputs go to the same file, {path}; give each its own")
         if path != STANDARD and _file(path) in inputs:
-            raise InputError(f"the output {path} is one of the inputs")
+            raise InputError(f"the output {path} is one of the inputs; give another file")
         outputs.add(_file(path))
 
 
 def _file(path: str) -> str:
-    """Return a name that all paths of a file share, hard links too."""
+    """Return a name that all paths of a file share, including hard links."""
     if path == STANDARD:
         return path
     try:
-        found = os.stat(path)  # noqa: PTH116 - keeps names that are no UTF-8
+        status = os.stat(path)
     except OSError:
         return _identity(path)
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _identity(path: str) -> str:
-    """Return the absolute path, with links resolved, in valid Unicode."""
+    """Return the absolute path, with symbolic links resolved, in valid Unicode."""
     return os.fsencode(os.path.realpath(path)).decode("utf-8", "backslashreplace")
 
 
 def _has_content(path: str) -> bool:
     try:
-        return os.stat(path).st_size > 0  # noqa: PTH116 - keeps names that are no UTF-8
+        return os.stat(path).st_size > 0
     except OSError:
         return False
 

@@ -1,8 +1,8 @@
-"""*Blocking.* Files of documents: lines in, packed or not, and lines out.
+"""*Blocking.* Readers of lines, from plain or compressed files, and writers of lines.
 
-Rule 1: a mark names the beginning of an input exactly: its lines, its bytes, and their hash. Lines
-are passed over only where the hash agrees.
-Rule 2: an output is cut to a recorded length once, when it is opened, and only grows from there.
+Rule 1: a mark identifies the beginning of an input: its number of lines, its length in bytes, and
+the hash of these bytes. Lines are skipped only if the hash is equal.
+Rule 2: an output is cut to a recorded length once, when it is opened, and only grows after that.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ STANDARD = "-"
 
 _CHUNK_BYTES = 256 * 1024
 _FEED_BYTES = 2048
-"""Packed bytes that are unpacked in one go. Three bytes of Zstandard can stand for 128 KiB, so
-this also bounds what a hostile file can take in memory, to some 90 MiB."""
+"""Compressed bytes that are decompressed at once.
+
+Three bytes of Zstandard can stand for 128 KiB, so this limits the memory that a hostile file can
+claim to about 90 MiB.
+"""
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_RENAME = "give new content a new name, or use another index"
-_GIVE_AGAIN = "give what the interrupted run was given, or name other output files"
+_RENAME = "give new content a new file name, or use another index"
+_GIVE_AGAIN = "pass the standard input of the interrupted run, or other output files"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The beginning of an input, as far as it was judged.
+    """The beginning of an input, up to the last judged line.
 
     Attributes:
-        lines: how many lines, blank ones too.
-        length: how many bytes, unpacked.
+        lines: number of lines, blank lines included.
+        length: number of decompressed bytes.
         digest: XXH3-128 of these bytes.
-        ended: whether the last of these lines had its line end.
+        ended: whether the last of these lines had a line feed.
     """
 
     lines: int = 0
@@ -60,8 +63,8 @@ class Line(NamedTuple):
     """One line of an input.
 
     Attributes:
-        number: counted from 0.
-        content: the line without its line feed; of a longer line than is allowed, the beginning.
+        number: number of the line in its input, counted from 0.
+        content: the line without its line feed; only the beginning of a line that is too long.
         size: bytes of the whole line, without its line feed.
     """
 
@@ -71,6 +74,8 @@ class Line(NamedTuple):
 
 
 class _Unpacker(Protocol):
+    """A decompressor of one gzip member or Zstandard frame."""
+
     @property
     def eof(self) -> bool: ...
     @property
@@ -79,9 +84,9 @@ class _Unpacker(Protocol):
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a file: what its first bytes show to be gzip or Zstandard is unpacked.
+    """The decompressed content of a file; its first bytes tell gzip and Zstandard from plain.
 
-    Several gzip members or Zstandard frames in a row are one content, as for zcat and zstdcat.
+    Consecutive gzip members or Zstandard frames are one content, as for zcat and zstdcat.
     """
 
     def __init__(self, file: io.BufferedReader[io.FileIO], name: str) -> None:
@@ -114,12 +119,12 @@ class _Unpacked(io.RawIOBase):
         elif packed:
             self._unpack(packed, self._new_unpacker)
         elif self._unpacker is not None:
-            raise InputError(f"{self._name} ends too early: the packed data is cut off")
+            raise InputError(f"{self._name} ends too early: the compressed data is cut off")
         return bool(packed)
 
     def _unpack(self, packed: bytes, new_unpacker: Callable[[], _Unpacker]) -> None:
         if self._unpacker is None:
-            # Archivers may fill up the last block with zeros; gzip itself ignores them.
+            # Archivers may pad the last block with zeros, which gzip ignores.
             packed = packed.lstrip(b"\0")
             if not packed:
                 return
@@ -127,7 +132,9 @@ class _Unpacked(io.RawIOBase):
         try:
             self._ready = memoryview(self._unpacker.decompress(packed))
         except (zlib.error, zstandard.ZstdError) as error:
-            raise InputError(f"{self._name} is damaged and cannot be unpacked: {error}") from error
+            raise InputError(
+                f"{self._name} is damaged and cannot be decompressed: {error}"
+            ) from error
         if self._unpacker.eof:
             self._rest = self._unpacker.unused_data
             self._unpacker = None
@@ -149,11 +156,11 @@ def _unpacker_for(magic: bytes) -> Callable[[], _Unpacker] | None:
 
 
 class LineReader:
-    """The lines of an input, one after the other, with a mark of how far they were read.
+    """Reads an input line by line, and marks how far it has read.
 
     Args:
         path: a file, or ``-`` for standard input.
-        most_bytes: of a longer line only the beginning is held in memory.
+        most_bytes: longest line that is held in memory whole; of a longer line, the beginning is.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
@@ -162,8 +169,8 @@ class LineReader:
     def __init__(self, path: str, most_bytes: int) -> None:
         self.name = "standard input" if path == STANDARD else path
         self._remedy = _GIVE_AGAIN if path == STANDARD else _RENAME
-        # Beside the line itself: a byte order mark, the line feed, and one byte more, which shows
-        # that a line is too long.
+        # Room for the line, a byte order mark, the line feed, and one byte that shows that the
+        # line is too long.
         self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
         with _translated(f"cannot read {self.name}"):
             self._raw = io.FileIO(0, closefd=False) if path == STANDARD else io.FileIO(path)
@@ -175,7 +182,7 @@ class LineReader:
         self._ended = True
 
     def mark(self) -> Mark:
-        """Return the mark of what was read so far."""
+        """Return the mark of the lines read so far."""
         return Mark(self._lines, self._length, self._hash.digest(), self._ended)
 
     def read(self) -> Line | None:
@@ -183,7 +190,7 @@ class LineReader:
         part = raw = self._next(self._room)
         if not raw:
             return None
-        # What comes of a line that turns out to be damaged further on does not count.
+        # If the rest of the line turns out to be damaged, the mark stays before the line.
         hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
         hashed.update(raw)
         length = len(raw)
@@ -197,10 +204,10 @@ class LineReader:
         return self._line(raw, length)
 
     def skip(self, mark: Mark) -> None:
-        """Pass over what was judged before; to be called before the first line is read.
+        """Skip the lines that a mark covers; call it before the first line is read.
 
         Raises:
-            InputError: the input does not begin as the mark says.
+            InputError: the input does not begin with the bytes that the mark covers.
         """
         while self._length < mark.length:
             part = self._next(min(_CHUNK_BYTES, mark.length - self._length), whole_lines=False)
@@ -209,8 +216,8 @@ class LineReader:
             self._count(part)
         if self._length != mark.length or self._hash.digest() != mark.digest:
             raise InputError(
-                f"{self.name} has changed: it no longer begins with the {mark.lines} lines that "
-                f"were judged before; {self._remedy}"
+                f"{self.name} has changed: it does not begin with the {mark.lines} lines that "
+                f"earlier runs judged; {self._remedy}"
             )
         self._lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
@@ -218,7 +225,7 @@ class LineReader:
 
     @property
     def packed_bytes_read(self) -> int:
-        """Bytes read from the file, packed as they are there; 0 where that is not known."""
+        """Bytes read from the file, compressed as they are on disk; 0 if unknown, as for a pipe."""
         return self._raw.tell() if self._raw.seekable() else 0
 
     def close(self) -> None:
@@ -226,12 +233,12 @@ class LineReader:
         self._file.close()
 
     def _end_line(self) -> None:
-        """Read the line end that the last judged line lacked, if it has come since."""
+        """Read the line end that the last judged line lacked, if the file now has it."""
         rest = self._next(_CHUNK_BYTES)
         if rest.strip(b"\r\n"):
             raise InputError(
                 f"{self.name} has changed: its last line was judged when it had no line end, and "
-                f"has gone on since; {self._remedy}"
+                f"has grown since; {self._remedy}"
             )
         self._count(rest)
         self._ended = rest.endswith(b"\n")
@@ -254,12 +261,12 @@ class LineReader:
 
 
 class OutputFile:
-    """A file that lines are added to.
+    """An output that grows.
 
     Args:
         path: a file, or ``-`` for standard output.
-        length: bytes of it that count; the rest, left by a crash, is cut off. What cannot be cut,
-            as standard output and pipes, is only added to.
+        length: committed length in bytes; the rest of the file, left by a crash, is cut off. An
+            output that cannot be cut, such as standard output or a pipe, only grows.
         durable: whether :meth:`sync` forces the bytes to disk.
 
     Raises:
@@ -282,7 +289,7 @@ class OutputFile:
                 raise
 
     def append(self, data: bytes) -> None:
-        """Add bytes at the end."""
+        """Append bytes."""
         left = memoryview(data)
         with _translated(f"cannot write {self.name}"):
             while left:
@@ -300,11 +307,11 @@ class OutputFile:
         self._file.close()
 
     def _cut(self, length: int) -> None:
-        found = os.fstat(self._file.fileno()).st_size
-        if found < length:
+        size = os.fstat(self._file.fileno()).st_size
+        if size < length:
             raise InputError(
-                f"{self.name} has {found} bytes, earlier runs wrote {length}: put it back, or name "
-                "other output files, which are then written from the start"
+                f"{self.name} has {size} bytes, earlier runs wrote {length}: restore the file, or "
+                "pass other output files, which are written from the start"
             )
         with _translated(f"cannot write {self.name}"):
             self._file.truncate(length)
@@ -322,8 +329,8 @@ def _open_output(path: str) -> io.FileIO:
 
 
 def _sync_directory(path: str) -> None:
-    """Force the name of a new file to disk, too."""
-    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)  # noqa: PTH100, PTH120
+    """Force the name of a new file to disk."""
+    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -331,20 +338,21 @@ def _sync_directory(path: str) -> None:
 
 
 def input_size(path: str) -> int | None:
-    """Return how many bytes an input has on disk, or None where that cannot be known.
+    """Return the size of an input on disk in bytes; None if unknown, as for a pipe.
 
     Raises:
-        InputError: there is no such file.
+        InputError: the path is not a file, or cannot be read.
     """
     with _translated(f"cannot read {path}"):
-        found = os.fstat(0) if path == STANDARD else os.stat(path)  # noqa: PTH116 - bytes in names
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(0) if path == STANDARD else os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager
 def _translated(what: str) -> Iterator[None]:
+    """Raise an operating system error as an InputError; a broken pipe passes through."""
     try:
         yield
     except BrokenPipeError:

@@ -1,61 +1,45 @@
 """*Blocking.* The embedded mode: files in, files out, with the worker's engine and index.
 
-Rule 1: the index's transaction is the commit of a batch. It also holds how far each input was
-judged and how long each output is; what a crash left beyond that is cut off and judged again.
-Rule 2: a batch's lines are in the outputs, and on disk, before that transaction.
+Rule 1: the transaction of the index commits a batch. It also records how far each input is judged
+and how long each output is. After a crash, longer outputs are cut, and their lines judged again.
+Rule 2: the lines of a batch are in the outputs, and on disk, before that transaction.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Protocol
-
-import numpy as np
 
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
-from streamdedup.errors import InputError
+from streamdedup.files.batches import Batch, BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
-from streamdedup.files.lines import STANDARD, Line, LineReader, Mark, OutputFile, input_size
+from streamdedup.files.lines import OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
-from streamdedup.model import (
-    DocumentColumns,
-    IndexUpdate,
-    Outcome,
-    Position,
-    Record,
-    Rejection,
-    SketchedBatch,
-    Sketches,
-    Verdict,
-)
+from streamdedup.model import IndexUpdate, Outcome, Record, Rejection, SketchedBatch, Verdict
 from streamdedup.settings.sections import Settings
-
-_BATCH_BYTES = 16 * 1024**2
-"""A batch of long lines ends early, so that those on their way stay within memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a run has done so far.
+    """The progress of a run.
 
     Attributes:
         kept: kept documents.
         duplicates: duplicates.
-        rejected: lines that are no document.
-        blank_lines: lines of white space; these are passed over.
-        judged_before: lines, blank ones too, that earlier runs of the job had judged.
-        bytes_read: of the inputs, packed as they are on disk.
-        bytes_total: of all inputs, or None where one's size is not known.
-        seconds: since the run began.
+        rejected: lines that could not be decoded as a document.
+        blank_lines: lines of white space, which are skipped.
+        judged_before: lines that earlier runs of the job had judged, blank lines included.
+        bytes_read: bytes read from the inputs, compressed as they are on disk.
+        bytes_total: bytes of all inputs; None if the size of one is unknown.
+        seconds: seconds since the run began.
     """
 
     kept: int = 0
@@ -69,7 +53,7 @@ class Tally:
 
     @property
     def documents(self) -> int:
-        """Documents judged, rejected ones too."""
+        """Documents judged, rejected lines included."""
         return self.kept + self.duplicates + self.rejected
 
     @property
@@ -80,12 +64,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the caller wants to be told, and a shield.
+    """Callbacks of the caller.
 
     Attributes:
         on_batch: called after each commit.
-        on_verdict: called after the commit for each record.
-        shield: entered around each commit; keeps interruptions out.
+        on_verdict: called for each record after its commit.
+        shield: context manager around each commit; it holds back interrupts.
     """
 
     on_batch: Callable[[Tally], None] = lambda _: None
@@ -94,10 +78,10 @@ class Hooks:
 
 
 def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
-    """Judge all documents of a job's inputs; resume where an earlier run of the job ended.
+    """Judge all documents of a job's inputs; continue where an earlier run of the job ended.
 
     Raises:
-        InputError: an input or output cannot be used; what stood before it is judged.
+        InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
     sizes = [input_size(path) for path in job.inputs]
@@ -112,7 +96,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
             )
             for outcome, path in job.outputs().items()
         }
-        reader = _BatchReader(job, settings, ledger)
+        reader = BatchReader(job, settings, ledger)
         judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks())
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
@@ -120,24 +104,8 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         return judging.finish()
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Lines on their way to a verdict, and how far the inputs are judged when they have theirs."""
-
-    records: list[Record] = field(default_factory=list)
-    refused: dict[int, Rejection] = field(default_factory=dict)
-    marks: dict[str, Mark] = field(default_factory=dict)
-    size_bytes: int = 0
-    blank_lines: int = 0
-    judged_before: int = 0
-    bytes_read: int = 0
-
-    def is_empty(self) -> bool:
-        return not (self.records or self.blank_lines or self.judged_before)
-
-
 class _Sketching(Protocol):
-    """Where batches are prepared."""
+    """Prepares batches: in a pool of processes, or in this process."""
 
     size: int
 
@@ -149,7 +117,7 @@ class _Sketching(Protocol):
 
 
 class InProcess:
-    """Prepares batches here and now: a single one does not repay the start of processes."""
+    """Prepares batches in this process: one batch alone is done before a pool has started."""
 
     size = 0
 
@@ -163,11 +131,11 @@ class InProcess:
         return PendingBatch(records, dict(refused), future)
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
-        """Return a batch, which is ready."""
+        """Return a prepared batch."""
         return pending.future.result()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no process to stop."""
 
 
 class _Run:
@@ -194,7 +162,7 @@ class _Run:
         self._tally = Tally()
         self._began = time.monotonic()
 
-    def run(self, reader: _BatchReader, tally: Tally) -> None:
+    def run(self, reader: BatchReader, tally: Tally) -> None:
         """Judge and commit all batches."""
         self._tally = tally
         batches = reader.batches()
@@ -203,7 +171,7 @@ class _Run:
             SketchPool(self._settings) if len(first) > 1 else InProcess(self._settings)
         )
         with closing(sketching):
-            pending: deque[tuple[_Batch, PendingBatch]] = deque()
+            pending: deque[tuple[Batch, PendingBatch]] = deque()
             for batch in chain(first, batches):
                 pending.append((batch, sketching.submit(batch.records, batch.refused)))
                 if len(pending) > sketching.size:
@@ -212,22 +180,23 @@ class _Run:
                 self._settle(sketching, *pending.popleft())
 
     def finish(self) -> Tally:
-        """Remember that all is done."""
+        """Record in the index that the run has ended; return its tally."""
         notes = self._ledger.last_entries()
         if notes:
             with self._hooks.shield():
                 index = self._deduplicator.index
-                index.apply(_nothing(index.next_number), index.applied + 1, notes)
+                index.apply(IndexUpdate.empty(index.next_number), index.applied + 1, notes)
         return self._tally
 
-    def _settle(self, sketching: _Sketching, batch: _Batch, pending: PendingBatch) -> None:
+    def _settle(self, sketching: _Sketching, batch: Batch, pending: PendingBatch) -> None:
         verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
         self._count(batch, verdicts)
         for record, verdict in zip(batch.records, verdicts, strict=True):
             self._hooks.on_verdict(record, verdict)
         self._hooks.on_batch(self._tally)
 
-    def _judge(self, batch: _Batch, sketched: SketchedBatch) -> list[Verdict]:
+    def _judge(self, batch: Batch, sketched: SketchedBatch) -> list[Verdict]:
+        """Judge a batch, write its lines to the outputs, and commit it."""
         judgement = self._deduplicator.judge(sketched)
         lines = {
             outcome: self._lines(outcome, batch.records, judgement.verdicts)
@@ -255,7 +224,7 @@ class _Run:
             return record.value or b""
         return duplicate_record(record, verdict, self._rule)
 
-    def _count(self, batch: _Batch, verdicts: list[Verdict]) -> None:
+    def _count(self, batch: Batch, verdicts: list[Verdict]) -> None:
         tally, outcomes = self._tally, [verdict.outcome for verdict in verdicts]
         self._tally = replace(
             tally,
@@ -267,101 +236,3 @@ class _Run:
             bytes_read=batch.bytes_read,
             seconds=time.monotonic() - self._began,
         )
-
-
-class _BatchReader:
-    """The lines of all inputs, in batches of records.
-
-    Attributes:
-        failure: why an input could not be read on; what stood before it is in the batches.
-    """
-
-    def __init__(self, job: Job, settings: Settings, ledger: Ledger) -> None:
-        self.failure: InputError | None = None
-        self._inputs = job.inputs
-        self._most_documents = settings.batch.documents
-        self._most_bytes = settings.limits.value_bytes
-        self._ledger = ledger
-        self._batch = _Batch()
-        self._bytes_read = 0
-
-    def batches(self) -> Iterator[_Batch]:
-        """Yield the batches, up to the end of the inputs or a failure."""
-        try:
-            for path in self._inputs:
-                with closing(LineReader(path, self._most_bytes)) as lines:
-                    yield from self._of_input(path, lines)
-        except InputError as error:
-            self.failure = error
-        if not self._batch.is_empty():
-            yield self._batch
-
-    def _of_input(self, path: str, lines: LineReader) -> Iterator[_Batch]:
-        """Yield the batches that an input fills; its last lines stay for the next one."""
-        self._batch.judged_before += self._pass_over(path, lines)
-        topic, before = self._ledger.topic(path), self._bytes_read
-        try:
-            for line in iter(lines.read, None):
-                self._add(path, Position(topic, 0, line.number), line)
-                if self._is_full():
-                    self._note_progress(topic, lines, before)
-                    yield self._batch
-                    self._batch = _Batch()
-        finally:
-            self._note_progress(topic, lines, before)
-
-    def _pass_over(self, path: str, lines: LineReader) -> int:
-        known, judged = self._ledger.known(path), self._ledger.judged(path)
-        if known.length > judged.length:
-            # Another job has read on: its verdicts hold only if these are still the same lines.
-            with closing(LineReader(path, self._most_bytes)) as same:
-                same.skip(known)
-        lines.skip(judged)
-        return judged.lines
-
-    def _note_progress(self, topic: str, lines: LineReader, before: int) -> None:
-        self._bytes_read = before + lines.packed_bytes_read
-        self._batch.bytes_read = self._bytes_read
-        self._batch.marks[topic] = lines.mark()
-
-    def _is_full(self) -> bool:
-        batch = self._batch
-        return len(batch.records) >= self._most_documents or batch.size_bytes >= _BATCH_BYTES
-
-    def _add(self, path: str, position: Position, line: Line) -> None:
-        batch, value = self._batch, line.content
-        key = f"{_label(path)}:{line.number + 1}".encode()
-        if line.size > self._most_bytes:
-            batch.refused[len(batch.records)] = self._too_large(line)
-            batch.records.append(Record(position, None, key))
-        elif value.strip():
-            batch.records.append(Record(position, value, key))
-            batch.size_bytes += len(value)
-        else:
-            batch.blank_lines += 1
-
-    def _too_large(self, line: Line) -> Rejection:
-        message = (
-            f"the line has {line.size} bytes, limits.value_bytes is {self._most_bytes}; it is left "
-            "out here"
-        )
-        return Rejection("decode", "ValueTooLarge", message)
-
-
-def _label(path: str) -> str:
-    """Return what an input is called in the ids of documents that have none."""
-    if path == STANDARD:
-        return "stdin"
-    return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")  # noqa: PTH119
-
-
-def _nothing(next_number: int) -> IndexUpdate:
-    """Return an update by which the index gains nothing."""
-    empty = DocumentColumns(
-        ids=[],
-        positions=[],
-        event_times_ms=np.empty(0, dtype=np.int64),
-        namespaces=np.empty(0, dtype=np.uint64),
-        sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
-    )
-    return IndexUpdate(next_number, empty, (), np.empty(0, dtype=np.int64))

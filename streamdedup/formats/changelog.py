@@ -1,7 +1,7 @@
-"""*Pure.* The changelog's bytes: one index update as MessagePack, described in docs/format.md.
+"""*Pure.* Changelog entries: index updates in MessagePack, described in docs/format.md.
 
-An entry is a map with a version first. Arrays travel as the bytes of little-endian numpy arrays,
-so that reading an entry back costs no loop over its documents.
+An entry is a map, and its first field is the version. Columns are the bytes of little-endian numpy
+arrays, so that decoding needs no loop over the documents.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from streamdedup.model import (
     SourceRange,
 )
 
-VERSION = 1
+VERSION = 2
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A changelog entry as it is written; see docs/format.md for each field."""
+    """A changelog entry; docs/format.md describes each field."""
 
     version: int
     fingerprint: str
@@ -54,14 +54,19 @@ _DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes]:
-    """Encode an update as one entry, or as several where one would be too large.
+    """Encode an update as one entry, or as several if one would be too large.
 
-    Only the last entry carries the source ranges, so that positions count as judged when all of
-    the documents are in, and the deletions. Only the first one carries the clock, which stood so
+    Only the last entry has the source ranges and the deletions, so that positions count as judged
+    after all documents are in the index. Only the first entry has the clock, which is the time
     before its documents.
 
+    Args:
+        update: the update.
+        fingerprint: fingerprint of the sketch parameters.
+        most_bytes: largest entry.
+
     Raises:
-        ValueError: a single document does not fit.
+        ValueError: an entry with one document is too large.
     """
     documents = update.documents
     entry = _encode_one(update, fingerprint)
@@ -70,7 +75,7 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
     if len(documents) <= 1:
         raise ValueError(
             f"a changelog entry of one document takes {len(entry)} bytes, "
-            f"batch.changelog_entry_bytes is {most_bytes}"
+            f"batch.changelog_entry_bytes is {most_bytes}; raise batch.changelog_entry_bytes"
         )
     middle = len(documents) // 2
     head = replace(
@@ -92,10 +97,10 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
 
 def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
     documents = update.documents
-    # No positions make no columns.
+    # zip() of no positions has no columns.
     of_topics, partitions, offsets = list(zip(*documents.positions, strict=True)) or [()] * 3
     topics = sorted(set(of_topics))
-    place = {topic: index for index, topic in enumerate(topics)}
+    index_of = {topic: index for index, topic in enumerate(topics)}
     entry = Entry(
         version=VERSION,
         fingerprint=fingerprint,
@@ -103,7 +108,7 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
         ranges=list(update.ranges),
         ids=documents.ids,
         topics=topics,
-        topic_indices=_pack([place[topic] for topic in of_topics], "<u4"),
+        topic_indices=_pack([index_of[topic] for topic in of_topics], "<u4"),
         partitions=_pack(partitions, "<i4"),
         offsets=_pack(offsets, "<i8"),
         event_times_ms=_pack(documents.event_times_ms, "<i8"),
@@ -122,8 +127,8 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
     """Decode one entry.
 
     Raises:
-        IndexMismatch: the entry is of another version or was made with other parameters.
-        IndexDamaged: the bytes are no entry.
+        IndexMismatch: the entry has another version or other sketch parameters.
+        IndexDamaged: the bytes are not an entry.
     """
     entry = _parse(data)
     if entry.fingerprint != fingerprint:
@@ -141,10 +146,11 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
         )
     except (ValueError, IndexError) as error:
-        raise IndexDamaged(f"a changelog entry contradicts itself: {error}") from error
+        raise IndexDamaged(f"a changelog entry is inconsistent: {error}") from error
 
 
 def _parse(data: bytes) -> Entry:
+    """Parse an entry whose version is ``VERSION``."""
     try:
         version = msgspec.msgpack.decode(data, type=_Version).version
         if version == VERSION:
@@ -174,7 +180,7 @@ def _documents(entry: Entry) -> DocumentColumns:
         )
     )
     of_topics = [entry.topics[topic] for topic in topics]
-    # Made as the tuples that they are: by their name it takes twice as long.
+    # Calling Position() takes twice as long.
     positions = list(
         map(
             tuple.__new__,
@@ -200,6 +206,7 @@ def _pack(values: ArrayLike, kind: str) -> bytes:
 
 
 def _unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDArray[Any]:
+    """Return the values of ``count`` documents: ``(count,)``, with ``columns`` ``(count, n)``."""
     values = np.frombuffer(data, dtype=kind)
     if columns:
         return values.reshape(count, -1) if count else values.reshape(0, 0)

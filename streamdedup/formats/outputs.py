@@ -1,6 +1,6 @@
-"""*Pure.* What goes out: headers of clean records, duplicate records, dead letters.
+"""*Pure.* Headers of clean records, duplicate records, and dead letters.
 
-docs/format.md describes all three for those who read them.
+docs/format.md describes all three for their readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class OutputRule:
-    """What every duplicate record says of the judgement it came from."""
+    """What every duplicate record contains of the settings."""
 
     threshold: float
     fingerprint: str
@@ -32,7 +32,7 @@ class OutputRule:
 
 
 def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers:
-    """Return the record's own headers, untouched, and ours after them."""
+    """Return the original headers of a record, followed by ours."""
     position = verdict.position
     ours = {
         "verdict": verdict.outcome.value,
@@ -56,7 +56,7 @@ def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers
 
 
 def duplicate_record(record: Record, verdict: Verdict, rule: OutputRule) -> bytes:
-    """Return the JSON that says which kept documents a duplicate repeats."""
+    """Return the JSON of a duplicate record, which names the kept documents that it repeats."""
     original = verdict.original
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -74,12 +74,12 @@ def duplicate_record(record: Record, verdict: Verdict, rule: OutputRule) -> byte
 
 
 def dead_letter_headers(record: Record, rejection: Rejection, *, omitted: bool) -> Headers:
-    """Return the record's own headers, and why it is here, in Kafka Connect's manner.
+    """Return the original headers of a record, followed by the reason, as Kafka Connect does.
 
     Args:
-        record: the refused record.
-        rejection: why it was refused.
-        omitted: whether the value is too large for the dead-letter topic and left out.
+        record: the rejected record.
+        rejection: the reason.
+        omitted: whether the value is omitted because it is too large for the dead-letter topic.
     """
     position = record.position
     ours = {
@@ -102,7 +102,7 @@ def dead_letter_headers(record: Record, rejection: Rejection, *, omitted: bool) 
 
 
 def rejected_record(record: Record, rejection: Rejection) -> bytes:
-    """Return the JSON line that the embedded mode writes for a refused line."""
+    """Return the JSON line that the embedded mode writes for a rejected line."""
     content = {
         "schema_version": SCHEMA_VERSION,
         "position": _position(record.position),
@@ -127,7 +127,7 @@ def _matches(verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def _jaccard(match: Match) -> dict[str, float]:
-    """Return the similarity of the texts, where it was computed."""
+    """Return the similarity of the texts, if it was computed."""
     return {} if match.jaccard is None else {"jaccard": round(match.jaccard, 6)}
 
 
@@ -141,13 +141,13 @@ def _time(event_time_ms: int) -> str | None:
     try:
         time = _EPOCH + dt.timedelta(milliseconds=event_time_ms)
     except OverflowError:
-        # A producer's clock may say anything; the year 60000 has no ISO 8601 form.
+        # A producer can send any number; the year 60000 has no ISO 8601 form.
         return None
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _value(value: bytes | None) -> dict[str, str | None]:
-    """Return the value as text where it is UTF-8, else in base64."""
+    """Return the value as text if it is UTF-8, else in base64."""
     if value is None:
         return {"value": None}
     try:

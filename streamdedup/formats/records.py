@@ -1,4 +1,4 @@
-"""*Pure.* Records to documents: what a source value means, and why some mean nothing."""
+"""*Pure.* Decodes source records into documents, or refuses them with a reason."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from streamdedup.model import Document, Record, Rejection
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 _SECONDS_END = 100_000_000_000
-"""Numbers below are seconds since the epoch (until the year 5138), from there on milliseconds."""
+"""Smaller numbers are seconds since the epoch (until the year 5138), others milliseconds."""
 _quick_parse = msgspec.json.Decoder().decode
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CONTINUES, _BEGINS = 0x80, 0xC0
-"""In UTF-8 a byte from the first to below the second goes on with a character."""
+"""In UTF-8 a byte from the first value to below the second one continues a character."""
 _MESSAGE_CHARACTERS = 500
-"""Longest message of a refusal: some quote the value, which may have megabytes."""
+"""Longest message of a refusal. Some quote the value, which may have megabytes."""
 
 
-class Refusal(Exception):  # noqa: N818 - not an error of ours: the record's
+class Refusal(Exception):  # noqa: N818 - the record is wrong, not the program
     """A record that cannot become a document."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -31,7 +31,7 @@ class Refusal(Exception):  # noqa: N818 - not an error of ours: the record's
 
 
 class Decoder:
-    """Turns records into documents, under fixed settings."""
+    """Decodes records with fixed settings."""
 
     def __init__(self, records: RecordSettings, limits: LimitSettings) -> None:
         self._records = records
@@ -49,7 +49,7 @@ class Decoder:
         """
         value = record.value
         if value is None:
-            raise Refusal("NullValue", "the value is null (a tombstone); there is no text")
+            raise Refusal("NullValue", "the value is null (a tombstone) and contains no text")
         if len(value) > self._limits.value_bytes:
             raise Refusal(
                 "ValueTooLarge",
@@ -61,10 +61,10 @@ class Decoder:
         return self._from_json(record, _parse_object(value))
 
     def check(self, document: Document) -> Document:
-        """Return the document if it keeps the limits, with its text cut where that is wanted.
+        """Return the document; its text is cut if ``limits.long_text`` is ``cut``.
 
         Raises:
-            Refusal: it does not.
+            Refusal: the document exceeds a limit.
         """
         if self._limits.long_text == "cut":
             document = replace(document, text=_cut(document.text, self._limits.text_bytes))
@@ -72,14 +72,14 @@ class Decoder:
             _limit("TextTooLarge", "text", document.text, self._limits.text_bytes)
         _limit("IdTooLarge", "id", document.id, self._limits.id_bytes)
         if not document.id.isascii() and _has_surrogates(document.id):
-            raise Refusal("IdNotUnicode", "the id holds a lone surrogate")
+            raise Refusal("IdNotUnicode", "the id contains a lone surrogate")
         return document
 
     def _from_text(self, record: Record, value: bytes) -> Document:
         try:
             text = value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise Refusal("InvalidUtf8", f"the value is no UTF-8: {error}") from error
+            raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
         return self.check(Document(text, _key_or_position(record), record.timestamp_ms))
 
     def _from_json(self, record: Record, value: dict[str, Any]) -> Document:
@@ -117,25 +117,25 @@ class Decoder:
 
     def _event_time(self, record: Record, value: dict[str, Any]) -> int:
         field = self._time_field
-        found = field.find(value) if field else None
-        if field is None or found is None:
+        time = field.find(value) if field else None
+        if field is None or time is None:
             return record.timestamp_ms
         try:
-            return parse_time(found)
+            return parse_time(time)
         except (TypeError, ValueError, OverflowError) as error:
-            message = f"field {field.name!r} holds no time: {error}"
+            message = f"field {field.name!r} is not a valid time: {error}"
             raise Refusal("InvalidEventTime", message) from error
 
 
 class _Field:
-    """Where something stands in a document: names with dots between them lead into objects."""
+    """A dotted path into the objects of a document."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         *self._outer, self._last = name.split(".")
 
     def find(self, value: dict[str, Any]) -> Any:
-        """Return what stands there; None for null, and where there is nothing."""
+        """Return the value at the path; None if it is null or missing."""
         for name in self._outer:
             inner = value.get(name)
             if not isinstance(inner, dict):
@@ -145,26 +145,26 @@ class _Field:
 
 
 def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
-    """Return a string or whole number as a string, or "" where there is none."""
-    found = field.find(value) if field else None
-    if isinstance(found, str):
-        return found
-    if field is None or found is None:
+    """Return the string or whole number of a field as a string; "" if it is missing."""
+    name = field.find(value) if field else None
+    if isinstance(name, str):
+        return name
+    if field is None or name is None:
         return ""
-    if isinstance(found, bool) or not isinstance(found, int):
-        kind = type(found).__name__
+    if isinstance(name, bool) or not isinstance(name, int):
+        kind = type(name).__name__
         raise Refusal(reason, f"field {field.name!r} is of type {kind}, not a string")
-    return str(found)
+    return str(name)
 
 
 def parse_time(value: Any) -> int:
-    """Read a time: ISO 8601 (UTC unless it says otherwise), or a number since the epoch.
+    """Parse a time: ISO 8601 (UTC if it has no zone), or a number since the epoch.
 
     Returns:
         Milliseconds since the epoch.
 
     Raises:
-        TypeError, ValueError, OverflowError: the value is no time.
+        TypeError, ValueError, OverflowError: the value is not a valid time.
     """
     if isinstance(value, str):
         time = dt.datetime.fromisoformat(value)
@@ -174,7 +174,7 @@ def parse_time(value: Any) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         milliseconds = round(value if abs(value) >= _SECONDS_END else value * 1000)
     else:
-        raise TypeError(f"a value of type {type(value).__name__}")
+        raise TypeError(f"expected a string or number, found {type(value).__name__}")
     if not 0 <= milliseconds < 2**62:
         raise ValueError(f"{value!r} is out of range")
     return milliseconds
@@ -194,16 +194,16 @@ def _parse_object(value: bytes) -> dict[str, Any]:
 
 
 def _parse_patiently(value: bytes) -> Any:
-    """Parse what the quick parser refuses: lone surrogates and huge numbers pass here.
+    """Parse a value that the quick parser refuses.
 
-    Its messages also say best what is wrong.
+    This parser accepts lone surrogates and huge numbers, and its messages are more precise.
     """
     try:
         return json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
-        raise Refusal("InvalidUtf8", f"the value is no UTF-8: {error}") from error
+        raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise Refusal("InvalidJson", f"the value is no JSON: {error}") from error
+        raise Refusal("InvalidJson", f"the value is not valid JSON: {error}") from error
 
 
 def _refuse_constant(name: str) -> None:
@@ -222,10 +222,10 @@ def _has_surrogates(value: str) -> bool:
 
 
 def _cut(text: str, most: int) -> str:
-    """Return as many whole characters from the text's beginning as fit in so many bytes."""
+    """Return as many whole characters of the text's beginning as fit in ``most`` bytes."""
     if len(text) * 4 <= most:
         return text
-    # Before it is normalised, so that this costs no more than a text of that size.
+    # A longer slice cannot fit, and would take time to encode.
     data = text[:most].encode("utf-8", "surrogatepass")
     if len(data) <= most:
         return text[:most]
@@ -236,7 +236,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _limit(reason: str, what: str, value: str, most: int) -> None:
-    # No character takes more than four bytes, so most texts need no encoding to be measured.
+    # A character takes four bytes at most, so that most texts need not be encoded.
     if len(value) * 4 <= most:
         return
     size = len(value.encode("utf-8", "surrogatepass"))

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -218,12 +217,7 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

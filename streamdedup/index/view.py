@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
@@ -166,12 +165,7 @@ class View:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

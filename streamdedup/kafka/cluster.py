@@ -1,4 +1,4 @@
-"""*Async.* What the brokers know about topics, access and themselves; creates topics."""
+"""*Async.* Administrative requests: describe topics and brokers, check access, create topics."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from aiokafka.client import CoordinationType
 from aiokafka.protocol.transaction import AddOffsetsToTxnRequest
 
 from streamdedup.errors import BrokerRefused, TopicError
-from streamdedup.kafka.connection import REFUSALS, check_connection, connection_options, translated
+from streamdedup.kafka.connection import (
+    POLL_S,
+    REFUSALS,
+    check_connection,
+    connection_options,
+    translated,
+)
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
-from streamdedup.kafka.protocol import AskForTopics
+from streamdedup.kafka.protocol import NO_OPERATIONS, OPERATIONS, MetadataRequest
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
-from streamdedup.settings.sections import KafkaSettings, Settings
+from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
 
 _TIMESTAMP_MARGIN_MS = 60_000
-"""Clocks differ: a timestamp this close to the broker's limit is not tried."""
-_NO_LIMIT = str(2**63 - 1)
+"""Distance that timestamps keep from the broker's limit, because clocks differ."""
 
+_NO_LIMIT_MS = 2**63 - 1
 
-POLL_S = 0.02
-
-_OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}
-"""Of Kafka's access control, those that a worker needs; by their number."""
-
-_NOT_SAID = -(2**31)
-_NOBODY = -1
-"""A producer id that no producer has."""
+_UNUSED_PRODUCER = -1
+"""A producer id, and an epoch, that no producer has."""
 
 
 @contextlib.asynccontextmanager
 async def admin_client(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Open an admin client; its errors are translated."""
+    """Open an admin client, and translate its errors."""
     admin = AIOKafkaAdminClient(
         bootstrap_servers=list(settings.bootstrap_servers), **connection_options(settings)
     )
     try:
-        with translated("cannot ask the brokers for the topics"):
+        with translated("a request to the brokers failed"):
             await admin.start()
             yield admin
     finally:
@@ -50,10 +51,10 @@ async def admin_client(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminCl
 
 
 async def inspect(settings: Settings) -> ClusterFacts:
-    """Ask for the topics, and check that they can be used.
+    """Describe the topics, and check that a worker can use them.
 
     Raises:
-        TopicError: a topic is missing, or is not what it must be.
+        TopicError: a topic is missing, or its settings do not fit.
     """
     facts = await look_at_topics(settings)
     for problem in topic_problems(settings, facts.topics):
@@ -62,23 +63,23 @@ async def inspect(settings: Settings) -> ClusterFacts:
 
 
 async def look_at_topics(settings: Settings) -> ClusterFacts:
-    """Ask for the topics; those that are missing are left out of the answer.
+    """Describe the topics; the answer leaves out missing ones.
 
     Raises:
-        BrokerRefused: we may not ask.
+        BrokerRefused: this client may not describe a topic.
     """
+    names = topic_names(settings.topics)
     async with admin_client(settings.kafka) as admin:
-        cluster = await _describe(admin, topic_names(settings.topics))
-        found = {topic["topic"]: topic for topic in cluster["topics"] if not topic["error_code"]}
-        configs = await _configs(admin, list(found))
+        cluster = await _describe(admin, names)
+        existing = {topic["topic"]: topic for topic in cluster["topics"] if not topic["error_code"]}
+        configs = await _configs(admin, list(existing))
     return ClusterFacts(
         cluster["cluster_id"],
+        {name: _topic_facts(existing[name], configs[name]) for name in names if name in existing},
         {
-            name: _facts(found[name], configs[name])
-            for name in topic_names(settings.topics)
-            if name in found
+            broker["node_id"]: _address(broker["host"], broker["port"])
+            for broker in cluster["brokers"]
         },
-        {each["node_id"]: _address(each["host"], each["port"]) for each in cluster["brokers"]},
     )
 
 
@@ -86,34 +87,45 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
-    # Brokers before 3.6 know one limit for both directions, those from 4.0 on only the other two.
-    both = config.get("message.timestamp.difference.max.ms", _NO_LIMIT)
-    before, after = (
-        int(config.get(f"message.timestamp.{direction}.max.ms", both))
-        for direction in ("before", "after")
-    )
-    stamped_by_broker = config.get("message.timestamp.type") == "LogAppendTime"
+def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
+    before_ms, after_ms = _timestamp_limits(config)
     partitions = topic["partitions"]
-    operations = topic.get("authorized_operations", _NOT_SAID)
+    operations = topic.get("authorized_operations", NO_OPERATIONS)
     return TopicFacts(
         name=topic["topic"],
         partitions=len(partitions),
         max_message_bytes=int(config["max.message.bytes"]),
-        timestamp_before_max_ms=int(_NO_LIMIT) if stamped_by_broker else _narrowed(before),
-        timestamp_after_max_ms=int(_NO_LIMIT) if stamped_by_broker else _narrowed(after),
+        timestamp_before_max_ms=before_ms,
+        timestamp_after_max_ms=after_ms,
         cleanup_policy=config["cleanup.policy"],
         retention_ms=int(config["retention.ms"]),
         retention_bytes=int(config["retention.bytes"]),
         min_insync_replicas=int(config["min.insync.replicas"]),
-        replicas=min(len(each["replicas"]) for each in partitions),
-        in_sync=min(len(each["isr"]) if each["leader"] >= 0 else 0 for each in partitions),
-        allowed=None if operations == _NOT_SAID else _names_of(operations),
+        replicas=min(len(partition["replicas"]) for partition in partitions),
+        in_sync=min(map(_in_sync, partitions)),
+        allowed=None if operations == NO_OPERATIONS else _operation_names(operations),
     )
 
 
-def _names_of(operations: int) -> frozenset[str]:
-    return frozenset(name for number, name in _OPERATIONS.items() if operations >> number & 1)
+def _timestamp_limits(config: dict[str, str]) -> tuple[int, int]:
+    """Return how far behind and ahead of the clock a record's timestamp may be, in milliseconds.
+
+    Brokers before 3.6 have one limit for both directions; from 4.0 on they have only the other two.
+    """
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        return _NO_LIMIT_MS, _NO_LIMIT_MS
+    both = config.get("message.timestamp.difference.max.ms", str(_NO_LIMIT_MS))
+    before = config.get("message.timestamp.before.max.ms", both)
+    after = config.get("message.timestamp.after.max.ms", both)
+    return _narrowed(int(before)), _narrowed(int(after))
+
+
+def _in_sync(partition: dict[str, Any]) -> int:
+    return len(partition["isr"]) if partition["leader"] >= 0 else 0
+
+
+def _operation_names(bits: int) -> frozenset[str]:
+    return frozenset(name for number, name in OPERATIONS.items() if bits >> number & 1)
 
 
 def _narrowed(limit_ms: int) -> int:
@@ -121,8 +133,8 @@ def _narrowed(limit_ms: int) -> int:
 
 
 async def _describe(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, Any]:
-    """Ask for topics without making them: aiokafka's own question lets brokers create them."""
-    answer = await admin._send_request(AskForTopics(names))  # noqa: SLF001
+    """Describe topics without creating them."""
+    answer = await admin._send_request(MetadataRequest(names))
     cluster: dict[str, Any] = answer.to_object()
     for topic in cluster["topics"]:
         error = errors.for_code(topic["error_code"])
@@ -148,21 +160,23 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
 
 
 async def check_identity(settings: KafkaSettings) -> None:
-    """Ask whether we may use our transactional id and group; no worker is fenced by that.
+    """Check that this client may use its transactional id and group, without fencing a worker.
 
-    The brokers are asked to add the group to a transaction of a producer that nobody is. They look
-    at the authorisation first, and refuse it then.
+    The request adds the group to a transaction of a producer that does not exist. The brokers check
+    the authorisation before they look for the producer.
 
     Raises:
-        BrokerRefused: we may not use one of them.
+        BrokerRefused: the client may not use one of them.
         BrokerUnavailable: the coordinator does not answer.
     """
     name, group = settings.transactional_id, settings.group_id
     async with admin_client(settings) as admin:
         with translated(f"cannot use transactional id {name} and group {group}"):
             async with asyncio.timeout(settings.request_timeout.total_seconds()):
-                while (error := await _identity_error(admin, name, group)).retriable:  # noqa: ASYNC110
+                error = await _identity_error(admin, name, group)
+                while error.retriable:
                     await asyncio.sleep(POLL_S)
+                    error = await _identity_error(admin, name, group)
             if error not in (errors.InvalidProducerIdMapping, errors.NoError):
                 raise error
 
@@ -170,21 +184,26 @@ async def check_identity(settings: KafkaSettings) -> None:
 async def _identity_error(
     admin: AIOKafkaAdminClient, name: str, group: str
 ) -> type[errors.KafkaError]:
-    """Ask the two coordinators once; in a cluster that never had one they take a moment."""
+    """Ask the coordinators of the group and of the transactional id once.
+
+    A cluster creates its coordinators on the first request, which takes a moment.
+    """
     try:
         await admin.find_coordinator(group, CoordinationType.GROUP)
         node = await admin.find_coordinator(name, CoordinationType.TRANSACTION)
-    except errors.CoordinatorNotAvailableError:
-        return errors.CoordinatorNotAvailableError  # type: ignore[no-any-return]
-    request = AddOffsetsToTxnRequest(name, _NOBODY, _NOBODY, group)
-    answer = await admin._send_request(request, node)  # noqa: SLF001
-    error: type[errors.KafkaError] = errors.for_code(answer.error_code)
-    # A transaction that is just being ended: the authorisation was looked at before.
-    return errors.NoError if error is errors.ConcurrentTransactions else error
+    except errors.CoordinatorNotAvailableError as error:
+        return type(error)
+    request = AddOffsetsToTxnRequest(name, _UNUSED_PRODUCER, _UNUSED_PRODUCER, group)
+    answer = await admin._send_request(request, node)
+    error_type: type[errors.KafkaError] = errors.for_code(answer.error_code)
+    if error_type is errors.ConcurrentTransactions:
+        # A transaction is just being ended; the authorisation was checked before that.
+        error_type = errors.NoError
+    return error_type
 
 
 async def longest_transaction_ms(settings: KafkaSettings) -> int | None:
-    """Ask for the brokers' transaction.max.timeout.ms; None where we may not, as most may not."""
+    """Return the brokers' transaction.max.timeout.ms, or None if this client may not read it."""
     option = "transaction.max.timeout.ms"
     async with admin_client(settings) as admin:
         cluster = await _describe(admin, [])
@@ -199,21 +218,28 @@ async def longest_transaction_ms(settings: KafkaSettings) -> int | None:
 
 
 async def create_topics(settings: Settings, partitions: int, replication: int) -> list[str]:
-    """Create the topics that are missing; the changelog gets one partition.
+    """Create the missing topics.
 
-    It keeps its records for as long as :func:`streamdedup.topics.changelog_retention_ms` says.
+    The changelog gets one partition and the retention of
+    :func:`~streamdedup.kafka.topics.changelog_retention_ms`.
+
+    Args:
+        settings: topic names, brokers and the window.
+        partitions: partitions of each other topic.
+        replication: replicas of each partition.
 
     Returns:
-        The names of those that were created.
+        The names of the created topics.
     """
     await check_connection(settings.kafka)
+    names = topic_names(settings.topics)
     async with admin_client(settings.kafka) as admin:
-        described = (await _describe(admin, topic_names(settings.topics)))["topics"]
-        there = {topic["topic"] for topic in described if not topic["error_code"]}
+        described = (await _describe(admin, names))["topics"]
+        existing = {topic["topic"] for topic in described if not topic["error_code"]}
         new = [
             _new_topic(name, settings, partitions, replication)
-            for name in topic_names(settings.topics)
-            if name not in there
+            for name in names
+            if name not in existing
         ]
         if new:
             response = await admin.create_topics(new)
@@ -227,9 +253,9 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
 def _new_topic(name: str, settings: Settings, partitions: int, replication: int) -> NewTopic:
     if name != settings.topics.changelog:
         return NewTopic(name, partitions, replication)
-    kept = {
+    retention = {
         "cleanup.policy": "delete",
         "retention.ms": str(changelog_retention_ms(settings)),
         "retention.bytes": "-1",
     }
-    return NewTopic(name, 1, replication, topic_configs=kept)
+    return NewTopic(name, 1, replication, topic_configs=retention)

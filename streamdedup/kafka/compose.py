@@ -1,4 +1,4 @@
-"""*Pure.* Verdicts to the messages of one transaction."""
+"""*Pure.* Composes the messages of one transaction from the verdicts on a batch."""
 
 from __future__ import annotations
 
@@ -18,15 +18,26 @@ from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Reject
 from streamdedup.settings.sections import Settings
 
 _RECORD_OVERHEAD = 4096
-"""Bytes that our headers and Kafka's own framing add to a record, ids and matches aside."""
+"""Most bytes that our headers and Kafka's framing add to a record, without ids and matches."""
+
 _MATCH_OVERHEAD = 1024
-"""Bytes of a match beside its id."""
-_ESCAPED = 6
-"""Most bytes that JSON makes of one byte of an id: ``\\u0000``."""
+"""Most bytes of a match without its id."""
+
+_JSON_BYTES_PER_BYTE = 6
+"""Most bytes that one byte of an id takes in JSON: ``\\u0000``."""
 
 
 class Composer:
-    """Turns the verdicts on a batch into a transaction, under fixed settings."""
+    """Turns the verdicts on a batch into a transaction.
+
+    Args:
+        settings: all settings.
+        facts: the output topics, with their limits.
+        fingerprint: that of the sketch parameters.
+
+    Raises:
+        TopicError: an output topic is too small for what is written without any value.
+    """
 
     def __init__(self, settings: Settings, facts: ClusterFacts, fingerprint: str) -> None:
         self._topics = settings.topics
@@ -36,7 +47,7 @@ class Composer:
         self._rule = OutputRule(
             settings.dedup.threshold, fingerprint, settings.output.include_value
         )
-        id_bytes = _ESCAPED * settings.limits.id_bytes
+        id_bytes = _JSON_BYTES_PER_BYTE * settings.limits.id_bytes
         matches = settings.output.max_matches * (_MATCH_OVERHEAD + id_bytes)
         self._duplicate_bytes = _RECORD_OVERHEAD + 2 * id_bytes + matches
         self._clean_bytes = _RECORD_OVERHEAD + id_bytes
@@ -45,28 +56,36 @@ class Composer:
         self._check_room()
 
     def _check_room(self) -> None:
-        """Refuse topics that have no room for what we write without any record."""
-        for name, least in (
+        """Refuse topics whose limit is below what is written in addition to a record."""
+        for name, needed in (
             (self._topics.clean, self._clean_bytes),
             (self._topics.duplicates, self._duplicate_bytes),
             (self._topics.dead_letter, _RECORD_OVERHEAD),
         ):
-            most = self._facts[name].max_message_bytes
-            if most < least:
+            allowed = self._facts[name].max_message_bytes
+            if allowed < needed:
                 raise TopicError(
-                    f"topic {name} takes messages of {most} bytes, what is written beside a record "
-                    f"may take {least}; raise its max.message.bytes, or lower limits.id_bytes or "
-                    "output.max_matches"
+                    f"topic {name} accepts messages of {allowed} bytes, but what streamdedup adds "
+                    f"to a record may take {needed}; raise its max.message.bytes, or lower "
+                    "limits.id_bytes or output.max_matches"
                 )
 
     def refused(self, records: Sequence[Record], now_ms: int) -> dict[int, Rejection]:
-        """Find the records that the clean topic would not take, before they are judged."""
-        found = {}
-        for place, record in enumerate(records):
+        """Find the records that the clean topic would not accept, before they are judged.
+
+        Args:
+            records: a polled batch.
+            now_ms: the wall clock, in milliseconds since the epoch.
+
+        Returns:
+            The rejections, by the record's row in the batch.
+        """
+        rejections = {}
+        for row, record in enumerate(records):
             rejection = self._refuse(record, now_ms)
             if rejection is not None:
-                found[place] = rejection
-        return found
+                rejections[row] = rejection
+        return rejections
 
     def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
         clean = self._facts[self._topics.clean]
@@ -74,16 +93,15 @@ class Composer:
         if size > room:
             message = f"the record has {size} bytes, the clean topic has room for {room}"
             return Rejection("produce", "RecordTooLarge", message)
-        if _takes_time(clean, record, now_ms):
+        if _accepts_timestamp(clean, record, now_ms):
             return None
-        late = record.timestamp_ms > now_ms
-        reason, where, limit = (
+        reason, direction, limit = (
             ("TimestampInFuture", "ahead of", "after")
-            if late
+            if record.timestamp_ms > now_ms
             else ("TimestampInPast", "behind", "before")
         )
         message = (
-            f"the timestamp {record.timestamp_ms} is further {where} the clock than the clean "
+            f"the timestamp {record.timestamp_ms} is further {direction} the clock than the clean "
             f"topic's message.timestamp.{limit}.max.ms allows"
         )
         return Rejection("produce", reason, message)
@@ -95,7 +113,14 @@ class Composer:
         update: IndexUpdate,
         now_ms: int,
     ) -> Transaction:
-        """Return the transaction of a judged batch."""
+        """Return the transaction of a judged batch.
+
+        Args:
+            records: the batch.
+            verdicts: one per record, in the same order.
+            update: what the index gains, and the offsets that the batch covers.
+            now_ms: the wall clock, in milliseconds since the epoch.
+        """
         messages = [
             self._message(record, verdict, now_ms)
             for record, verdict in zip(records, verdicts, strict=True)
@@ -116,9 +141,9 @@ class Composer:
         return self._duplicate(record, verdict, now_ms)
 
     def _duplicate(self, record: Record, verdict: Verdict, now_ms: int) -> Outgoing:
-        """Return the duplicate record; what is too large for the topic is left out.
+        """Return the duplicate record, without parts that are too large for the topic.
 
-        First the value goes, then the headers, then the key: the source still has them.
+        It leaves out the value first, then the headers, then the key: the source still has them.
         """
         topic = self._facts[self._topics.duplicates]
         value = duplicate_record(record, verdict, self._rule)
@@ -131,9 +156,9 @@ class Composer:
         return self._outgoing(topic, record, value, record.headers, now_ms)
 
     def _dead_letter(self, record: Record, rejection: Rejection, now_ms: int) -> Outgoing:
-        """Return the original record with the reason; what is too large for the topic is left out.
+        """Return the original record with the reason, without parts too large for the topic.
 
-        The record stays where it came from: the headers say where.
+        The source still has the whole record; the headers name its position.
         """
         topic = self._facts[self._topics.dead_letter]
         original = record
@@ -142,7 +167,7 @@ class Composer:
         if not _fits(topic, record):
             record = replace(record, key=None, headers=())
         omitted = record is not original
-        # The headers tell the size of the value, so they are made of the original.
+        # The headers contain the size of the value, so they are made from the original record.
         headers = dead_letter_headers(
             replace(original, headers=record.headers), rejection, omitted=omitted
         )
@@ -156,14 +181,15 @@ class Composer:
         headers: Sequence[tuple[str, bytes | None]],
         now_ms: int,
     ) -> Outgoing:
-        """Return a message with the record's key, and its timestamp where the topic takes it."""
-        timestamp_ms = record.timestamp_ms if _takes_time(topic, record, now_ms) else None
+        """Return a message with the record's key, and its timestamp if the topic accepts it."""
+        timestamp_ms = record.timestamp_ms if _accepts_timestamp(topic, record, now_ms) else None
         return Outgoing(
             topic.name, record.key, value, headers, timestamp_ms, record.position.partition
         )
 
 
 def _size(record: Record) -> int:
+    """Return an upper bound of a record's size in bytes, without its framing."""
     headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
     return len(record.value or b"") + len(record.key or b"") + headers
 
@@ -172,8 +198,8 @@ def _fits(topic: TopicFacts, record: Record) -> bool:
     return _size(record) + _RECORD_OVERHEAD <= topic.max_message_bytes
 
 
-def _takes_time(topic: TopicFacts, record: Record, now_ms: int) -> bool:
-    """Whether the broker takes a record with this timestamp; it takes one without."""
+def _accepts_timestamp(topic: TopicFacts, record: Record, now_ms: int) -> bool:
+    """Tell whether the broker accepts the record's timestamp; it accepts a missing one."""
     if record.timestamp_ms == NO_TIMESTAMP:
         return True
     ahead_ms = record.timestamp_ms - now_ms

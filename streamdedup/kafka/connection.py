@@ -1,10 +1,7 @@
-"""*Async.* Kafka, and the only importer of aiokafka.
+"""*Async.* Connections to Kafka: client options, connection tests, translated errors.
 
-Rule 1: the producer starts before committed offsets and the changelog are read: its start fences a
-predecessor and settles the transaction that one may have left open.
-Rule 2: after any error or unknown outcome the whole session is closed and a new one begun; the
-start is the only recovery there is.
-Rule 3: aiokafka's exceptions end here; what leaves is named by who must act.
+aiokafka's exceptions end in this package: :func:`translated` turns each into an error that names
+who must act. Only the modules of this package import aiokafka.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ from streamdedup.errors import (
     SettingsError,
     StreamdedupError,
 )
+from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
-from streamdedup.settings.sections import KafkaSettings, SecuritySettings
 from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
@@ -42,36 +39,45 @@ REFUSALS = (
     errors.ClusterAuthorizationFailedError,
     errors.TransactionalIdAuthorizationFailed,
 )
+"""Errors that only the operator can fix: login, certificate or authorisation."""
 
-_STOP_SECONDS = 2.0
+POLL_S = 0.02
+"""Pause between two requests while a coordinator is not ready yet."""
+
+_STOP_TIMEOUT_S = 2.0
+"""How long a client may take to stop."""
 
 
 @contextlib.contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Put aiokafka's errors in our words.
+def translated(action: str) -> Iterator[None]:
+    """Turn aiokafka's errors into those of this project.
+
+    Args:
+        action: what failed, in words that begin the message.
 
     Raises:
-        Fenced: another worker has our transactional id.
+        Fenced: another producer has taken over the transactional id.
         BrokerRefused: login, certificate or authorisation.
-        BrokerUnavailable: anything that may pass.
+        SettingsError: the brokers do not accept a setting.
+        BrokerUnavailable: any other error; a retry may succeed.
     """
     try:
         yield
     except (errors.ProducerFenced, errors.InvalidProducerEpoch) as error:
         raise Fenced(
-            f"{what}: another worker with the same kafka.group_id and kafka.ordinal has taken "
-            "over, or this one stood still for longer than kafka.transaction_timeout"
+            f"{action}: another worker with the same kafka.group_id and kafka.ordinal has taken "
+            "over, or this worker was paused for longer than kafka.transaction_timeout"
         ) from error
     except REFUSALS as error:
-        raise BrokerRefused(f"{what}: the broker refuses: {describe_error(error)}") from error
+        raise BrokerRefused(f"{action}: the broker refuses: {describe_error(error)}") from error
     except errors.InvalidTransactionTimeout as error:
         raise SettingsError(
             "kafka.transaction_timeout is above the brokers' transaction.max.timeout.ms"
         ) from error
     except ssl.SSLError as error:
-        raise BrokerRefused(f"{what}: TLS failed: {describe_error(error)}") from error
+        raise BrokerRefused(f"{action}: TLS failed: {describe_error(error)}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
-        raise BrokerUnavailable(f"{what}: {describe_error(error)}") from error
+        raise BrokerUnavailable(f"{action}: {describe_error(error)}") from error
 
 
 def describe_error(error: BaseException) -> str:
@@ -112,18 +118,18 @@ def _ssl_context(security: SecuritySettings) -> ssl.SSLContext:
 
 
 async def check_connection(settings: KafkaSettings) -> None:
-    """Connect to one bootstrap server, to learn why where it fails.
+    """Connect to the first bootstrap server that answers, to learn the cause of a failure.
 
-    aiokafka's clients log the cause and raise a common error for all of them.
+    aiokafka's clients only log the cause, and raise one common error for all causes.
 
     Raises:
-        BrokerRefused: login or certificate; one server that says so decides.
+        BrokerRefused: a server refuses the login or the certificate; later servers are not tried.
         BrokerUnavailable: no server answers.
     """
     unavailable: BrokerUnavailable | None = None
     for server in settings.bootstrap_servers:
         try:
-            await connect(server, settings)
+            await _connect(server, settings)
         except BrokerUnavailable as error:
             unavailable = error
         else:
@@ -134,17 +140,17 @@ async def check_connection(settings: KafkaSettings) -> None:
 async def try_servers(
     settings: KafkaSettings, servers: Sequence[str]
 ) -> dict[str, StreamdedupError]:
-    """Connect to each of some servers, ``host:port``; return the errors of those that fail."""
+    """Connect to each server, ``host:port``; return the errors by server."""
     failed: dict[str, StreamdedupError] = {}
     for server in servers:
         try:
-            await connect(server, settings)
+            await _connect(server, settings)
         except StreamdedupError as error:
             failed[server] = error
     return failed
 
 
-async def connect(server: str, settings: KafkaSettings) -> None:
+async def _connect(server: str, settings: KafkaSettings) -> None:
     """Connect to one server, ``host:port``, and close the connection.
 
     Raises:
@@ -159,23 +165,26 @@ async def connect(server: str, settings: KafkaSettings) -> None:
 
 
 async def stop(stopping: Coroutine[Any, Any, None]) -> None:
-    """Wait a while for a client to stop; one that cannot is left behind.
+    """Stop a client, and abandon it after ``_STOP_TIMEOUT_S``.
 
-    It stops in a task of its own: a consumer without a broker may end with a cancellation that was
-    meant for one of its own tasks, and that must not look like ours.
+    The coroutine runs in a separate task. A consumer without a broker may end with the cancellation
+    of one of its own tasks, which must not cancel the caller.
     """
     task = asyncio.create_task(stopping)
-    await asyncio.wait({task}, timeout=_STOP_SECONDS)
+    await asyncio.wait({task}, timeout=_STOP_TIMEOUT_S)
     if not task.done():
         task.cancel()
     elif not task.cancelled() and (error := task.exception()) is not None:
-        log.warning("a Kafka client did not stop in order", error=describe_error(error))
+        log.warning("stopping a Kafka client failed", error=describe_error(error))
 
 
 def new_consumer(
     settings: KafkaSettings, isolation_level: str = "read_committed", **options: Any
 ) -> AIOKafkaConsumer:
-    """Return a consumer, not started, that neither commits nor resets offsets by itself."""
+    """Return a consumer that has not been started.
+
+    It neither commits nor resets offsets by itself.
+    """
     return AIOKafkaConsumer(
         bootstrap_servers=list(settings.bootstrap_servers),
         enable_auto_commit=False,

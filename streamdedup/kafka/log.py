@@ -1,4 +1,4 @@
-"""*Async.* Reads the changelog topic from an offset to its end."""
+"""*Async.* Reads one partition, the changelog's, from an offset to its end."""
 
 from __future__ import annotations
 
@@ -10,63 +10,75 @@ from streamdedup.errors import IndexDamaged, TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.settings.sections import Settings
 
+_POLL_MS = 200
+_MAX_RECORDS = 64
+
 
 class ChangelogReader:
-    """Reads the changelog topic once, from an offset to its end."""
+    """Reads the changelog topic from an offset to the end that it had at the start.
+
+    Attributes:
+        first: the first offset of the partition, once started.
+        end: the offset after the last one, once started.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self._at = TopicPartition(settings.topics.changelog, 0)
+        self._partition = TopicPartition(settings.topics.changelog, 0)
         self._consumer = new_consumer(settings.kafka)
         self.first = 0
         self.end = 0
 
     async def start(self) -> None:
-        """Learn where the changelog begins and ends."""
-        with translated("cannot read the changelog"):
+        """Connect, and read the first offset and the end offset."""
+        partition = self._partition
+        with translated(f"cannot read {partition.topic}"):
             await self._consumer.start()
-            self._consumer.assign([self._at])
-            self.first = (await self._consumer.beginning_offsets([self._at]))[self._at]
-            self.end = (await self._consumer.end_offsets([self._at]))[self._at]
+            self._consumer.assign([partition])
+            self.first = (await self._consumer.beginning_offsets([partition]))[partition]
+            self.end = (await self._consumer.end_offsets([partition]))[partition]
 
     async def entries(self, offset: int) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield the entries from an offset on, each with its own offset.
+        """Yield the offset and the value of each record from ``offset`` to the end.
 
         Raises:
             TopicError: the offset is not in the topic.
-            IndexDamaged: an entry has no content.
+            IndexDamaged: a record has no value.
         """
         self.check(offset)
-        self._consumer.seek(self._at, offset)
+        partition = self._partition
+        self._consumer.seek(partition, offset)
         while True:
-            with translated("cannot read the changelog"):
-                if await self._consumer.position(self._at) >= self.end:
+            with translated(f"cannot read {partition.topic}"):
+                if await self._consumer.position(partition) >= self.end:
                     return
-                fetched = await self._consumer.getmany(timeout_ms=200, max_records=64)
-            for message in fetched.get(self._at, ()):
+                fetched = await self._consumer.getmany(
+                    timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
+                )
+            for message in fetched.get(partition, ()):
                 if message.value is None:
                     raise IndexDamaged(
-                        f"offset {message.offset} of the changelog holds no entry; another "
-                        "program writes to this topic"
+                        f"the record at offset {message.offset} of {partition.topic} has no value: "
+                        "another program writes to this topic"
                     )
                 yield message.offset, message.value
 
     def check(self, offset: int) -> None:
-        """Check that an index that stands at an offset can go on from there.
+        """Check that an index that is complete up to an offset can continue from there.
 
         Raises:
             TopicError: the offset is not in the topic.
         """
-        topic = self._at.topic
+        topic = self._partition.topic
         if offset > self.end:
             raise TopicError(
-                f"the index stands at offset {offset} of {topic}, which ends at {self.end}: the "
-                "topic was deleted and made anew; remove the index directory, or restore the topic"
+                f"the index is at offset {offset} of {topic}, which ends at {self.end}: the topic "
+                "was deleted and recreated; remove the index directory, or restore the topic"
             )
         if offset < self.first:
             raise TopicError(
-                f"the index stands at offset {offset} of {topic}, which begins at {self.first}: "
-                "entries between were deleted; remove the index directory to rebuild it from "
-                "what is left"
+                f"the index is at offset {offset} of {topic}, which begins at {self.first}: the "
+                "entries in between were deleted; remove the index directory to rebuild the index "
+                "from the remaining entries"
             )
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""*Pure.* What passes between the Kafka rim and the rest: topic facts, messages, transactions."""
+"""*Pure.* What this package exchanges with the rest: topic facts, messages and transactions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the broker says of a topic.
+    """A topic as the brokers describe it.
 
     Attributes:
         timestamp_before_max_ms: how far behind the clock a record's timestamp may be.
-        timestamp_after_max_ms: how far ahead of it.
-        cleanup_policy: ``delete``, ``compact``, or both with a comma between.
-        retention_ms: how long a record is kept; -1 for ever.
-        retention_bytes: most bytes of a partition; -1 without a limit.
+        timestamp_after_max_ms: how far ahead of the clock a record's timestamp may be.
+        cleanup_policy: ``delete``, ``compact``, or both separated by a comma.
+        retention_ms: how long a record is kept; -1 without a limit.
+        retention_bytes: largest size of a partition in bytes; -1 without a limit.
         min_insync_replicas: replicas that must have a record before a write is confirmed.
-        replicas: of the partition that has the fewest.
-        in_sync: replicas that have all of it, of the partition that has the fewest of these; 0
-            where a partition has no leader.
-        allowed: what we may do with it, in Kafka's words; None where the brokers do not say.
+        replicas: number of replicas of the partition that has the fewest.
+        in_sync: number of in-sync replicas of the partition that has the fewest; 0 if a partition
+            has no leader.
+        allowed: Kafka's names of the operations that this client may perform; None if the brokers
+            do not report them.
     """
 
     name: str
@@ -39,11 +40,11 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the brokers say of themselves and of our topics.
+    """The cluster as the brokers describe it.
 
     Attributes:
-        topics: those that there are, by name.
-        brokers: host:port of each broker, as it wants to be reached; by number.
+        topics: the existing topics of the settings, by name.
+        brokers: the advertised ``host:port`` of each broker, by node id.
     """
 
     cluster_id: str
@@ -51,17 +52,19 @@ class ClusterFacts:
     brokers: Mapping[int, str] = field(default_factory=dict)
 
     def log(self, topic: str) -> str:
-        """Return the name under which an index remembers its changelog."""
+        """Return the name by which an index identifies its changelog."""
         return f"changelog topic {topic} of cluster {self.cluster_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be produced.
+    """A message to produce.
 
     Attributes:
-        timestamp_ms: the record's own, ``NO_TIMESTAMP`` included; None is the time of sending.
-        source_partition: where its record came from; a message without a key keeps to it.
+        timestamp_ms: the record's own timestamp, which may be ``NO_TIMESTAMP``; None for the time
+            of sending.
+        source_partition: the partition of its source record; it decides the partition of a message
+            without a key.
     """
 
     topic: str
@@ -74,7 +77,13 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Everything that one Kafka transaction holds."""
+    """The contents of one Kafka transaction.
+
+    Attributes:
+        messages: messages to the output topics.
+        changelog: values of the changelog's records.
+        offsets: the next offset to read, by source topic and partition.
+    """
 
     messages: list[Outgoing]
     changelog: list[bytes]

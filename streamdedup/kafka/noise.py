@@ -1,4 +1,4 @@
-"""*Pure.* Client warnings and abandoned futures that need no action."""
+"""*Async.* Filters warnings and unread errors of the Kafka client that need no action."""
 
 from __future__ import annotations
 
@@ -14,40 +14,45 @@ _RETRIES, _RETRY_WINDOW_S = 3, 2.0
 
 
 class RetriedWrites(logging.Filter):
-    """Holds back the client's warning of a write that is tried again, until it lasts.
+    """Suppresses the client's warning about a retried write, unless the retries continue.
 
-    A broker asks the transaction's coordinator before it takes a transaction's first write to a
-    partition (KIP-890). Where it cannot tell at once it answers NOT_ENOUGH_REPLICAS, so that older
-    clients try again (``ReplicaManager`` says so); a tenth of a second later the write is taken.
-    Where replicas are lacking indeed the answer stays the same, and is told from the fourth on.
+    A broker asks the transaction coordinator before it accepts the first write of a transaction to
+    a partition (KIP-890). If the coordinator has not answered yet, the broker returns
+    NOT_ENOUGH_REPLICAS, so that older clients retry (see Kafka's ``ReplicaManager``). It accepts
+    the write a tenth of a second later. If replicas really are missing, the error repeats, and the
+    warning passes from the fourth time on.
+
+    Args:
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._refused: dict[Any, list[float]] = {}
+        self._refusals: dict[Any, list[float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Decide whether a record is written."""
+        """Decide whether a record is logged."""
         args = record.args
         if not isinstance(args, tuple) or args[-1:] != (errors.NotEnoughReplicasError,):
             return True
         now, partition = self._clock(), args[0]
-        before = self._refused.get(partition, [])
-        recent = [*(at for at in before if now - at < _RETRY_WINDOW_S), now][-_RETRIES - 1 :]
-        self._refused[partition] = recent
+        earlier = self._refusals.get(partition, [])
+        recent = [*(time_s for time_s in earlier if now - time_s < _RETRY_WINDOW_S), now]
+        self._refusals[partition] = recent[-_RETRIES - 1 :]
         return len(recent) > _RETRIES
 
 
 RETRIED_WRITES = RetriedWrites()
+"""The one filter of this process: adding it to a logger again has no effect."""
 
 
 def forget_abandoned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle what nobody caught: aiokafka's futures that nobody asks hold what was raised before.
+    """Ignore Kafka errors in futures that aiokafka abandons; they were raised elsewhere before.
 
     Args:
         loop: the event loop whose exception handler this is.
-        context: as :meth:`asyncio.loop.call_exception_handler` has it.
+        context: the argument of :meth:`asyncio.loop.call_exception_handler`.
     """
     if not isinstance(context.get("exception"), errors.KafkaError):
         loop.default_exception_handler(context)

@@ -1,4 +1,8 @@
-"""*Pure.* The one Kafka request that aiokafka lacks: metadata without topic auto-creation."""
+"""*Async.* Kafka's Metadata request in version 8, which aiokafka lacks.
+
+Only data: :mod:`streamdedup.kafka.cluster` sends it. aiokafka's own request lets brokers create the
+topics that it asks for. Its versions end before the answer says what a client may do with a topic.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,14 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 
+NO_OPERATIONS = -(2**31)
+"""Value of ``authorized_operations`` if the broker did not fill the field in."""
 
-class _Topics_v8(Response):  # type: ignore[misc] # noqa: N801 - as aiokafka names versions
+OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}
+"""The operations of Kafka's access control that a worker needs, by bit number."""
+
+
+class _MetadataResponseV8(Response):
     API_KEY = 3
     API_VERSION = 8
     SCHEMA = Schema(
@@ -51,10 +61,10 @@ class _Topics_v8(Response):  # type: ignore[misc] # noqa: N801 - as aiokafka nam
     )
 
 
-class _AskForTopics_v8(RequestStruct):  # type: ignore[misc] # noqa: N801
+class _MetadataRequestV8(RequestStruct):
     API_KEY = 3
     API_VERSION = 8
-    RESPONSE_TYPE = _Topics_v8
+    RESPONSE_TYPE = _MetadataResponseV8
     SCHEMA = Schema(
         ("topics", Array(String("utf-8"))),
         ("allow_auto_topic_creation", Boolean),
@@ -63,8 +73,11 @@ class _AskForTopics_v8(RequestStruct):  # type: ignore[misc] # noqa: N801
     )
 
 
-class AskForTopics(Request[MetadataRequest_v5 | _AskForTopics_v8]):  # type: ignore[misc]
-    """Kafka's Metadata request; from version 8 on its answer says what we may do with a topic."""
+class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8]):
+    """Asks for topics without creating them.
+
+    From version 8 on the answer lists the operations that this client may perform on a topic.
+    """
 
     API_KEY = 3
 
@@ -72,7 +85,7 @@ class AskForTopics(Request[MetadataRequest_v5 | _AskForTopics_v8]):  # type: ign
         self._names = list(names)
 
     def build(self, request_struct_class: type[Any]) -> Any:
-        """Return the request in the version that the broker and the client both support."""
-        if request_struct_class is _AskForTopics_v8:
-            return _AskForTopics_v8(self._names, False, False, True)
+        """Return the request in the highest version that broker and client both support."""
+        if request_struct_class is _MetadataRequestV8:
+            return _MetadataRequestV8(self._names, False, False, True)
         return request_struct_class(self._names, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiokafka import TopicPartition, errors
@@ -15,19 +15,26 @@ from streamdedup.model import Position, Record
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
+_RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"
+
 
 class Source:
-    """The source topic: every partition, assigned by hand, read in offset order."""
+    """Reads every partition of the source topic.
+
+    Args:
+        settings: all settings.
+        partitions: the number of partitions at start.
+    """
 
     def __init__(self, settings: Settings, partitions: int) -> None:
         self._topic = settings.topics.source
         self._start = settings.kafka.start
-        self._most = settings.batch.documents
+        self._max_records = settings.batch.documents
         self._linger_ms = milliseconds(settings.batch.linger)
-        self._patience_s = settings.kafka.request_timeout.total_seconds()
+        self._idle_timeout_s = settings.kafka.request_timeout.total_seconds()
         self._next_offsets: dict[int, int] = {}
-        self._heard_at = time.monotonic()
-        self._known = partitions
+        self._answered_at = time.monotonic()
+        self._partitions = partitions
         self._consumer = new_consumer(
             settings.kafka,
             group_id=settings.kafka.group_id,
@@ -35,138 +42,173 @@ class Source:
         )
 
     async def start(self, judged: Callable[[str, int], int]) -> dict[tuple[str, int], int]:
-        """Take every partition at its committed offset.
+        """Assign every partition, and seek to its committed offset.
 
-        Brokers forget a group's offsets after some days without a commit. A partition without one
-        goes on where the index stands, since a second verdict on a record would be one too many.
+        Brokers delete a group's offsets after some days without a commit. A partition without a
+        committed offset continues at the offset of the index: no record gets a second verdict.
 
         Args:
-            judged: gives the offset up to which a partition was judged, 0 where it never was.
+            judged: returns the offset up to which a (topic, partition) was judged, 0 if it never
+                was.
 
         Returns:
-            First offsets of partitions that had none committed; they must be committed before
-            anything else, so that a restart begins at the same place.
+            First offsets of the partitions that had no committed offset, by (topic, partition).
+            Commit them before anything else, so that a restart begins at the same offsets.
 
         Raises:
             TopicError: a committed offset is not in the topic.
         """
         with translated("cannot start the consumer"):
             await self._consumer.start()
-            partitions = [TopicPartition(self._topic, number) for number in range(self._known)]
+            partitions = self._topic_partitions()
             self._consumer.assign(partitions)
-            committed = {at: await self._consumer.committed(at) for at in partitions}
+            committed = {
+                partition: await self._consumer.committed(partition) for partition in partitions
+            }
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
-        known = {
-            at: judged(*at) or None if offset is None else offset
-            for at, offset in committed.items()
-        }
-        fresh = all(offset is None for offset in known.values())
-        begin = end if fresh and self._start == "latest" else first
-        for at in partitions:
-            offset = known[at]
-            if offset is None:
-                offset = begin[at]
-            self._check(at, offset, first[at], end[at])
-            self._next_offsets[at.partition] = offset
-            self._consumer.seek(at, offset)
+        begin = self._begin_offsets(committed, first, end, judged)
+        for partition, offset in begin.items():
+            _check_offset(partition, offset, first[partition], end[partition])
+            self._next_offsets[partition.partition] = offset
+            self._consumer.seek(partition, offset)
         return {
-            (self._topic, at.partition): self._next_offsets[at.partition]
-            for at in partitions
-            if committed[at] is None
+            (partition.topic, partition.partition): begin[partition]
+            for partition, offset in committed.items()
+            if offset is None
         }
 
-    def _check(self, at: TopicPartition, offset: int, first: int, end: int) -> None:
-        where = f"{at.topic} partition {at.partition}"
-        remedy = "set the group's offsets to where it shall go on, with Kafka's own tools"
-        if offset < first:
-            raise TopicError(
-                f"{where}: the committed offset is {offset}, the topic begins at {first}: "
-                f"{first - offset} records were deleted before they were judged; {remedy}"
-            )
-        if offset > end:
-            raise TopicError(
-                f"{where}: the committed offset is {offset}, the topic ends at {end}: it was "
-                "deleted and made anew; use another kafka.group_id, changelog topic and index "
-                "directory, since positions are what records are known by"
-            )
+    def _begin_offsets(
+        self,
+        committed: Mapping[TopicPartition, int | None],
+        first: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+        judged: Callable[[str, int], int],
+    ) -> dict[TopicPartition, int]:
+        """Choose the offset at which to begin: committed, else judged, else by ``kafka.start``.
+
+        ``kafka.start: latest`` applies only if no partition was ever read. Later it would skip
+        records of a partition that is new to the group.
+        """
+        known = {
+            partition: (judged(*partition) or None) if offset is None else offset
+            for partition, offset in committed.items()
+        }
+        is_new = all(offset is None for offset in known.values())
+        default = end if is_new and self._start == "latest" else first
+        return {
+            partition: default[partition] if offset is None else offset
+            for partition, offset in known.items()
+        }
+
+    def _topic_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number) for number in range(self._partitions)]
 
     async def poll(self) -> list[Record]:
-        """Return the next records, partition by partition, or none after a while."""
+        """Return the next records, ordered by partition; empty if none arrive in time.
+
+        Raises:
+            TopicError: a record cannot be read by the client.
+            BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
+        """
         with translated("cannot read the source topic"):
             try:
                 fetched = await self._consumer.getmany(
-                    timeout_ms=self._linger_ms, max_records=self._most
+                    timeout_ms=self._linger_ms, max_records=self._max_records
                 )
             except errors.OffsetOutOfRangeError as error:
-                raise BrokerUnavailable("the position is no longer in the source topic") from error
+                raise BrokerUnavailable(
+                    "the next offset is no longer in the source topic"
+                ) from error
             except UnicodeDecodeError as error:
                 raise TopicError(
-                    "a record of the source topic has a header whose name is no UTF-8, which the "
-                    f"client cannot read; it lies at or after {self._next_offsets} (partition: "
-                    "offset); set the group's offset behind it, with Kafka's own tools"
+                    "a record of the source topic has a header name that is not valid UTF-8, which "
+                    f"the client cannot read; the record is at or after {self._next_offsets} "
+                    f"(partition: offset); set the group's offset behind it {_RESET_OFFSETS}"
                 ) from error
-        await self._advance(any(fetched.values()))
-        self._take_new_partitions()
+        await self._update_offsets(any(fetched.values()))
+        self._assign_new_partitions()
         return [
             _record(message)
-            for at in sorted(fetched, key=lambda each: each.partition)
-            for message in fetched[at]
+            for partition in sorted(fetched, key=lambda assigned: assigned.partition)
+            for message in fetched[partition]
         ]
 
-    async def _advance(self, heard: bool) -> None:
-        """Note how far the consumer is; one that hears nothing for long asks whether all is well.
+    async def _update_offsets(self, has_records: bool) -> None:
+        """Read the consumer's positions; after a long silence, check that a broker answers.
 
-        A position passes what no reader gets: the marks of transactions, what they aborted, and
-        what compaction took. It is asked for at once, since every partition has one.
+        A position also passes offsets that no reader gets: transaction markers, aborted records,
+        and records that compaction removed. Every assigned partition has a position, so this does
+        not wait.
         """
-        now = time.monotonic()
+        answered = has_records
         with translated("the source topic cannot be reached"):
-            for at in self._consumer.assignment():
-                self._next_offsets[at.partition] = await self._consumer.position(at)
-            if not heard and now - self._heard_at > self._patience_s:
-                # The consumer itself would wait for a lost broker without a word.
-                async with asyncio.timeout(self._patience_s):
+            for partition in self._consumer.assignment():
+                position = await self._consumer.position(partition)
+                self._next_offsets[partition.partition] = position
+            if not answered and time.monotonic() - self._answered_at > self._idle_timeout_s:
+                # The consumer itself would silently wait for a lost broker.
+                async with asyncio.timeout(self._idle_timeout_s):
                     await self._consumer.end_offsets(list(self._consumer.assignment()))
-                heard = True
-        if heard:
-            self._heard_at = time.monotonic()
+                answered = True
+        if answered:
+            self._answered_at = time.monotonic()
 
-    def _take_new_partitions(self) -> None:
+    def _assign_new_partitions(self) -> None:
+        """Read partitions that were added since the start from their first offset.
+
+        ``kafka.start`` does not apply to them: all of their records came after the start.
+        """
         partitions = self._consumer.partitions_for_topic(self._topic) or ()
-        if len(partitions) <= self._known:
+        if len(partitions) <= self._partitions:
             return
-        # A partition made while we run is read from its beginning, whatever kafka.start says.
-        for number in range(self._known, len(partitions)):
+        for number in range(self._partitions, len(partitions)):
             self._next_offsets[number] = 0
-        self._known = len(partitions)
-        assignment = [TopicPartition(self._topic, number) for number in range(self._known)]
+        self._partitions = len(partitions)
+        assignment = self._topic_partitions()
         self._consumer.assign(assignment)
-        for at in assignment:
-            self._consumer.seek(at, self._next_offsets[at.partition])
+        for partition in assignment:
+            self._consumer.seek(partition, self._next_offsets[partition.partition])
 
     @property
     def partitions(self) -> int:
-        """How many partitions are read."""
-        return self._known
+        """The number of partitions that are read."""
+        return self._partitions
 
     @property
     def positions(self) -> dict[int, int]:
-        """The offset of each partition that is read next."""
+        """The next offset to read, by partition."""
         return dict(self._next_offsets)
 
     def lag(self) -> dict[int, int]:
-        """Return how many records of each partition are not read yet, as far as is known."""
-        behind = {}
+        """Return the number of unread records, for each partition whose end is known."""
+        lag = {}
         for partition, offset in self._next_offsets.items():
             end = self._consumer.highwater(TopicPartition(self._topic, partition))
             if end is not None:
-                behind[partition] = max(0, end - offset)
-        return behind
+                lag[partition] = max(0, end - offset)
+        return lag
 
     async def close(self) -> None:
         """Stop the consumer."""
         await stop(self._consumer.stop())
+
+
+def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) -> None:
+    """Raise TopicError if an offset is not in the topic."""
+    name = f"{partition.topic} partition {partition.partition}"
+    if offset < first:
+        raise TopicError(
+            f"{name}: the committed offset is {offset}, the topic begins at {first}: "
+            f"{first - offset} records were deleted before they were judged; set the group's "
+            f"offsets to continue {_RESET_OFFSETS}"
+        )
+    if offset > end:
+        raise TopicError(
+            f"{name}: the committed offset is {offset}, the topic ends at {end}: the topic was "
+            "deleted and recreated, so its offsets name other records; use another kafka.group_id, "
+            "changelog topic and index directory"
+        )
 
 
 def _record(message: Any) -> Record:

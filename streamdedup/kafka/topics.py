@@ -1,4 +1,4 @@
-"""*Pure.* What the five topics must be like, and how long the changelog keeps its records."""
+"""*Pure.* Requirements on the five topics, and the changelog's retention."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import datetime as dt
 from collections.abc import Mapping
 
 from streamdedup.kafka.messages import TopicFacts
-from streamdedup.settings.sections import Settings, TopicSettings
+from streamdedup.settings.kafka import TopicSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1
-"""Kafka's word for a retention without an end."""
+"""Kafka's value for a retention without a limit."""
+
 _MARGIN = dt.timedelta(days=1)
-"""What the changelog is kept for beyond the window: clocks differ, and a rebuild takes time."""
+"""Retention beyond the window, because clocks differ and a rebuild takes time."""
 
 
 def topic_names(topics: TopicSettings) -> list[str]:
@@ -21,21 +23,21 @@ def topic_names(topics: TopicSettings) -> list[str]:
 
 
 def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list[str]:
-    """Say what keeps a worker from using its topics.
+    """Return the problems that keep a worker from using its topics.
 
     Args:
-        settings: the worker's.
-        topics: those that there are.
+        settings: all settings.
+        topics: the existing topics, by name.
 
     Returns:
-        A sentence for each problem, with what to do about it.
+        A sentence for each problem, with the fix.
     """
     names = topic_names(settings.topics)
     problems = []
     missing = [name for name in names if name not in topics]
     if missing:
         problems.append(
-            f"missing topics: {', '.join(missing)}; create them, for example with "
+            f"missing topics: {', '.join(missing)}; create them, e.g. with "
             "'streamdedup topics create'"
         )
     changelog = topics.get(settings.topics.changelog)
@@ -45,8 +47,9 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
         topic = topics.get(name)
         if topic is not None and topic.min_insync_replicas > topic.replicas:
             problems.append(
-                f"topic {name} has {topic.replicas} replicas, and takes no write that fewer than "
-                f"{topic.min_insync_replicas} have; lower its min.insync.replicas, or add replicas"
+                f"topic {name} has {topic.replicas} replicas, but its min.insync.replicas is "
+                f"{topic.min_insync_replicas}, so it rejects every write; lower "
+                "min.insync.replicas, or add replicas"
             )
     return problems
 
@@ -56,66 +59,66 @@ def _changelog_problems(settings: Settings, changelog: TopicFacts) -> list[str]:
     if changelog.partitions != 1:
         problems.append(
             f"the changelog topic {changelog.name} has {changelog.partitions} partitions; it must "
-            "have exactly one, since its order is the index's"
+            "have exactly one, because its order is the order of the index; recreate it with one"
         )
     if "compact" in changelog.cleanup_policy:
         problems.append(
             f"the changelog topic {changelog.name} has cleanup.policy {changelog.cleanup_policy}, "
-            "but its entries have no keys and none replaces another; set it to delete"
+            "but its records have no keys; set cleanup.policy to delete"
         )
     entry = settings.batch.changelog_entry_bytes
     if changelog.max_message_bytes < entry:
         problems.append(
-            f"the changelog topic takes messages of {changelog.max_message_bytes} bytes, "
-            f"batch.changelog_entry_bytes is {entry}; lower the setting or raise the topic's "
+            f"the changelog topic accepts messages of {changelog.max_message_bytes} bytes, but "
+            f"batch.changelog_entry_bytes is {entry}; lower the setting, or raise the topic's "
             "max.message.bytes"
         )
     return problems
 
 
 def window_span(settings: Settings) -> dt.timedelta | None:
-    """Return how old an entry of the changelog may be and still matter; None without a limit."""
+    """Return the age up to which a changelog entry is needed; None without a limit."""
     index = settings.index
     return None if index.window is None else index.window + index.allowed_lateness
 
 
 def changelog_retention_ms(settings: Settings) -> int:
-    """Return the retention that suits the window: ``FOREVER`` where no time limits it."""
+    """Return the retention that fits the window; ``FOREVER`` if the window has no time limit."""
     span = window_span(settings)
     return FOREVER if span is None else milliseconds(span + _MARGIN)
 
 
 def retention_warning(settings: Settings, changelog: TopicFacts) -> str | None:
-    """Say what a rebuild would lose where the changelog is not kept for as long as the window.
+    """Return a warning if the changelog's retention is shorter than the window.
 
     Args:
-        settings: the worker's.
-        changelog: what the broker says of the changelog topic.
+        settings: all settings.
+        changelog: the changelog topic.
 
     Returns:
-        One line, or None where the changelog is kept for long enough.
+        One line that says what a rebuild would lose, or None if the retention is long enough.
     """
     span = window_span(settings)
     limits = []
     if changelog.retention_ms != FOREVER and (
         span is None or changelog.retention_ms < milliseconds(span)
     ):
-        kept = format_duration(dt.timedelta(milliseconds=changelog.retention_ms))
-        limits.append(f"{kept} (retention.ms {changelog.retention_ms})")
+        duration = format_duration(dt.timedelta(milliseconds=changelog.retention_ms))
+        limits.append(f"{duration} (retention.ms {changelog.retention_ms})")
     if changelog.retention_bytes != FOREVER:
         limits.append(f"{changelog.retention_bytes} bytes (retention.bytes)")
     if not limits:
         return None
     index = settings.index
     window = (
-        f"the newest {index.window_documents} documents, however old (index.window_documents)"
+        f"the newest {index.window_documents} documents of any age (index.window_documents)"
         if span is None or index.window is None
         else f"{format_duration(span)} (index.window {format_duration(index.window)} and "
         f"index.allowed_lateness {format_duration(index.allowed_lateness)})"
     )
     return (
-        f"the changelog topic {changelog.name} keeps {' and at most '.join(limits)}, the window "
-        f"spans {window}: a rebuilt index would lack the kept documents that the topic has deleted "
-        "by then, and their copies would pass as new; set its retention.ms to "
+        f"the changelog topic {changelog.name} keeps {' and at most '.join(limits)}, but the "
+        f"window covers {window}: a rebuilt index would lack the kept documents that the topic has "
+        "deleted, and their copies would pass as new; set its retention.ms to "
         f"{changelog_retention_ms(settings)} and its retention.bytes to -1"
     )

@@ -1,4 +1,10 @@
-"""*Async.* The transactional producer: one Kafka transaction per batch."""
+"""*Async.* The transactional producer: one Kafka transaction per batch.
+
+Rule 1: a session starts the producer before it reads committed offsets and the changelog. The start
+fences a predecessor and ends the transaction that it may have left open.
+Rule 2: after an error or an unknown outcome the session is closed and a new one is started. There
+is no other recovery.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +20,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable
-from streamdedup.kafka.cluster import POLL_S
 from streamdedup.kafka.connection import (
+    POLL_S,
     connection_options,
     new_consumer,
     stop,
@@ -24,19 +30,21 @@ from streamdedup.kafka.connection import (
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, Transaction
 from streamdedup.kafka.noise import RETRIED_WRITES
 from streamdedup.kafka.topics import topic_names
-from streamdedup.settings.sections import KafkaSettings, Settings
+from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
-_MOST_BATCH_BYTES = 512 * 1024
+_MAX_BATCH_BYTES = 512 * 1024
 
 _PRODUCER_FENCED = 90
 """An error code that aiokafka does not know."""
 
-_QUESTIONS = 100
+_END_REQUESTS = 100
+"""Requests, ``POLL_S`` apart, after which an unknown error is accepted as the cause."""
 
 
 class _SentBatch(NamedTuple):
-    """A batch on its way: what the broker will say of it, and how many messages it holds."""
+    """A batch that was sent: the future of its metadata, and the number of its messages."""
 
     delivered: asyncio.Future[Any]
     messages: int
@@ -61,16 +69,16 @@ class TransactionalWriter:
             transactional_id=kafka.transactional_id,
             transaction_timeout_ms=milliseconds(kafka.transaction_timeout),
             acks="all",
-            max_batch_size=min(_MOST_BATCH_BYTES, smallest),
+            max_batch_size=min(_MAX_BATCH_BYTES, smallest),
             compression_type=None if kafka.compression == "none" else kafka.compression,
             **connection_options(kafka),
         )
 
     async def start(self, applied: int) -> None:
-        """Connect, fence a predecessor, and settle the transaction it may have left open.
+        """Connect, fence a predecessor, and end the transaction that it may have left open.
 
         Args:
-            applied: the changelog offset that the index stands for.
+            applied: the changelog offset up to which the index is complete.
         """
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
@@ -78,82 +86,95 @@ class TransactionalWriter:
             await self._mark_every_partition(applied)
 
     async def _mark_every_partition(self, applied: int) -> None:
-        """End once more, on every partition, the transaction that a predecessor left open.
+        """Write an end marker to every partition, behind a predecessor's open transaction.
 
-        The broker ends it when the producer starts. But brokers of Kafka 4.3 write no mark into a
-        partition that has no leader at that moment, which is every partition of a broker that has
-        just been killed; what was written there would become visible with our next commit, for a
-        second time. An empty transaction of ours puts a mark behind it. It is an abort, since of a
-        transaction without any mark no offset was taken over, so that its records are judged anew;
-        except where the index has an entry that readers do not see: then the commit was confirmed.
+        The broker aborts an open transaction when the producer starts. But Kafka 4.3 writes no
+        marker into a partition that has no leader at that moment, as after a broker was killed.
+        The records there would then become visible with this producer's next commit. An empty
+        transaction closes them off.
+
+        It aborts by default: a transaction without any marker moved no offsets, so its records are
+        judged again. It commits if the index holds an entry that readers do not see yet, because
+        the index only takes entries whose commit was confirmed.
         """
-        every = [
+        partitions = [
             TopicPartition(name, number)
             for name in self._outputs
             for number in range(self._partitions[name])
         ]
-        changelog = TopicPartition(self._changelog, 0)
-        # To be told its end is to know that it has a leader.
-        visible = (await _ends(self._settings.kafka, every, "read_committed"))[changelog]
-        confirmed = False
-        if visible < applied:
-            written = await _ends(self._settings.kafka, [changelog], "read_uncommitted")
-            confirmed = written[changelog] == applied
+        confirmed = await self._is_confirmed(applied, partitions)
         async with self._transaction():
-            await self._join(every)
+            await self._join(partitions)
             if confirmed:
                 await self._producer.commit_transaction()
             else:
                 await self._producer.abort_transaction()
 
+    async def _is_confirmed(self, applied: int, partitions: Sequence[TopicPartition]) -> bool:
+        """Tell whether the index holds a changelog entry that is written but not visible.
+
+        Only a partition with a leader answers, so this also waits until each has one.
+        """
+        changelog = TopicPartition(self._changelog, 0)
+        visible = await _end_offsets(self._settings.kafka, partitions, "read_committed")
+        if visible[changelog] >= applied:
+            return False
+        written = await _end_offsets(self._settings.kafka, [changelog], "read_uncommitted")
+        return written[changelog] == applied
+
     async def _join(self, partitions: Sequence[TopicPartition]) -> None:
-        """Add partitions and the group's offsets to the transaction; aiokafka does so on writes."""
-        manager, sender = self._producer._txn_manager, self._producer._sender  # noqa: SLF001
-        for at in partitions:
-            manager.maybe_add_partition_to_txn(at)
-        while manager.partitions_to_add() and manager.is_in_transaction():  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)
-        while manager.is_in_transaction():
-            if await sender._do_add_offsets_to_txn(self._group_id):  # noqa: SLF001
+        """Add partitions and the group's offsets to the transaction, as aiokafka does on writes."""
+        manager, sender = self._producer._txn_manager, self._producer._sender
+        for partition in partitions:
+            manager.maybe_add_partition_to_txn(partition)
+        while True:
+            if not manager.is_in_transaction():
+                await manager.wait_for_transaction_end()  # it failed; this raises the cause
                 return
-        await manager.wait_for_transaction_end()  # it has failed, and this raises the cause
+            if manager.partitions_to_add():
+                await asyncio.sleep(POLL_S)
+            elif await sender._do_add_offsets_to_txn(self._group_id):
+                return
 
     @contextlib.asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
-        """Begin a transaction, which must be ended inside, in time; raise what made it fail."""
+        """Begin a transaction that the body must end within the timeout.
+
+        An error is replaced by the one that made the transaction fail.
+        """
         async with asyncio.timeout(self._timeout_s):
             await self._producer.begin_transaction()
             try:
                 yield
             except (errors.KafkaError, errors.IllegalOperation, AssertionError) as error:
-                # Some only say that there is no transaction any more: aiokafka has ended it.
-                ended = self._producer._txn_manager.wait_for_transaction_end()  # noqa: SLF001
+                # Some errors only say that aiokafka has ended the transaction already.
+                ended = self._producer._txn_manager.wait_for_transaction_end()
                 failed = ended.done() and not ended.cancelled()
                 cause = (ended.exception() if failed else None) or error
                 if isinstance(cause.__cause__, errors.UnknownError):
-                    await self._ask_whether_fenced()
+                    await self._check_fencing()
                 raise cause from error
 
-    async def _ask_whether_fenced(self) -> None:
-        """Find out whether an answer that says nothing came from a takeover.
+    async def _check_fencing(self) -> None:
+        """Find out whether an unknown error was caused by another producer.
 
-        A broker that is asked to end a transaction while another producer takes it over answers
-        with an unknown error. Asked again it either tells, or aborts what is given up anyway.
+        A broker returns an unknown error for the end of a transaction while another producer takes
+        it over. A repeated request either reports that, or aborts the failed transaction.
 
         Raises:
             ProducerFenced: another producer has taken over.
         """
-        sender = self._producer._sender  # noqa: SLF001
-        manager = sender._txn_manager  # noqa: SLF001
+        sender = self._producer._sender
+        manager = sender._txn_manager
         request = EndTxnRequest(
             transactional_id=manager.transactional_id,
             producer_id=manager.producer_id,
             producer_epoch=manager.producer_epoch,
             transaction_result=False,
         )
-        for _ in range(_QUESTIONS):
+        for _ in range(_END_REQUESTS):
             await asyncio.sleep(POLL_S)
-            node = await sender._find_coordinator(  # noqa: SLF001
+            node = await sender._find_coordinator(
                 CoordinationType.TRANSACTION, manager.transactional_id
             )
             answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
@@ -170,16 +191,20 @@ class TransactionalWriter:
             The changelog offset after the last entry, 0 without entries.
 
         Raises:
-            Fenced, BrokerRefused: as said.
-            BrokerUnavailable: the transaction was not committed, or its outcome is unknown; only a
-                new session can tell.
+            Fenced: another worker has taken over.
+            BrokerRefused: the broker refuses access.
+            BrokerUnavailable: the transaction was not committed, or its outcome is unknown; start a
+                new session.
         """
         with translated("the transaction failed"):
             async with self._transaction():
                 sent = await self._send(transaction.messages)
                 entries = [_entry(data) for data in transaction.changelog]
                 logged = await self._send_to(self._changelog, 0, entries)
-                offsets = {TopicPartition(*at): to for at, to in transaction.offsets.items()}
+                offsets = {
+                    TopicPartition(topic, partition): next_offset
+                    for (topic, partition), next_offset in transaction.offsets.items()
+                }
                 if offsets:
                     await self._producer.send_offsets_to_transaction(offsets, self._group_id)
                 await asyncio.gather(*(batch.delivered for batch in sent + logged))
@@ -188,26 +213,26 @@ class TransactionalWriter:
             return 0
         last = logged[-1].delivered.result()
         if last.offset < 0:
-            raise BrokerUnavailable("the broker did not say where the changelog entry stands")
+            raise BrokerUnavailable("the broker did not return the offset of the changelog entry")
         return int(last.offset + logged[-1].messages)
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}
         for message in messages:
-            at = (message.topic, self._partition(message))
-            by_partition.setdefault(at, []).append(message)
+            partition = self._partition(message)
+            by_partition.setdefault((message.topic, partition), []).append(message)
         sent: list[_SentBatch] = []
         for (topic, partition), group in by_partition.items():
             sent += await self._send_to(topic, partition, group)
         return sent
 
     async def _send_to(
-        self, topic: str, partition: int, group: Sequence[Outgoing]
+        self, topic: str, partition: int, messages: Sequence[Outgoing]
     ) -> list[_SentBatch]:
-        """Send a group in as many batches as it takes."""
+        """Send messages to one partition, in as few batches as possible."""
         sent = []
         batch = self._producer.create_batch()
-        for message in group:
+        for message in messages:
             if not _append(batch, message):
                 sent.append(await self._submit(batch, topic, partition))
                 batch = self._producer.create_batch()
@@ -219,23 +244,23 @@ class TransactionalWriter:
     async def _submit(self, batch: Any, topic: str, partition: int) -> _SentBatch:
         count = batch.record_count()
         delivered = await self._producer.send_batch(batch, topic, partition=partition)
-        # Where one batch fails, the others' errors are looked at by nobody else.
+        # If one batch fails, gather() never reads the errors of the others.
         delivered.add_done_callback(lambda future: future.cancelled() or future.exception())
         return _SentBatch(delivered, count)
 
     def _partition(self, message: Outgoing) -> int:
-        """Keep what has one key together, and what has none with its source partition."""
+        """Choose the partition by the key, or without a key by the source partition."""
         count = self._partitions[message.topic]
         if message.key is None:
             return message.source_partition % count
-        every = list(range(count))
-        return int(self._partitioner(message.key, every, every))
+        partitions = list(range(count))
+        return int(self._partitioner(message.key, partitions, partitions))
 
     async def close(self) -> None:
-        """Stop the producer; a transaction still open is aborted by the next start."""
+        """Stop the producer; the next start aborts a transaction that is still open."""
         await stop(self._producer.stop())
-        sender = self._producer._sender  # noqa: SLF001 - stop() leaves it running when it times out
-        await stop(sender.close())
+        # After a timeout the producer's stop() leaves the sender running.
+        await stop(self._producer._sender.close())
 
 
 def _entry(data: bytes) -> Outgoing:
@@ -252,10 +277,10 @@ def _append(batch: Any, message: Outgoing) -> bool:
     return appended is not None
 
 
-async def _ends(
+async def _end_offsets(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], isolation_level: str
 ) -> dict[TopicPartition, int]:
-    """Ask each partition's leader where the partition ends for readers of this isolation level."""
+    """Return the end offset that each partition's leader reports to readers at this level."""
     consumer = new_consumer(settings, isolation_level)
     try:
         await consumer.start()

@@ -1,6 +1,7 @@
 """*Pure.* Every metric: its name, kind, labels, buckets and help text.
 
-docs/metrics.md is generated from it.
+docs/metrics.md explains each of them. A test compares its names, kinds and labels with this file.
+The dashboard of the Helm chart repeats the help texts, which a test compares too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Literal
 from streamdedup.model import Outcome
 
 PREFIX = "streamdedup_"
-
 
 Kind = Literal["counter", "gauge", "histogram", "batch histogram", "info"]
 Stage = Literal["poll", "sketch", "probe", "resolve", "transaction", "index"]
@@ -29,11 +29,11 @@ class Entry:
     """A metric of the catalogue.
 
     Attributes:
-        name: as it is exposed, without the prefix.
-        kind: a ``batch histogram`` is a histogram that takes whole arrays.
-        help: what it counts, in one sentence.
-        label: its only label, or none.
-        values: the label's values where they are known, so that their series begin at zero.
+        name: the exposed name without the prefix.
+        kind: the type of the metric; a ``batch histogram`` is a histogram that takes whole arrays.
+        help: what it measures, in one sentence.
+        label: the name of its only label, or empty.
+        values: the values of the label if they are known; their series begin at zero.
         buckets: upper bounds of a histogram, ascending, without infinity.
     """
 
@@ -46,15 +46,15 @@ class Entry:
 
     @property
     def full_name(self) -> str:
-        """The name with the prefix, as it is exposed."""
+        """The exposed name."""
         return PREFIX + self.name
 
 
 CATALOGUE = (
     # Flow
     Entry("documents_received_total", "counter", "Records read from the source.", "partition"),
-    Entry("bytes_received_total", "counter", "Bytes of the values of records read."),
-    Entry("documents_total", "counter", "Verdicts.", "verdict", tuple(Outcome)),
+    Entry("bytes_received_total", "counter", "Bytes of the values of the records read."),
+    Entry("documents_total", "counter", "Records judged, by verdict.", "verdict", tuple(Outcome)),
     Entry("rejections_total", "counter", "Records sent to the dead-letter topic.", "reason"),
     Entry("batch_documents", "histogram", "Records per batch.", buckets=_SIZES),
     Entry(
@@ -68,11 +68,13 @@ CATALOGUE = (
     Entry(
         "end_to_end_latency_seconds",
         "batch histogram",
-        "From a record's timestamp to the commit of its verdict.",
+        "Time from a record's timestamp to the commit of its verdict.",
         buckets=_LATENCIES,
     ),
     # Verdicts
-    Entry("candidates_total", "counter", "Kept documents that shared a bucket with a judged one."),
+    Entry(
+        "candidates_total", "counter", "Kept documents that shared a bucket with a judged document."
+    ),
     Entry(
         "verified_pairs_total",
         "counter",
@@ -83,11 +85,11 @@ CATALOGUE = (
     Entry(
         "exact_verifications_total",
         "counter",
-        "Candidates near the threshold, by what their texts say of the two.",
+        "Candidates near the threshold, by the result of comparing their texts.",
         "result",
         ("confirmed", "refuted", "without_text"),
     ),
-    Entry("buckets_truncated_total", "counter", "Lookups that met a full bucket."),
+    Entry("buckets_truncated_total", "counter", "Lookups that hit a full bucket."),
     Entry(
         "candidate_similarity",
         "batch histogram",
@@ -95,51 +97,63 @@ CATALOGUE = (
         buckets=_SIMILARITIES,
     ),
     # Kafka
-    Entry("consumer_lag", "gauge", "Records of the partition that are not read yet.", "partition"),
+    Entry(
+        "consumer_lag",
+        "gauge",
+        "Records of the partition that have not been read yet.",
+        "partition",
+    ),
     Entry("consumer_position", "gauge", "Offset that will be read next.", "partition"),
     Entry(
         "transactions_total",
         "counter",
-        "Kafka transactions, by how they ended.",
+        "Kafka transactions, by result.",
         "result",
         ("committed", "unknown", "fenced"),
     ),
-    Entry("last_commit_timestamp_seconds", "gauge", "When a transaction was last committed."),
-    Entry("sessions_total", "counter", "Sessions with the brokers begun, by reason.", "reason"),
+    Entry("last_commit_timestamp_seconds", "gauge", "Time of the last committed transaction."),
+    Entry(
+        "sessions_total",
+        "counter",
+        "Sessions with the brokers, by the reason for their start.",
+        "reason",
+    ),
     # Index
     Entry("replayed_entries_total", "counter", "Changelog entries applied to the index at start."),
     Entry("index_documents", "gauge", "Kept documents in the index."),
-    Entry("index_postings", "gauge", "Entries of documents in buckets."),
-    Entry("index_segments", "gauge", "Immutable parts of the index on the disk."),
-    Entry("index_delta_documents", "gauge", "Documents of the index that are only in memory."),
-    Entry("index_bytes", "gauge", "Bytes that the index takes on the disk."),
-    Entry("index_room_bytes", "gauge", "Bytes that the index may still take."),
-    Entry("index_reserve_bytes", "gauge", "Bytes that the next merge may need."),
-    Entry("index_memory_bytes", "gauge", "Bytes of memory for what is unwritten, and filters."),
+    Entry("index_postings", "gauge", "Entries in the buckets of the index."),
+    Entry("index_segments", "gauge", "Immutable segments of the index on disk."),
+    Entry("index_delta_documents", "gauge", "Kept documents that are only in memory."),
+    Entry("index_bytes", "gauge", "Bytes that the index uses on disk."),
+    Entry("index_room_bytes", "gauge", "Bytes that the index may still use on disk."),
+    Entry("index_reserve_bytes", "gauge", "Bytes of disk that the next merge may need."),
+    Entry(
+        "index_memory_bytes", "gauge", "Bytes of memory used by unwritten documents and by filters."
+    ),
     Entry("index_applied_offset", "gauge", "Changelog offset up to which the index is complete."),
     Entry("index_durable_offset", "gauge", "Changelog offset that a restart begins from."),
-    Entry("index_clock_timestamp_seconds", "gauge", "What time it is by the documents."),
-    Entry("index_oldest_timestamp_seconds", "gauge", "Earliest effective time on the disk."),
-    Entry("index_flushes_total", "counter", "Times that memory became a segment."),
+    Entry("index_clock_timestamp_seconds", "gauge", "Event time that the stream has reached."),
+    Entry("index_oldest_timestamp_seconds", "gauge", "Earliest effective event time on disk."),
+    Entry("index_flushes_total", "counter", "Flushes of documents from memory to a segment."),
     Entry("index_merges_total", "counter", "Merges of segments."),
     Entry("index_expired_segments_total", "counter", "Segments that left the window."),
-    Entry("index_stalls_total", "counter", "Times that an update waited for a flush."),
+    Entry("index_stalls_total", "counter", "Updates that had to wait for a flush."),
     Entry(
         "index_lookups_total",
         "counter",
-        "Look-ups in segments that the filters let through, by what they found.",
+        "Segment lookups that passed the filters, by result.",
         "result",
         ("found", "absent"),
     ),
     Entry("disk_free_bytes", "gauge", "Free bytes on the disk of the index."),
     # Pool and process
-    Entry("pool_processes", "gauge", "Sketch processes."),
-    Entry("pool_batches_in_flight", "gauge", "Batches read and not judged yet."),
-    Entry("pool_restarts_total", "counter", "Times that the pool was made anew."),
+    Entry("pool_processes", "gauge", "Processes that compute sketches."),
+    Entry("pool_batches_in_flight", "gauge", "Batches that are read but not judged yet."),
+    Entry("pool_restarts_total", "counter", "Restarts of the process pool."),
     Entry(
         "event_loop_lag_seconds",
         "histogram",
-        "How late the event loop wakes a task.",
+        "Delay with which the event loop wakes a task.",
         buckets=_DURATIONS,
     ),
     Entry("ready", "gauge", "1 while documents are being judged."),

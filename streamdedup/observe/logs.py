@@ -1,8 +1,8 @@
-"""*Blocking* (writes to stderr). Logging: one event per line, ours and the libraries' alike.
+"""*Blocking* (writes to stderr). Logging: one event per line, from this project and its libraries.
 
-Rule 1: no document text, key or header is ever logged; positions and ids say which one it was.
-Tracebacks are printed without local variables for the same reason.
-Rule 2: a warning that repeats is written once in ten seconds, with the number of those left out.
+Rule 1: no document text, key or header is logged; positions and ids identify a document. For the
+same reason tracebacks are printed without local variables.
+Rule 2: a repeated warning is written once in ten seconds, with the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ import structlog
 from streamdedup.settings.sections import LogSettings
 
 REPEAT_INTERVAL_S = 10.0
-"""A repeated warning is written once in this time."""
-_MOST_REMEMBERED = 1000
-"""Different warnings that are told apart; with more, the oldest may be written again."""
+"""Interval in which a repeated warning is written once."""
+
+_MAX_REMEMBERED = 1000
+"""Different warnings that are remembered; beyond that the oldest is forgotten."""
+
 _NUMBER = re.compile(r"\d+")
 
 Processor = Callable[[Any, str, MutableMapping[str, Any]], Any]
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send the log of this process, structlog's and the standard library's, to one stream.
+    """Send the log of this process to one stream, that of structlog and of the standard library.
 
-    May be called again; the last call wins.
+    It may be called again; the last call replaces earlier ones.
 
     Args:
         settings: level and format.
-        stream: where to write; default: stderr.
+        stream: the stream to write to; default: stderr.
     """
     stream = stream if stream is not None else sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -66,14 +68,15 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a warning pass once in an interval; ``record.suppressed`` counts those left out before.
+    """Passes a repeated warning or error once per interval.
 
-    Two warnings are the same if they agree in logger, level, message and fields, all numbers
-    (offsets, ports, attempts) aside. What is less severe passes, as does what is critical.
+    ``record.suppressed`` is set to the number of records suppressed before it. Two records are
+    equal if their logger, level, message and fields are equal apart from numbers (offsets, ports,
+    attempts). Records below WARNING, and critical ones, always pass.
 
     Args:
-        interval_s: how long a warning is not repeated.
-        clock: a clock that never goes back, in seconds.
+        interval_s: interval in which equal records pass once.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -85,36 +88,36 @@ class RepeatFilter(logging.Filter):
         self._interval_s = interval_s
         self._clock = clock
         self._lock = threading.Lock()
-        # What was written: when, and how many have been left out since; the oldest first.
+        # Written records: the time, and the number suppressed since; oldest first.
         self._written: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Decide whether a record is written; any thread may ask."""
+        """Decide whether a record is written; any thread may call this."""
         if not logging.WARNING <= record.levelno < logging.CRITICAL:
             return True
         with self._lock:
-            return self._first_for_long(record)
+            return self._is_due(record)
 
-    def _first_for_long(self, record: logging.LogRecord) -> bool:
-        key, now = _sameness(record), self._clock()
+    def _is_due(self, record: logging.LogRecord) -> bool:
+        key, now = _repetition_key(record), self._clock()
         written_at, suppressed = self._written.get(key, (-self._interval_s, 0))
         if now - written_at < self._interval_s:
             self._written[key] = (written_at, suppressed + 1)
             return False
         self._written.pop(key, None)
         self._written[key] = (now, 0)
-        if len(self._written) > _MOST_REMEMBERED:
+        if len(self._written) > _MAX_REMEMBERED:
             del self._written[next(iter(self._written))]
         record.suppressed = suppressed
         return True
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Marks the handler as ours, so that a second ``configure`` finds it."""
+    """The handler of this module; its class lets a second ``configure`` find it."""
 
 
 def _common_processors() -> list[Processor]:
-    """Return what is added to every event, wherever it comes from."""
+    """Return the processors of every event, from structlog or the standard library."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -125,7 +128,7 @@ def _common_processors() -> list[Processor]:
 
 def _renderers(*, human: bool, colors: bool) -> list[Processor]:
     if human:
-        # The default formatter of exceptions prints local variables: document texts.
+        # The default formatter prints local variables, which may hold document texts.
         plain = structlog.dev.plain_traceback
         return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     return [
@@ -136,26 +139,27 @@ def _renderers(*, human: bool, colors: bool) -> list[Processor]:
 
 def _install(handler: logging.Handler, level: int) -> None:
     root = logging.getLogger()
-    for old in [one for one in root.handlers if isinstance(one, _Handler)]:
-        root.removeHandler(old)
+    for old in list(root.handlers):
+        if isinstance(old, _Handler):
+            root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    # The client tells of every rebalance, request and heartbeat below this level.
+    # Below this level the client logs every request and heartbeat.
     client_level = level if level <= logging.DEBUG else max(level, logging.WARNING)
     logging.getLogger("aiokafka").setLevel(client_level)
 
 
-def _sameness(record: logging.LogRecord) -> str:
-    """Return what two records have in common if one repeats the other."""
+def _repetition_key(record: logging.LogRecord) -> str:
+    """Return a text that is equal for two records if one repeats the other."""
     if isinstance(record.msg, dict):
-        said = [f"{name}={record.msg[name]}" for name in record.msg if name != "timestamp"]
+        content = [f"{name}={value}" for name, value in record.msg.items() if name != "timestamp"]
     else:
-        said = [record.getMessage()]
-    return _NUMBER.sub("#", " ".join([record.name, record.levelname, *said]))
+        content = [record.getMessage()]
+    return _NUMBER.sub("#", " ".join([record.name, record.levelname, *content]))
 
 
 def _add_suppressed(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Say how many repetitions were left out since the last one that was written."""
+    """Add the number of repetitions that were suppressed before this event."""
     suppressed = getattr(event["_record"], "suppressed", 0)
     if suppressed:
         event["suppressed"] = suppressed

@@ -1,9 +1,9 @@
-"""*Pure.* The metrics: the catalogue, and what the worker says in its own words.
+"""*Blocking* (reads clocks, takes a lock). The metrics of the catalogue, in a Prometheus registry.
 
-Rule 1: every metric stands in ``CATALOGUE`` and in docs/metrics.md, which says what to do about it.
-Rule 2: label values are few and known: partitions, and the words of the model. Never an id or text.
-Rule 3: a batch is counted at once, never document by document.
-Rule 4: a gauge is NaN until its value is known: a zero would ring alarms.
+Rule 1: every metric is in ``CATALOGUE`` and in docs/metrics.md, which explains how to react to it.
+Rule 2: label values are few and known: partitions, and names from the model. Never an id or a text.
+Rule 3: a batch is counted as a whole, not document by document.
+Rule 4: a gauge is NaN until its value is known, because zero would trigger alerts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """The worker's metrics, in a registry of their own.
+    """The metrics of one worker.
 
     Args:
-        registry: where they are registered; default: a new one.
+        registry: the registry to use; default: a new one.
         now: the wall clock, in seconds since the epoch.
-        clock: a clock that never goes back, in seconds.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Metrics:
         )
 
     def describe(self, settings: Settings) -> None:
-        """Show the parameters that verdicts depend on."""
+        """Expose the parameters that verdicts depend on, and the size of the pool."""
         parameters = settings.dedup.sketch_parameters()
         self._infos["settings_info"].info(
             {
@@ -75,7 +75,7 @@ class Metrics:
         self._gauges["pool_processes"].set(settings.pool.size())
 
     def count_received(self, records: Sequence[Record]) -> None:
-        """Count a polled batch, and move the positions of its partitions."""
+        """Count a polled batch, and set the positions of its partitions."""
         self._histograms["batch_documents"].observe(len(records))
         self._counters["bytes_received_total"].inc(
             sum(len(record.value or b"") for record in records)
@@ -89,16 +89,18 @@ class Metrics:
     def count_judgement(
         self, judgement: Judgement, records: Sequence[Record] = (), now_ms: int | None = None
     ) -> None:
-        """Count the verdicts on a batch and how they came about.
+        """Count the verdicts on a batch, their candidates and their latencies.
 
         Args:
             judgement: the verdicts.
-            records: the batch they are on, for the latencies from their timestamps.
-            now_ms: when they were committed; default: now.
+            records: the batch, whose timestamps give the latencies.
+            now_ms: when the verdicts were committed, in milliseconds since the epoch; default: now.
         """
         for outcome, count in Tally(verdict.outcome for verdict in judgement.verdicts).items():
             self._counters["documents_total"].labels(outcome).inc(count)
-        reasons = Tally(one.rejection.reason for one in judgement.verdicts if one.rejection)
+        reasons = Tally(
+            verdict.rejection.reason for verdict in judgement.verdicts if verdict.rejection
+        )
         for reason, count in reasons.items():
             self._counters["rejections_total"].labels(reason).inc(count)
         counts = judgement.counts
@@ -113,10 +115,10 @@ class Metrics:
             self._counters["exact_verifications_total"].labels(result).inc(count)
         self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)
         self._batch_histograms["candidate_similarity"].observe(counts.similarities)
-        at_ms = self._now() * 1000 if now_ms is None else now_ms
-        # A producer's clock may be ahead of ours; no verdict comes before its record.
+        committed_ms = self._now() * 1000 if now_ms is None else now_ms
+        # A producer's clock may be ahead of ours; a latency is never negative.
         latencies = [
-            max(0.0, (at_ms - record.timestamp_ms) / 1000)
+            max(0.0, (committed_ms - record.timestamp_ms) / 1000)
             for record in records
             if record.timestamp_ms != NO_TIMESTAMP
         ]
@@ -124,12 +126,12 @@ class Metrics:
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
-        """Time one stage of a batch, however it ends."""
-        begun = self._clock()
+        """Time one stage of a batch, also if it fails."""
+        started = self._clock()
         try:
             yield
         finally:
-            self.observe_stage(name, self._clock() - begun)
+            self.observe_stage(name, self._clock() - started)
 
     def observe_stage(self, name: Stage, seconds: float) -> None:
         """Record how long a batch spent in a stage."""
@@ -142,7 +144,7 @@ class Metrics:
             self._gauges["last_commit_timestamp_seconds"].set(self._now())
 
     def count_session(self, reason: str) -> None:
-        """Count a session with the brokers; ``reason`` is one of few fixed words."""
+        """Count a session with the brokers; ``reason`` is one of a few fixed values."""
         self._counters["sessions_total"].labels(reason).inc()
 
     def count_replayed(self, entries: int = 1) -> None:
@@ -150,12 +152,12 @@ class Metrics:
         self._counters["replayed_entries_total"].inc(entries)
 
     def observe_lag(self, lag: Mapping[int, int]) -> None:
-        """Record how many records of each partition are not read yet."""
+        """Record the number of unread records of each partition."""
         for partition, records in lag.items():
             self._gauges["consumer_lag"].labels(partition).set(records)
 
     def observe_index(self, stats: IndexStats, room: DiskRoom) -> None:
-        """Record what the index holds and did, and what the disk has left for it."""
+        """Record the size and the work of the index, and its free disk space."""
         for name, value in (
             ("documents", stats.documents),
             ("postings", stats.postings),
@@ -184,18 +186,18 @@ class Metrics:
         self._gauges["disk_free_bytes"].set(room.free_bytes)
 
     def _count_up(self, name: str, total: int, *labels: str) -> None:
-        """Bring a counter to a total that somebody else has counted."""
+        """Raise a counter to a total that was counted elsewhere."""
         key = (name, *labels)
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(total - self._totals[key])
         self._totals[key] = total
 
     def observe_queue(self, batches: int) -> None:
-        """Record how many batches are read and not judged yet."""
+        """Record the number of batches that are read but not judged."""
         self._gauges["pool_batches_in_flight"].set(batches)
 
     def count_pool_restart(self) -> None:
-        """Count that the pool was made anew; any thread may call this."""
+        """Count a restart of the pool; any thread may call this."""
         self._counters["pool_restarts_total"].inc()
 
     def observe_loop_lag(self, seconds: float) -> None:
@@ -203,7 +205,7 @@ class Metrics:
         self._histograms["event_loop_lag_seconds"].observe(seconds)
 
     def observe_ready(self, ready: bool) -> None:
-        """Record whether documents are being judged."""
+        """Record whether the worker judges documents."""
         self._gauges["ready"].set(ready)
 
     def render(self) -> tuple[bytes, str]:
@@ -212,25 +214,25 @@ class Metrics:
 
     def _declare(self, entry: Entry) -> None:
         labels = (entry.label,) if entry.label else ()
-        made: Counter | Gauge | Histogram
+        metric: Counter | Gauge | Histogram
         match entry.kind:
             case "counter":
-                made = Counter(entry.full_name, entry.help, labels, registry=self._registry)
-                self._counters[entry.name] = made
+                metric = Counter(entry.full_name, entry.help, labels, registry=self._registry)
+                self._counters[entry.name] = metric
             case "gauge":
-                made = Gauge(entry.full_name, entry.help, labels, registry=self._registry)
+                metric = Gauge(entry.full_name, entry.help, labels, registry=self._registry)
                 if not labels:
-                    made.set(math.nan)
-                self._gauges[entry.name] = made
+                    metric.set(math.nan)
+                self._gauges[entry.name] = metric
             case "histogram":
-                made = Histogram(
+                metric = Histogram(
                     entry.full_name,
                     entry.help,
                     labels,
                     registry=self._registry,
                     buckets=entry.buckets,
                 )
-                self._histograms[entry.name] = made
+                self._histograms[entry.name] = metric
             case "batch histogram":
                 self._batch_histograms[entry.name] = BatchHistogram(entry)
                 self._registry.register(self._batch_histograms[entry.name])
@@ -240,11 +242,15 @@ class Metrics:
                 self._infos[entry.name] = Info(name, entry.help, registry=self._registry)
                 return
         for value in entry.values:
-            made.labels(value)
+            metric.labels(value)
 
 
 class BatchHistogram(Collector):
-    """A histogram that takes arrays: one call per batch instead of one per document."""
+    """A histogram that takes arrays: one call per batch instead of one per document.
+
+    Args:
+        entry: a ``batch histogram`` of the catalogue.
+    """
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
@@ -254,26 +260,26 @@ class BatchHistogram(Collector):
         self._lock = Lock()
 
     def observe(self, values: Sequence[float] | NDArray[np.float64]) -> None:
-        """Count the values, each into the first bucket whose bound is not below it."""
+        """Count each value in the first bucket whose bound is not below it."""
         numbers = np.asarray(values, dtype=np.float64)
-        places = np.searchsorted(self._bounds, numbers, side="left")
+        buckets = np.searchsorted(self._bounds, numbers, side="left")
         with self._lock:
-            self._counts += np.bincount(places, minlength=len(self._counts))
+            self._counts += np.bincount(buckets, minlength=len(self._counts))
             self._sum += float(numbers.sum())
 
     def collect(self) -> Iterable[Metric]:
-        """Return the one metric that this is."""
+        """Return the histogram as a metric family, with cumulative counts."""
         with self._lock:
-            cumulated, total = np.cumsum(self._counts).tolist(), self._sum
+            cumulative, total = np.cumsum(self._counts).tolist(), self._sum
         bounds = [*(str(bound) for bound in self._entry.buckets), "+Inf"]
-        buckets = list(zip(bounds, cumulated, strict=True))
+        buckets = list(zip(bounds, cumulative, strict=True))
         yield HistogramMetricFamily(
             self._entry.full_name, self._entry.help, buckets=buckets, sum_value=total
         )
 
 
 class _WithoutCreated(Collector):
-    """A registry's metrics without their ``_created`` series, which double the page for nobody."""
+    """A registry's metrics without the unused ``_created`` series, which would double the page."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,9 +1,9 @@
-"""*Async.* The page for people: what the worker does, and how its latest duplicates differ.
+"""*Async.* The page: the state of the worker, and how its latest duplicates differ.
 
-Rule 1: the page only reads. Its files are the package's own, and it asks no other host.
-Rule 2: what comes from documents reaches the browser as JSON alone, and the page as text alone:
-the policy lets no script run but its own, and refuses every way from a string to HTML.
-Rule 3: texts are compared in a thread, one pair at a time and once, when somebody looks at them.
+Rule 1: the page only reads. All of its files are in this package, and it contacts no other host.
+Rule 2: contents of documents are sent as JSON only and shown as text only. The content security
+policy blocks every other script, and every conversion of a string to HTML.
+Rule 3: texts are compared in a thread, one pair at a time, once, and only when the page shows them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamdedup.model import Position
 from streamdedup.observe.recent import SLOT_S, Duplicate, Recent, compare
 
 SHOWN = 10
-"""Duplicates shown at once."""
+"""Most duplicates shown at a time."""
 
 _FILES = {
     "/page": ("page.html", "text/html"),
@@ -40,18 +40,18 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_COMPARED = 100
-"""Comparisons that are not made anew while the page asks for the same pairs again."""
+_CACHED = 100
+"""Comparisons that are kept for later requests."""
 
 Sides = tuple[list[Part] | None, list[Part] | None]
 
 
 class Page:
-    """Serves the page, its files, and the two answers that it asks for again and again.
+    """Serves the page, its files, and the two JSON documents that it polls.
 
     Args:
-        describe: returns what the worker says of itself.
-        recent: returns what is remembered of the latest batches; None before there is a worker.
+        describe: returns the worker's state, as ``/status`` shows it.
+        recent: returns what is remembered of the latest batches, or None before a worker exists.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Page:
         folder = resources.files("streamdedup.observe") / "web"
         for path, (name, content_type) in _FILES.items():
             router.add_get(path, _serve((folder / name).read_text(encoding="utf-8"), content_type))
-        router.add_get("/", _lead_to_the_page)
+        router.add_get("/", _redirect_to_page)
         router.add_get("/page/state", self._serve_state)
         router.add_get("/page/duplicates", self._serve_duplicates)
 
@@ -85,28 +85,28 @@ class Page:
         return web.json_response(state, headers=_HEADERS)
 
     async def _serve_duplicates(self, request: web.Request) -> web.Response:
-        low, high = _share(request, "low", 0.0), _share(request, "high", 1.0)
+        low, high = _fraction(request, "low", 0.0), _fraction(request, "high", 1.0)
         recent = self._recent()
-        found = [] if recent is None else recent.duplicates(low, high)
+        selected = [] if recent is None else recent.duplicates(low, high)
         shown = [
             {
                 "number": duplicate.number,
                 "id": duplicate.id,
-                "position": _place(duplicate.position),
+                "position": _position_text(duplicate.position),
                 "original_id": duplicate.original.id,
-                "original_position": _place(duplicate.original.position),
+                "original_position": _position_text(duplicate.original.position),
                 "estimate": duplicate.original.jaccard_estimate,
                 "jaccard": duplicate.original.jaccard,
                 "age_s": duplicate.original.age_s,
                 "texts": await self._sides(duplicate, recent),
             }
-            for duplicate in found[:SHOWN]
+            for duplicate in selected[:SHOWN]
         ]
-        answer = {"remembered": len(found), "duplicates": shown}
+        answer = {"remembered": len(selected), "duplicates": shown}
         return web.json_response(answer, headers=_HEADERS)
 
     async def _sides(self, duplicate: Duplicate, recent: Recent | None) -> Sides | None:
-        """Return the two texts with what differs; None where texts are not shown."""
+        """Return the parts of both texts with their differences; None if texts are not shown."""
         if recent is None or not recent.show_text:
             return None
         async with self._comparing:
@@ -114,12 +114,12 @@ class Page:
             if sides is None:
                 sides = await asyncio.to_thread(compare, duplicate, recent.decoder)
                 self._compared[duplicate.number] = sides
-                if len(self._compared) > _COMPARED:
+                if len(self._compared) > _CACHED:
                     self._compared.popitem(last=False)
         return sides
 
 
-async def _lead_to_the_page(_: web.Request) -> web.Response:
+async def _redirect_to_page(_: web.Request) -> web.Response:
     raise web.HTTPFound("page")
 
 
@@ -130,8 +130,8 @@ def _serve(text: str, content_type: str) -> Callable[[web.Request], Any]:
     return serve
 
 
-def _share(request: web.Request, name: str, default: float) -> float:
-    """Return a number from 0 to 1 of the query."""
+def _fraction(request: web.Request, name: str, default: float) -> float:
+    """Return a number from 0 to 1 from the query string."""
     try:
         value = float(request.query.get(name, default))
     except ValueError:
@@ -141,5 +141,5 @@ def _share(request: web.Request, name: str, default: float) -> float:
     return value
 
 
-def _place(position: Position) -> str:
+def _position_text(position: Position) -> str:
     return f"{position.topic}:{position.partition}:{position.offset}"

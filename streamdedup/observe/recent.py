@@ -1,14 +1,13 @@
 """*Pure.* What a worker remembers for its page: the last minutes, and the latest duplicates.
 
-Rule 1: everything here is bounded, whatever the stream does; the bounds stand below.
-Rule 2: :meth:`Recent.add` runs in the event loop after each batch, so it counts and points, and
-decodes and compares nothing; :func:`compare` does that, for the pairs that somebody looks at.
+Rule 1: the memory is bounded; the constants below are the bounds.
+Rule 2: :meth:`Recent.add` runs in the event loop after each batch. It only counts and stores
+references. :func:`compare` decodes and compares texts, only for the pairs that the page shows.
 Rule 3: without ``status.show_text`` no value of a record is held.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter as Tally
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -22,43 +21,53 @@ from streamdedup.model import I64, Judgement, Match, Outcome, Position, Record, 
 from streamdedup.settings.sections import Settings
 
 SLOT_S = 5
-"""Seconds that are counted together."""
+"""Length of a slot in seconds; the verdicts of a slot are counted together."""
+
 SLOTS = 120
-"""So many of them are remembered: ten minutes."""
+"""Slots that are remembered: ten minutes."""
+
 BINS = 100
 """Bins of the histogram of similarities, from 0 to 1."""
+
 TEXTS_BYTES = 16 * 1024**2
-"""Most that the held values of kept records take: the originals of duplicates to come."""
+"""Most bytes of held values of kept records, which are the originals of later duplicates."""
+
 VALUE_BYTES = 32 * 1024
-"""Largest value of a record that is held."""
+"""Size in bytes of the largest value that is held."""
 
 _OUTCOMES = tuple(Outcome)
-_BANDS = 20
-"""Duplicates of each twentieth of similarity are remembered apart, so that the many copies of a
-stream do not crowd out the few pairs near the threshold."""
-_PER_BAND, _PER_BATCH = 16, 4
-"""Duplicates of a band that are remembered, and that one batch may add."""
-_LOOKED_AT = 200
-"""Duplicates at the end of a batch that these are chosen from."""
-_SIMILARITIES = 4096
-"""Most similarities of a batch that are looked at; of more than these every other one is, say, and
-counts twice."""
+
+_INTERVALS = 20
+"""Equal intervals of similarity, each with its own list of duplicates: the many exact copies of a
+stream must not displace the few pairs near the threshold."""
+
+_PER_INTERVAL, _PER_BATCH = 16, 4
+"""Duplicates of an interval that are remembered, and how many of them one batch may add."""
+
+_CHOICE = 200
+"""Duplicates at the end of a batch from which the remembered ones are chosen."""
+
+_SAMPLE = 4096
+"""Most similarities of a batch that are counted; of n times as many, every n-th counts n times."""
+
 _HELD_OVERHEAD = 256
-"""Bytes that a held value takes beside its own."""
+"""Bytes of a held value's key and objects."""
+
 _ROUNDING = 1e-9
-"""0.29 * 100 is a little less than 29."""
+"""Added before rounding down: 0.29 * 100 is a little less than 29."""
+
 _EXCERPT = 400
-"""Characters shown of a text that there is nothing to compare with."""
+"""Most characters shown of a text that is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A duplicate, and the original that it repeats.
+    """A duplicate and its original.
 
     Attributes:
-        number: counts the remembered duplicates, from 1.
-        value: the record's value, where texts are shown and it is not too large.
-        original_value: that of the original, where it was still held when the duplicate came.
+        number: sequence number of the remembered duplicate, from 1.
+        value: the record's value; None if it is too large, or texts are not shown.
+        original_value: the value of the original; None if it was not held any more.
     """
 
     number: int
@@ -70,24 +79,24 @@ class Duplicate:
 
     @property
     def similarity(self) -> float:
-        """The similarity that decided: of the texts where it was computed, else the estimate."""
+        """The similarity that decided: that of the texts if it was computed, else the estimate."""
         return _similarity(self.original)
 
 
 class Recent:
-    """Remembers what a page shows of the latest batches.
+    """Remembers what the page shows of the latest batches.
 
     Args:
-        settings: all settings; ``status.show_text`` and what decoding depends on matter here.
-        clock: a clock that never goes back, in seconds.
+        settings: all settings.
+        clock: a monotonic clock, in seconds.
 
     Attributes:
         threshold: the similarity from which a document is a duplicate.
         show_text: whether texts may be shown.
-        decoder: what turns held values into texts.
+        decoder: decodes held values to texts.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self.threshold = settings.dedup.threshold
         self.show_text = settings.status.show_text
         self.decoder = Decoder(settings.records, settings.limits)
@@ -95,12 +104,12 @@ class Recent:
         self._counts = np.zeros((SLOTS, len(_OUTCOMES)), dtype=np.int64)
         self._slot = self._now()
         self._similarities = np.zeros(BINS, dtype=np.int64)
-        self._bands: dict[int, deque[Duplicate]] = defaultdict(lambda: deque(maxlen=_PER_BAND))
+        self._latest: dict[int, deque[Duplicate]] = defaultdict(lambda: deque(maxlen=_PER_INTERVAL))
         self._remembered = 0
         self._held = _Held()
 
     def add(self, records: Sequence[Record], judgement: Judgement) -> None:
-        """Take in a batch whose verdicts are committed.
+        """Count and remember a batch whose verdicts are committed.
 
         Args:
             records: the batch.
@@ -116,56 +125,59 @@ class Recent:
             self._remember(records, judgement.verdicts)
 
     def minutes(self) -> dict[str, list[int]]:
-        """Return how many records had each outcome in each slot, the current slot last."""
+        """Return the number of records with each outcome in each slot, the current slot last."""
         self._advance()
-        # The slot after the current one is the oldest: the counts go round.
+        # The counts are a ring: the slot after the current one is the oldest.
         in_order = np.roll(self._counts, -(self._slot + 1) % SLOTS, axis=0)
-        return {str(outcome): in_order[:, at].tolist() for at, outcome in enumerate(_OUTCOMES)}
+        return {
+            str(outcome): counts.tolist()
+            for outcome, counts in zip(_OUTCOMES, in_order.T, strict=True)
+        }
 
     def similarities(self) -> list[int]:
-        """Return how many candidates had a similarity in each bin since the worker's start."""
+        """Return the number of candidates in each bin of similarity since the worker's start."""
         return self._similarities.tolist()
 
     def duplicates(self, low: float, high: float) -> list[Duplicate]:
-        """Return the remembered duplicates of these similarities, the latest first."""
-        found = [
+        """Return the remembered duplicates from ``low`` to ``high`` inclusive, latest first."""
+        selected = [
             duplicate
-            for band in self._bands.values()
-            for duplicate in band
+            for interval in self._latest.values()
+            for duplicate in interval
             if low - _ROUNDING <= duplicate.similarity <= high + _ROUNDING
         ]
-        return sorted(found, key=lambda duplicate: -duplicate.number)
+        return sorted(selected, key=lambda duplicate: -duplicate.number)
 
     def _now(self) -> int:
         return int(self._clock() // SLOT_S)
 
     def _advance(self) -> None:
-        """Go on to the current slot, and forget what the ones in between held a turn ago."""
+        """Move to the current slot, and reset the slots in between to zero."""
         now = self._now()
         for slot in range(max(self._slot + 1, now - SLOTS + 1), now + 1):
             self._counts[slot % SLOTS] = 0
         self._slot = now
 
     def _remember(self, records: Sequence[Record], verdicts: Sequence[Verdict]) -> None:
-        """Remember a few duplicates of each band: those whose original's text is held first."""
-        by_band: dict[int, list[tuple[bool, int]]] = defaultdict(list)
-        places = [place for place, verdict in enumerate(verdicts) if verdict.matches]
-        for place in places[-_LOOKED_AT:]:
-            original = verdicts[place].matches[0]
-            band = int(_similarity(original) * _BANDS + _ROUNDING)
-            by_band[band].append((original.position in self._held, place))
-        chosen = {
-            place: band
-            for band, found in by_band.items()
-            for _, place in sorted(found)[-_PER_BATCH:]
-        }
-        for place, band in sorted(chosen.items()):
-            self._bands[band].append(self._duplicate(records[place], verdicts[place]))
+        """Remember a few duplicates of each interval, preferring those whose original is held."""
+        by_interval: dict[int, list[tuple[bool, int]]] = defaultdict(list)
+        rows = [row for row, verdict in enumerate(verdicts) if verdict.matches]
+        for row in rows[-_CHOICE:]:
+            original = verdicts[row].matches[0]
+            interval = int(_similarity(original) * _INTERVALS + _ROUNDING)
+            by_interval[interval].append((original.position in self._held, row))
+        chosen = sorted(
+            (row, interval)
+            for interval, choice in by_interval.items()
+            for _, row in sorted(choice)[-_PER_BATCH:]
+        )
+        for row, interval in chosen:
+            self._latest[interval].append(self._duplicate(records[row], verdicts[row]))
 
     def _duplicate(self, record: Record, verdict: Verdict) -> Duplicate:
         original = verdict.original
         if original is None:
-            raise ValueError(f"{verdict.position} is no duplicate")
+            raise ValueError(f"{verdict.position} is not a duplicate")
         self._remembered += 1
         return Duplicate(
             number=self._remembered,
@@ -178,9 +190,9 @@ class Recent:
 
 
 class _Held:
-    """The values of the latest kept records, in as many bytes as are allowed.
+    """The values of the latest kept records, up to ``TEXTS_BYTES``.
 
-    They lie in two halves: when the younger one is full the older one goes, all at once.
+    There are two generations of half the size. When the young one is full, it replaces the old one.
     """
 
     def __init__(self) -> None:
@@ -192,12 +204,12 @@ class _Held:
         return position in self._young or position in self._old
 
     def get(self, position: Position) -> bytes | None:
-        """Return the value at a position, or None where it is not held."""
+        """Return the value at a position, or None if it is not held."""
         value = self._young.get(position)
         return self._old.get(position) if value is None else value
 
     def add(self, records: Sequence[Record], verdicts: Sequence[Verdict]) -> None:
-        """Hold the values of the kept ones among the records."""
+        """Hold the values of the kept records."""
         young, size = self._young, self._young_bytes
         for record, verdict in zip(records, verdicts, strict=True):
             value = record.value
@@ -211,34 +223,34 @@ class _Held:
 
 
 def histogram(similarities: Sequence[float]) -> I64:
-    """Count similarities in bins; of very many every n-th is taken, and counts n times.
+    """Count similarities in bins; of more than ``_SAMPLE``, every n-th counts n times.
 
     Args:
         similarities: numbers from 0 to 1.
 
     Returns:
-        ``(BINS,)`` int64; a similarity on the border of two bins is in the upper one, 1 in the
-        last.
+        ``(BINS,)`` int64. A similarity on the border of two bins counts in the upper one, and 1 in
+        the last bin.
     """
-    step = max(1, -(-len(similarities) // _SIMILARITIES))
-    taken = np.array(similarities[::step], dtype=np.float64)
-    bins = np.clip(np.floor(taken * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
+    step = max(1, -(-len(similarities) // _SAMPLE))
+    sample = np.array(similarities[::step], dtype=np.float64)
+    bins = np.clip(np.floor(sample * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, minlength=BINS) * step
 
 
 def compare(duplicate: Duplicate, decoder: Decoder) -> tuple[list[Part] | None, list[Part] | None]:
-    """Return the texts of a duplicate and of its original, what differs marked.
+    """Compare the texts of a duplicate and of its original.
 
-    This may take a second where texts are made to be hard to compare.
+    This may take a second if the texts were made to be hard to compare.
 
     Returns:
-        What to show of each; None for a text that is not held.
+        The parts to show of the duplicate and of the original; None for a text that is not held.
     """
-    mine = _text(duplicate.position, duplicate.value, decoder)
-    theirs = _text(duplicate.original.position, duplicate.original_value, decoder)
-    if mine is not None and theirs is not None:
-        return differences(mine, theirs)
-    return _excerpt(mine), _excerpt(theirs)
+    text = _text(duplicate.position, duplicate.value, decoder)
+    original_text = _text(duplicate.original.position, duplicate.original_value, decoder)
+    if text is not None and original_text is not None:
+        return differences(text, original_text)
+    return _excerpt(text), _excerpt(original_text)
 
 
 def _text(position: Position, value: bytes | None, decoder: Decoder) -> str | None:

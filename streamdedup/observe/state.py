@@ -1,4 +1,4 @@
-"""*Pure.* What a worker says about itself: the phase it is in, and when it last made progress."""
+"""*Pure.* The state of a worker: its phase, its progress, and why it is not ready."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Phase = Literal["starting", "replaying", "running", "draining", "waiting_for_bro
 
 @dataclass(slots=True)
 class WorkerState:
-    """What the status pages show; the worker writes it, in the event loop's thread.
+    """What the status pages show; the worker writes it in the event loop's thread.
 
     Attributes:
         phase: what the worker is doing.
-        reason: why it is not running, for a person to read.
-        replay_done: changelog offset up to which the start has come.
+        reason: why it is not running, in plain text.
+        replay_done: changelog offset up to which entries were replayed.
         replay_total: changelog offset at which the replay ends.
-        partitions: partitions of the source that are read.
-        lag: records of each partition that are not read yet.
-        positions: offset of each partition that will be read next.
+        partitions: number of source partitions that are read.
+        lag: unread records, by source partition.
+        positions: next offset to read, by source partition.
         applied_offset: changelog offset up to which the index is complete.
-        shortage: what will soon stop the worker, for a person to read.
-        recent: what the page shows of the latest batches; None where there is no page.
+        shortage: what will soon stop the worker, in plain text; empty if nothing will.
+        recent: what the page shows of the latest batches; None without a page.
     """
 
     phase: Phase = "starting"
@@ -39,21 +39,21 @@ class WorkerState:
     recent: Recent | None = None
 
     def enter(self, phase: Phase, reason: str = "") -> None:
-        """Go over to a phase, with the reason where it needs one."""
+        """Enter a phase; the new reason replaces the previous one."""
         self.phase, self.reason = phase, reason
 
     @property
     def ready(self) -> bool:
-        """Whether documents are being judged, and will be."""
+        """Whether the worker judges documents, and nothing will soon stop it."""
         return self.phase == "running" and not self.shortage
 
     def explanation(self) -> str:
-        """Return one line that says why the worker is ready, or not."""
+        """Return one line that says whether the worker is ready, and why not."""
         if self.ready:
             return "ready"
         if self.phase == "replaying":
-            return f"replaying the changelog: at {self.replay_done} of {self.replay_total}"
+            return f"replaying the changelog: offset {self.replay_done} of {self.replay_total}"
         if self.phase == "running":
             return f"running: {self.shortage}"
-        words = self.phase.replace("_", " ")
-        return f"{words}: {self.reason}" if self.reason else words
+        phase = self.phase.replace("_", " ")
+        return f"{phase}: {self.reason}" if self.reason else phase

@@ -1,11 +1,10 @@
-"""*Async.* The HTTP port (/metrics, /livez, /readyz, /status, /page), and the loop's heartbeat."""
+"""*Async.* The HTTP server (/metrics, /livez, /readyz, /status, /page) and the heartbeat."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
@@ -18,18 +17,19 @@ from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import StatusSettings
 
 HEARTBEAT_S = 0.5
-"""How often the heartbeat measures how late the event loop is."""
+"""Interval at which the heartbeat measures how late the event loop is."""
+
 _SHUTDOWN_S = 1.0
-"""How long open requests may take to end when the server closes."""
+"""How long the server waits for open requests when it closes."""
 
 
 class StatusServer:
     """Serves the status pages; use it as an async context manager.
 
     Args:
-        settings: where to listen.
-        metrics: what /metrics shows; the heartbeat and readiness go there too.
-        state: what the worker says of itself.
+        settings: the address to listen on, and whether to serve the page.
+        metrics: what /metrics shows; also records the heartbeat and readiness.
+        state: the state of the worker.
 
     Attributes:
         port: the bound port, once started.
@@ -49,7 +49,7 @@ class StatusServer:
         """Listen, and return the bound port.
 
         Raises:
-            SettingsError: the address cannot be listened on.
+            SettingsError: the address cannot be bound.
         """
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
@@ -77,16 +77,11 @@ class StatusServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _beat(self) -> None:
-        """Measure again and again how late the event loop wakes this task."""
+        """Measure repeatedly how late the event loop wakes this task."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + HEARTBEAT_S
@@ -109,7 +104,7 @@ class StatusServer:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _serve_live(self, _: web.Request) -> web.Response:
-        """Answer: that the event loop comes to it is all that is asked."""
+        """Answer always: the probe only tests that the event loop runs."""
         return web.Response(text="live\n")
 
     async def _serve_ready(self, _: web.Request) -> web.Response:
@@ -128,13 +123,14 @@ class StatusServer:
             "explanation": state.explanation(),
             "replay": {"done": state.replay_done, "total": state.replay_total},
             "partitions": state.partitions,
-            "positions": {str(partition): at for partition, at in state.positions.items()},
-            "lag": {str(partition): records for partition, records in state.lag.items()},
+            "positions": {str(number): offset for number, offset in state.positions.items()},
+            "lag": {str(number): records for number, records in state.lag.items()},
             "applied_offset": state.applied_offset,
         }
 
 
 def _cause(error: OSError) -> str:
-    """Return the system's own words, which asyncio wraps in a longer message."""
-    known = error.errno is not None and error.errno > 0  # a resolver's numbers are negative
-    return os.strerror(error.errno) if known and error.errno else str(error.strerror or error)
+    """Return the system's message, which asyncio wraps in a longer one."""
+    if error.errno is not None and error.errno > 0:  # a resolver's numbers are negative
+        return os.strerror(error.errno)
+    return str(error.strerror or error)

@@ -1,4 +1,4 @@
-"""*Async.* The composition root of the worker: settings to parts, signals, and the drain."""
+"""*Async.* The composition root: makes the parts of a process from its settings."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
+from streamdedup.roles.session import run_and_drain
 from streamdedup.roles.worker import Worker
 from streamdedup.settings.sections import Settings
 
@@ -24,7 +25,7 @@ async def run_worker(settings: Settings) -> None:
     """Run the worker until SIGTERM or SIGINT; a second signal ends the process at once.
 
     Raises:
-        StreamdedupError: something that waiting does not mend.
+        StreamdedupError: an error that retrying cannot fix.
     """
     metrics, state, stop = Metrics(), WorkerState(), asyncio.Event()
     _on_signals(stop)
@@ -36,38 +37,16 @@ async def run_worker(settings: Settings) -> None:
             metrics.describe(settings)
             worker = Worker(settings, pool, metrics, state, stop)
             try:
-                await _run_and_drain(worker, state, stop, settings.drain_budget.total_seconds())
+                budget_s = settings.drain_budget.total_seconds()
+                await run_and_drain(worker.run(), state, stop, budget_s)
             finally:
                 await worker.close()
     finally:
         await asyncio.to_thread(pool.close)
 
 
-async def _run_and_drain(
-    worker: Worker, state: WorkerState, stop: asyncio.Event, budget_s: float
-) -> None:
-    """Run the worker; once told to stop it has a budget to finish what it has begun."""
-    running = asyncio.create_task(worker.run())
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not running.done() and state.ready:
-        log.info("draining", budget_s=budget_s)
-        await asyncio.wait({running}, timeout=budget_s)
-    if not running.done():
-        # Nothing is lost: what was not committed is read again by the next start.
-        log.warning("stopping without a drain", phase=state.phase)
-        running.cancel()
-    try:
-        await running
-    except asyncio.CancelledError:
-        if not stop.is_set():
-            raise
-    log.info("stopped")
-
-
 def _on_signals(stop: asyncio.Event) -> None:
-    """Let the first signal drain, and the second end the process."""
+    """Drain on the first signal; end the process on the second."""
 
     def handler(number: int) -> Callable[[], None]:
         def handle() -> None:

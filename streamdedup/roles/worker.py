@@ -1,11 +1,14 @@
-"""*Async.* The worker: from topic to topic, one transaction per batch.
+"""*Async.* The worker: reads the source topic, and commits one transaction per batch.
 
-Read :meth:`Worker.run` first: it is a chain of sessions, and each session does the same things in
-the same order, whether it follows a start, a crash or a broker that was away:
+Read :meth:`Worker.run` first. It runs one session after another. Each session takes the same steps
+in the same order, after a start, a crash or an outage of the brokers:
 
-1. look at the topics, 2. open the index (once), 3. start the producer, which fences a predecessor,
-4. replay the changelog's tail into the index, 5. take the source at its committed offsets,
-6. batch by batch: prepare in the pool, judge, commit one transaction, update the index,
+1. look at the topics,
+2. open the index (once),
+3. start the producer, which fences a predecessor,
+4. replay the end of the changelog into the index,
+5. read the source from its committed offsets,
+6. for each batch: prepare it in the pool, judge it, commit one transaction, update the index,
 7. close.
 """
 
@@ -21,7 +24,6 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-import stamina
 import structlog
 
 from streamdedup.dedup.resolve import Rule, resolve
@@ -29,9 +31,7 @@ from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
-from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.compose import Composer
-from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
@@ -40,7 +40,8 @@ from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.model import DiskRoom, IndexStats, IndexUpdate, Judgement, Record, SketchedBatch
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
-from streamdedup.observe.state import Phase, WorkerState
+from streamdedup.observe.state import WorkerState
+from streamdedup.roles.session import Phases, decisive, reach_brokers, run_sessions
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -48,29 +49,24 @@ log = structlog.get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PAUSE_S = 1.0
-"""Pause after a session that failed, so that a lasting failure does not turn into a storm."""
-_LONGEST_WAIT_S = 5.0
-"""Longest pause between two attempts to reach the brokers."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """A batch on its way through the pool."""
+    """A batch in the pool, and when it was polled, in seconds of the performance counter."""
 
     pending: PendingBatch
     polled_at: float
 
 
 class Worker:
-    """Runs sessions until it is told to stop.
+    """Judges the documents of the source topic until it is stopped.
 
     Args:
         settings: all settings.
         pool: the sketch processes.
-        metrics: where the counts go.
-        state: what the status pages show; this worker writes it.
-        stop: set from outside to drain and end.
+        metrics: receives counts and timings.
+        state: the state on the status pages, which this worker writes.
+        stop: set by the caller to drain and end the worker.
     """
 
     def __init__(
@@ -85,7 +81,8 @@ class Worker:
         self._pool = pool
         self._metrics = metrics
         self._state = state
-        self._state.recent = Recent(settings) if settings.status.page else None
+        self._phases = Phases(state, metrics)
+        self._state.recent = Recent(settings, time.monotonic) if settings.status.page else None
         self._stop = stop
         self._parameters = settings.dedup.sketch_parameters()
         self._fingerprint = self._parameters.fingerprint()
@@ -95,35 +92,29 @@ class Worker:
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:
-        """Run one session after the other; a broker that is away is waited for.
+        """Run one session after another; wait while no broker answers.
 
         Raises:
-            StreamdedupError: something that waiting does not mend.
+            StreamdedupError: an error that retrying cannot fix.
         """
-        reason = "start"
-        while not self._stop.is_set():
-            self._metrics.count_session(reason)
-            try:
-                async with self._session() as (writer, source, composer):
-                    await self._process(writer, source, composer)
-            except BrokerUnavailable as error:
-                self._wait_for_broker(error)
-                reason = "broker"
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), _PAUSE_S)
-        self._enter("stopped")
+        await run_sessions(self._run_session, self._phases, self._stop)
 
     async def close(self) -> None:
-        """Close the index, after whatever its thread still does."""
+        """Close the index, after its thread has finished its work."""
         if self._warming is not None:
             await asyncio.gather(self._warming, return_exceptions=True)
         if self._index is not None:
             await self._in_index_thread(self._index.close)
         self._index_thread.shutdown(wait=True)
 
+    async def _run_session(self) -> None:
+        async with self._session() as (writer, source, composer):
+            await self._process(writer, source, composer)
+
     @contextlib.asynccontextmanager
     async def _session(self) -> AsyncIterator[tuple[TransactionalWriter, Source, Composer]]:
-        facts = await self._reach_brokers()
+        """Take steps 1 to 5, yield what step 6 needs, and close."""
+        facts = await reach_brokers(self._settings, self._phases)
         async with contextlib.AsyncExitStack() as resources:
             index = await self._open_index(facts)
             writer = TransactionalWriter(self._settings, facts)
@@ -134,36 +125,20 @@ class Worker:
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
             resources.push_async_callback(source.close)
-            begin_at = await source.start(index.next_offset)
-            if begin_at:
-                await writer.commit(Transaction([], [], begin_at))
-            self._enter("running")
+            first_offsets = await source.start(index.next_offset)
+            if first_offsets:
+                await writer.commit(Transaction([], [], first_offsets))
+            self._phases.enter("running")
             log.info("running", partitions=partitions, documents=stats.documents)
             yield writer, source, Composer(self._settings, facts, self._fingerprint)
-            self._enter("draining")
-
-    async def _reach_brokers(self) -> ClusterFacts:
-        """Wait for a broker that answers, then look at the topics."""
-        stamina.instrumentation.set_on_retry_hooks(())  # each failure is logged here already
-        attempts = stamina.retry_context(
-            on=BrokerUnavailable, attempts=None, timeout=None, wait_max=_LONGEST_WAIT_S
-        )
-        async for attempt in attempts:
-            with attempt:
-                try:
-                    await check_connection(self._settings.kafka)
-                    return await inspect(self._settings)
-                except BrokerUnavailable as error:
-                    self._wait_for_broker(error)
-                    raise
-        raise AssertionError("unreachable: the attempts have no end")
+            self._phases.enter("draining")
 
     async def _open_index(self, facts: ClusterFacts) -> Index:
         if self._index is None:
             changelog_topic = self._settings.topics.changelog
             identity = facts.log(changelog_topic)
-            if short := retention_warning(self._settings, facts.topics[changelog_topic]):
-                log.warning("the changelog is not kept for as long as the window", reason=short)
+            if warning := retention_warning(self._settings, facts.topics[changelog_topic]):
+                log.warning("the changelog is not kept for as long as the window", reason=warning)
             self._index = await self._in_index_thread(
                 Index,
                 self._settings.index,
@@ -171,25 +146,25 @@ class Worker:
                 identity,
                 texts=self._settings.dedup.keeps_texts,
             )
-            # The processes load their kernels while the index is brought up to date; a start that
-            # fails before this need not wait for them.
+            # The processes load their kernels during the replay. A start that fails before this
+            # need not wait for them.
             self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
         return self._index
 
     async def _replay(self, index: Index, applied: int) -> IndexStats:
-        """Bring the index from the changelog offset that it stands for to the end."""
+        """Apply the changelog to the index, from the offset it has applied to the end."""
         reader = ChangelogReader(self._settings)
         try:
             await reader.start()
             begin = reader.first if index.is_new else applied
-            self._enter("replaying")
+            self._phases.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
             log.info("replaying the changelog", begin=begin, end=reader.end)
             async for offset, data in reader.entries(begin):
                 await self._in_index_thread(self._apply_entry, index, data, offset + 1)
                 self._metrics.count_replayed()
                 self._state.replay_done = offset + 1
-            # The last offsets are the marks of transactions.
+            # The last offsets hold transaction markers.
             self._state.replay_done = reader.end
         finally:
             await reader.close()
@@ -203,8 +178,8 @@ class Worker:
     async def _process(
         self, writer: TransactionalWriter, source: Source, composer: Composer
     ) -> None:
-        """Read ahead in one task, judge and commit in this one, until told to stop."""
-        # One batch may wait for each pool process, and one to be judged next.
+        """Read ahead in a second task; judge and commit in this one, until ``stop`` is set."""
+        # One batch may wait for each pool process, and one for its judgement.
         queue: asyncio.Queue[_Polled | None] = asyncio.Queue(maxsize=self._pool.size + 1)
         try:
             async with asyncio.TaskGroup() as group:
@@ -212,7 +187,7 @@ class Worker:
                 while (polled := await queue.get()) is not None:
                     await self._finish(polled, writer, composer)
         except* StreamdedupError as errors:
-            raise _decisive(errors) from errors
+            raise decisive(errors) from errors
 
     async def _read(
         self, source: Source, composer: Composer, queue: asyncio.Queue[_Polled | None]
@@ -231,7 +206,7 @@ class Worker:
     async def _finish(
         self, polled: _Polled, writer: TransactionalWriter, composer: Composer
     ) -> None:
-        """Take one batch from the pool to the index."""
+        """Judge a batch from the pool, commit its transaction, and update the index."""
         records = polled.pending.records
         batch = await self._prepared(polled.pending)
         self._metrics.observe_stage("sketch", time.perf_counter() - polled.polled_at)
@@ -258,10 +233,11 @@ class Worker:
         return applied
 
     async def _prepared(self, pending: PendingBatch) -> SketchedBatch:
+        """Wait for the pool to prepare a batch; recover it if the pool breaks."""
         try:
             return await asyncio.wrap_future(pending.future)
         except BrokenProcessPool:
-            log.warning("a sketch process died; the pool is made anew")
+            log.warning("a sketch process died; restarting the pool")
             return await asyncio.to_thread(self._pool.recover, pending)
 
     def _judge(
@@ -291,7 +267,7 @@ class Worker:
     async def _in_index_thread(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run blocking index work in its own thread, one after the other."""
+        """Run blocking work on the index in the index thread, one call at a time."""
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._index_thread, call)
 
@@ -306,32 +282,20 @@ class Worker:
     def _observe_index(self, stats: IndexStats, room: DiskRoom) -> None:
         self._metrics.observe_index(stats, room)
         self._state.applied_offset = stats.applied
-        short = room.bytes_left < stats.reserve_bytes
-        if short and not self._state.shortage:
+        nearly_full = room.bytes_left < stats.reserve_bytes
+        if nearly_full and not self._state.shortage:
             log.warning(
-                "the disk is nearly full", left=room.bytes_left, may_need=stats.reserve_bytes
+                "the disk is nearly full",
+                bytes_left=room.bytes_left,
+                reserve_bytes=stats.reserve_bytes,
             )
         self._state.shortage = (
-            f"the index has {room.bytes_left} bytes left and may need {stats.reserve_bytes}: make "
-            "room on its disk, raise index.disk_budget, or lower index.window_documents"
-            if short
+            f"the index has {room.bytes_left} bytes left and may need {stats.reserve_bytes}: free "
+            "disk space, raise index.disk_budget, or lower index.window_documents"
+            if nearly_full
             else ""
         )
         self._metrics.observe_ready(self._state.ready)
-
-    def _wait_for_broker(self, error: BrokerUnavailable) -> None:
-        self._enter("waiting_for_broker", str(error))
-        log.warning("waiting for the broker", reason=str(error))
-
-    def _enter(self, phase: Phase, reason: str = "") -> None:
-        self._state.enter(phase, reason)
-        self._metrics.observe_ready(self._state.ready)
-
-
-def _decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
-    """Return the cause that decides: what waiting does not mend, before what it may."""
-    causes = [cause for cause in group.exceptions if isinstance(cause, StreamdedupError)]
-    return min(causes, key=lambda cause: isinstance(cause, BrokerUnavailable))
 
 
 def _now_ms() -> int:

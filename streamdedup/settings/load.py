@@ -2,8 +2,8 @@
 
 A layer that gives one key of a section leaves the section's other keys unchanged.
 
-Rule 1: an unknown or invalid setting is an error, wherever it comes from.
-Rule 2: no error message shows the value of a secret, nor the line of a file that may hold one.
+Rule 1: an unknown or invalid setting is an error in every layer.
+Rule 2: no error message shows the value of a secret, or a line of a file that may contain one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.sections import ENVIRONMENT_PREFIX, Section, Settings
+from streamdedup.settings.section import Section
+from streamdedup.settings.sections import ENVIRONMENT_PREFIX, Settings
 
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
-"""Variables that Kubernetes makes of the services in a namespace."""
+"""Variables that Kubernetes sets for the services of a namespace."""
 
 
 def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -44,10 +45,10 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
 
     Args:
         path: YAML file, or None.
-        overrides: nested settings that win over all else, as ``dedup={"threshold": 0.9}``.
+        overrides: nested settings of the highest priority, as ``dedup={"threshold": 0.9}``.
 
     Raises:
-        SettingsError: a file cannot be read, or a setting is unknown or wrong.
+        SettingsError: the file cannot be read, or a setting is unknown or invalid.
     """
     layers = [_read_yaml(path) if path is not None else {}, _read_environment(), overrides]
     try:
@@ -57,7 +58,7 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
 
 
 def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay mappings over each other, key by key at every level; the last one wins."""
+    """Merge mappings key by key at every level; later mappings win."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
@@ -70,10 +71,10 @@ def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which YAML would drop the first in silence."""
+    """Rejects a key that is given twice; YAML would silently drop the first one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping, each key once."""
+        """Build a mapping in which each key occurs once."""
         mapping = super().construct_mapping(node, deep)
         if len(mapping) < len(node.value):
             raise yaml.MarkedYAMLError(problem="a key is given twice", problem_mark=node.start_mark)
@@ -86,11 +87,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is no YAML: {_yaml_problem(error)}") from None
+        raise SettingsError(f"{path} is not valid YAML: {_yaml_problem(error)}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise SettingsError(f"{path} must hold a mapping of settings")
+        raise SettingsError(
+            f"{path} does not contain a mapping of settings; "
+            "expected e.g. dedup: {threshold: 0.8}"
+        )
     for name in values:
         if name not in Settings.model_fields:
             raise SettingsError(f"{path}: {_unknown(str(name))}")
@@ -98,9 +102,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _yaml_problem(error: Exception) -> str:
-    """Say what is wrong and where, without the quotations, which may hold a secret."""
+    """Describe an error and its place without the quoted text, which may contain a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return "it is no UTF-8 text"
+        return "it is not UTF-8 text"
     mark = error.problem_mark
     problem = str(error.problem).split("'")[0].strip()
     return f"{problem} (line {mark.line + 1}, column {mark.column + 1})"
@@ -122,7 +126,7 @@ def _read_environment() -> dict[str, Any]:
 
 
 def _is_not_ours(name: str, value: str) -> bool:
-    """Whether a variable with our prefix belongs to the tests or is a link to a service."""
+    """Tell whether a variable with our prefix belongs to the tests or to a Kubernetes service."""
     if name.startswith(f"{ENVIRONMENT_PREFIX}TEST_") or _SERVICE_LINK.search(name):
         return True
     return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
@@ -140,6 +144,6 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _unknown(name: str) -> str:
-    """Say that there is no such setting, and which one may have been meant."""
+    """Describe an unknown setting, and suggest the closest known one."""
     close = difflib.get_close_matches(name, [known for known, _ in walk()], n=1)
     return f"unknown setting {name}" + (f"; did you mean {close[0]}?" if close else "")

@@ -1,4 +1,4 @@
-"""*Pure.* Sizes, durations and lists as people, Helm and environment variables write them."""
+"""*Pure.* Sizes, durations and lists in the forms of YAML files, Helm and variables."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _SECONDS = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?", re.IGNORECASE)
 
 
 def parse_size(value: Any) -> int:
-    """Read a size in bytes as people and Helm write it: ``9Gi``, ``512MiB``, ``1.5 GB``, ``1e+06``.
+    """Parse a size in bytes: ``9Gi``, ``512MiB``, ``1.5 GB``, or ``1e+06`` as Helm writes it.
 
     Raises:
-        ValueError: the value is no size.
+        ValueError: the value is not a valid size.
     """
-    found = _SIZE.fullmatch(str(value))
-    if found is None:
-        raise ValueError(f"{value!r} is no size; write for example 512MiB, 9Gi or 1000000")
-    number, unit, binary = found.groups(default="")
+    parts = _SIZE.fullmatch(str(value))
+    if parts is None:
+        raise ValueError(f"invalid size {value!r}; expected e.g. 512MiB, 9Gi or 1000000")
+    number, unit, binary = parts.groups(default="")
     size = Fraction(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
     if size.denominator != 1:
-        raise ValueError(f"{value!r} is not a whole number of bytes")
+        raise ValueError(f"invalid size {value!r}; expected a whole number of bytes")
     return int(size)
 
 
 def format_size(value: int) -> str:
-    """Write a size in the largest binary unit without a fraction, for :func:`parse_size`."""
+    """Format a size in the largest binary unit without a fraction, for :func:`parse_size`."""
     power = next((power for power in range(6, 0, -1) if value % 1024**power == 0), 0)
     if not value or not power:
         return str(value)
@@ -44,10 +44,10 @@ def format_size(value: int) -> str:
 
 
 def parse_duration(value: Any) -> dt.timedelta:
-    """Read a duration as people write it: ``30s``, ``1h30m``, ``7d``; a bare number is seconds.
+    """Parse a duration: ``30s``, ``1h30m``, ``7d``, or a number of seconds.
 
     Raises:
-        ValueError: the value is no duration.
+        ValueError: the value is not a valid duration.
     """
     if isinstance(value, dt.timedelta):
         return value
@@ -57,15 +57,13 @@ def parse_duration(value: Any) -> dt.timedelta:
             return dt.timedelta(seconds=float(text))
         duration: dt.timedelta = durationpy.from_str(text)
     except (durationpy.DurationError, ValueError, OverflowError):
-        raise ValueError(
-            f"{value!r} is no duration; write for example 500ms, 30s or 1h30m"
-        ) from None
+        raise ValueError(f"invalid duration {value!r}; expected e.g. 500ms, 30s or 1h30m") from None
     return duration
 
 
 def format_duration(value: dt.timedelta) -> str:
-    """Write a duration as :func:`parse_duration` reads it, in days at most."""
-    # A month of 30 days would be written 1mm, and a year has 365 days to some and not to others.
+    """Format a duration for :func:`parse_duration`; the largest unit is the day."""
+    # durationpy would write 30 days as 1mm, and the length of a year is ambiguous.
     days, rest = divmod(value, dt.timedelta(days=1))
     if not days:
         return str(durationpy.to_str(value))
@@ -78,16 +76,16 @@ def milliseconds(value: dt.timedelta) -> int:
 
 
 def _as_list(value: Any) -> Any:
-    """Let ``a,b`` and ``["a", "b"]`` stand for lists, as variables and flags write them."""
+    """Parse a list from a variable or flag, which write ``a,b`` or ``["a", "b"]``."""
     if not isinstance(value, str):
         return value
-    if value.startswith('["'):  # a bare bracket begins the address of an IPv6 server
+    if value.startswith('["'):  # a bracket alone begins an IPv6 address
         return json.loads(value)
     return [part.strip() for part in value.split(",")]
 
 
 def _as_number(value: Any) -> Any:
-    """Let ``"4"`` stand for 4, as variables and flags write it, where few numbers are allowed."""
+    """Parse a number from a variable or flag, for types that allow only certain numbers."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 

@@ -1,7 +1,7 @@
-"""*Pure.* Bands and rows: the S-curve, and the choice that a recall asks for.
+"""*Pure.* Bands and rows: the S-curve, and the choice of bands for a recall.
 
-A band is ``rows`` consecutive MinHash values; two documents become candidates where one whole
-band agrees, with probability ``1 - (1 - J^rows)^bands`` (Leskovec, Rajaraman, Ullman, *Mining of
+A band is ``rows`` consecutive MinHash values. Two documents become candidates if all values of one
+band agree, with probability ``1 - (1 - J^rows)^bands`` (Leskovec, Rajaraman, Ullman, *Mining of
 Massive Datasets*, section 3.4).
 """
 
@@ -11,22 +11,22 @@ import math
 from typing import NamedTuple
 
 DEFAULT_CORPUS = 10_000_000
-"""Documents in the index that the choice of rows plans for."""
+"""Number of documents in the index that the rows are chosen for."""
 DEFAULT_BACKGROUND = 0.05
-"""Jaccard similarity of two unrelated documents that the choice of rows plans for."""
+"""Jaccard similarity of unrelated documents that the rows are chosen for."""
 
 _MOST_BANDS = 2.0**62
 _NEVER = 1e-3
-"""A curve below this at the threshold finds nothing worth the name."""
+"""A curve below this at the threshold finds almost nothing."""
 _HALF = 0.5
-_WANTED = 0.9
-"""A recall that someone may want."""
-_ALWAYS = 1.0 - 1e-9
-"""A curve above this at the threshold has long been risen before it."""
+_USEFUL = 0.9
+"""A recall at the threshold from which on bands are useful."""
+_SATURATED = 1.0 - 1e-9
+"""A curve above this at the threshold saturates well before the threshold."""
 
 
 class Banding(NamedTuple):
-    """How a signature is cut: ``bands`` x ``rows`` of its values."""
+    """How a signature is cut into ``bands`` of ``rows`` values each."""
 
     bands: int
     rows: int
@@ -36,22 +36,22 @@ class Banding(NamedTuple):
 
     @property
     def values(self) -> int:
-        """MinHash values that are cut up."""
+        """Number of MinHash values in all bands."""
         return self.bands * self.rows
 
     def swapped(self) -> Banding:
-        """Return as many values, cut the other way."""
+        """Return the banding with bands and rows exchanged."""
         return Banding(self.rows, self.bands)
 
     def candidate_probability(self, jaccard: float) -> float:
-        """Return the S-curve's value: the probability that a pair shares a band."""
+        """Return the value of the S-curve: the probability that a pair shares a band."""
         agreement = jaccard**self.rows
         if agreement >= 1.0:
             return 1.0
         return -math.expm1(self.bands * math.log1p(-agreement))
 
     def random_candidates(self, corpus: int, background: float) -> float:
-        """Return how many unrelated documents a lookup meets on average.
+        """Return the expected number of unrelated documents among the candidates of a lookup.
 
         Args:
             corpus: documents in the index.
@@ -60,7 +60,7 @@ class Banding(NamedTuple):
         return corpus * self.candidate_probability(background)
 
     def similarity_at(self, probability: float) -> float:
-        """Return the Jaccard similarity at which the S-curve has this value, in [0, 1)."""
+        """Return the Jaccard similarity at which the S-curve has this value in [0, 1)."""
         agreement = -math.expm1(math.log1p(-probability) / self.bands)
         return float(agreement ** (1.0 / self.rows))
 
@@ -74,7 +74,7 @@ class Banding(NamedTuple):
         return float(share ** (1.0 / self.rows))
 
     def rough_threshold(self) -> float:
-        """Return ``(1/bands)^(1/rows)``, the usual approximation of :meth:`steepest`."""
+        """Return ``(1/bands)^(1/rows)``, the common approximation of :meth:`steepest`."""
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
 
@@ -85,17 +85,17 @@ def choose_bands(
     corpus: int = DEFAULT_CORPUS,
     background: float = DEFAULT_BACKGROUND,
 ) -> Banding:
-    """Choose bands by recall first, then as few rows as keep random candidates below one.
+    """Choose the bands for a recall, with the fewest rows that keep random candidates below one.
 
-    For each number of rows the bands are ``ceil(ln(1 - recall) / ln(1 - threshold^rows))``, the
-    fewest that reach the recall at the threshold. A lookup then meets about
-    ``corpus * bands * background^rows`` unrelated documents; the fewest rows that keep this below
-    one win, or the most rows that fit where none does.
+    For each number of rows, ``ceil(ln(1 - recall) / ln(1 - threshold^rows))`` is the smallest
+    number of bands that reaches the recall at the threshold. A lookup then has about
+    ``corpus * bands * background^rows`` unrelated candidates. The result has the fewest rows that
+    keep this number below one, or else the most rows that fit.
 
     Args:
         threshold: Jaccard similarity in (0, 1].
         recall: share of the pairs at the threshold that must become candidates, in (0, 1).
-        num_perm: MinHash values to cut up.
+        num_perm: number of MinHash values.
         corpus: documents in the index.
         background: Jaccard similarity of unrelated documents.
 
@@ -110,7 +110,7 @@ def choose_bands(
 
 
 def fitting_bands(threshold: float, recall: float, num_perm: int) -> list[Banding]:
-    """Return, for each number of rows that fits, the fewest bands that reach the recall.
+    """Return for each number of rows that fits the fewest bands that reach the recall.
 
     Raises:
         ValueError: ``num_perm`` values cannot reach the recall.
@@ -119,38 +119,39 @@ def fitting_bands(threshold: float, recall: float, num_perm: int) -> list[Bandin
     for rows in range(1, num_perm + 1):
         bands = _bands_for(threshold, recall, rows)
         if bands * rows > num_perm:
-            # Each further row asks for more bands too, so no larger number of rows fits.
+            # More rows also need more bands, so that no larger number of rows fits.
             break
         options.append(Banding(bands, rows))
     if not options:
         raise ValueError(
             f"num_perm {num_perm} cannot reach recall {recall} at threshold {threshold}; "
-            f"{_bands_for(threshold, recall, 1)} values would"
+            f"that takes {_bands_for(threshold, recall, 1)} values; raise dedup.num_perm or "
+            "dedup.threshold, or lower dedup.recall"
         )
     return options
 
 
 def doubts(banding: Banding, threshold: float, recall: float, num_perm: int) -> list[str]:
-    """Say what is wrong with bands and rows that someone has written down; best, nothing."""
-    found = banding.candidate_probability(threshold)
+    """Return a sentence for each problem of explicitly chosen bands and rows."""
+    probability = banding.candidate_probability(threshold)
     problems = []
-    if found < _NEVER:
+    if probability < _NEVER:
         problems.append(
-            f"{banding}: the curve is 0 at {threshold:g} (probability {found:.2g}), so next to "
-            "nothing would ever be found"
+            f"{banding}: the curve is 0 at {threshold:g} (probability {probability:.2g}), so that "
+            "almost no duplicate is found"
         )
-    elif found > _ALWAYS:
+    elif probability > _SATURATED:
         half = banding.similarity_at(_HALF)
         problems.append(
-            f"{banding}: the curve is 1 at {threshold:g}, and has been from far below: every "
-            f"second pair of similarity {half:.2g} is compared, in vain"
+            f"{banding}: the curve is 1 at {threshold:g} and saturates well before it; half of the "
+            f"pairs of similarity {half:.2g} are compared needlessly"
         )
-    elif found < recall:
+    elif probability < recall:
         problems.append(
-            f"{banding} find {found:.1%} of the pairs at {threshold:g}, not the {recall:.4g} that "
-            "is asked for"
+            f"{banding} find {probability:.1%} of the pairs at {threshold:g}, less than "
+            f"dedup.recall {recall:.4g}"
         )
-    if problems and _meant_the_other_way(banding, threshold, found):
+    if problems and _is_swapped(banding, threshold, probability):
         problems.append(
             f"did you mean {banding.swapped()}? They find "
             f"{banding.swapped().candidate_probability(threshold):.2%} at {threshold:g}"
@@ -160,17 +161,19 @@ def doubts(banding: Banding, threshold: float, recall: float, num_perm: int) -> 
     return problems
 
 
-def _meant_the_other_way(banding: Banding, threshold: float, found: float) -> bool:
-    """Whether the curve is far from a sensible one, and that of swapped bands and rows is not."""
+def _is_swapped(banding: Banding, threshold: float, probability: float) -> bool:
+    """Tell whether the curve is useless, and that of exchanged bands and rows is useful."""
     other = banding.swapped().candidate_probability(threshold)
-    return (found < _HALF or found > _ALWAYS) and _WANTED <= other <= _ALWAYS
+    is_useless = probability < _HALF or probability > _SATURATED
+    return is_useless and _USEFUL <= other <= _SATURATED
 
 
 def _bands_for(threshold: float, recall: float, rows: int) -> int:
+    """Return the smallest number of bands that reaches the recall."""
     agreement = threshold**rows
     if agreement >= 1.0:
         return 1
     bands = math.log1p(-recall) / math.log1p(-agreement)
-    # A tiny slack keeps a quotient that is whole but for rounding from costing one more band;
-    # a threshold near zero asks for more bands than any number of them.
+    # The slack keeps rounding of a whole quotient from adding a band. A threshold near zero needs
+    # infinitely many bands.
     return max(1, math.ceil(min(bands, _MOST_BANDS) - 1e-9))

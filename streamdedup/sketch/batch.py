@@ -1,7 +1,8 @@
-"""*Pure.* Normalises batches of texts: the same result as text by text, computed by kernels.
+"""*Pure.* Normalises batches of texts by kernels, with the same result as text by text.
 
-The first steps of most profiles change each character independently of its neighbours. The batch
-runs these steps, and white-space collapsing, in the kernels of :mod:`streamdedup.sketch.fold`.
+The first steps of most profiles change each character independently of its neighbours. Kernels run
+these steps and the collapsing of white space: :mod:`streamdedup.sketch.ascii` for ASCII texts,
+:mod:`streamdedup.sketch.fold` for others.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
-from streamdedup.sketch.fold import Table, collapse_ascii, make_table, rewrite
+from streamdedup.sketch.ascii import collapse_ascii
+from streamdedup.sketch.fold import Table, rewrite
+from streamdedup.sketch.fold_table import make_table
 from streamdedup.sketch.normalize import STEPS, Profile, Step, apply_changes, changes_of
 
 _CHARACTER_STEPS = ("drop_invisible", "nfkc", "casefold")
-"""The steps that look at one character at a time, apart from marks that follow it."""
+"""The steps that change each character on its own, except for the marks that follow it."""
 
 
 class BatchNormaliser:
@@ -58,28 +61,26 @@ def _each(
     ascii_change: Callable[[Sequence[str]], list[str]],
     change: Callable[[Sequence[str]], list[str]],
 ) -> list[str]:
-    """Change the ASCII texts of a batch in one way, and the others in another."""
+    """Apply one change to the ASCII texts of a batch, and another to the others."""
     simple = [text for text in texts if text.isascii()]
     if len(simple) == len(texts):
         return ascii_change(texts)
-    made = iter(ascii_change(simple))
+    changed = iter(ascii_change(simple))
     others = iter(change([text for text in texts if not text.isascii()]))
-    return [next(made) if text.isascii() else next(others) for text in texts]
+    return [next(changed) if text.isascii() else next(others) for text in texts]
 
 
 def _collapse_each(texts: Sequence[str], *, fold: bool) -> list[str]:
-    """Collapse the white space of a batch; capitals of ASCII texts become small, if asked for."""
+    """Collapse the white space of a batch; with ``fold``, fold the case of its ASCII texts."""
     last = (STEPS["collapse_space"],)
     return _each(texts, partial(collapse_ascii, fold=fold), partial(_rewrite, steps=last))
 
 
 def _rewrite(texts: Sequence[str], steps: tuple[Step, ...]) -> list[str]:
-    """Take steps of ``_ALONE``, and collapse white space if that is the last."""
-    return (
-        rewrite(texts, _table(steps), partial(apply_changes, changes_of(steps)))
-        if steps
-        else [*texts]
-    )
+    """Apply steps of ``_CHARACTER_STEPS``, with ``collapse_space`` as an optional last step."""
+    if not steps:
+        return [*texts]
+    return rewrite(texts, _table(steps), partial(apply_changes, changes_of(steps)))
 
 
 @cache

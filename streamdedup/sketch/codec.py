@@ -1,8 +1,8 @@
-"""*Pure.* Stored signatures: some bits of each value, and the similarity that they still tell.
+"""*Pure.* Stored signatures: ``b`` bits of each value, and the similarity estimated from them.
 
-b-bit minwise hashing (Li and Konig 2010): two values that differ agree in ``b`` mixed bits by
-accident with probability ``2^-b``, so that of the share ``p`` of agreeing positions
-``(p - 2^-b) / (1 - 2^-b)`` is an estimate of the Jaccard similarity without bias.
+This is b-bit minwise hashing (Li and Konig 2010). Two different values agree in ``b`` mixed bits
+with probability ``2^-b``. If ``p`` is the share of values whose bits agree,
+``(p - 2^-b) / (1 - 2^-b)`` is an unbiased estimate of the Jaccard similarity.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.model import U8
+from streamdedup.kernels import kernel
+from streamdedup.model import I64, U8
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.parameters import SketchParameters
 
@@ -28,8 +28,8 @@ class SignatureCodec:
 
     Attributes:
         num_perm: values per signature.
-        bits: kept of each value: 1, 2, 4 or 8. The first value has a byte's lowest bits; the last
-            byte is filled up with zeros.
+        bits: bits stored of each value: 1, 2, 4 or 8. The first value has the lowest bits of a
+            byte; the unused bits of the last byte are zero.
     """
 
     num_perm: int
@@ -37,7 +37,7 @@ class SignatureCodec:
 
     @classmethod
     def of(cls, parameters: SketchParameters) -> Self:
-        """Return the codec of sketches that have these parameters."""
+        """Return the codec of sketches with these parameters."""
         return cls(parameters.num_perm, parameters.signature_bits)
 
     @property
@@ -46,16 +46,15 @@ class SignatureCodec:
         return -(-self.num_perm * self.bits // 8)
 
     def pack(self, values: Values) -> U8:
-        """Keep some bits of each value: ``(n, num_perm)`` to ``(n, num_bytes)`` uint8."""
-        packed: U8 = _pack(values, self.bits, self.num_bytes)
-        return packed
+        """Pack ``bits`` of each value: ``(n, num_perm)`` to ``(n, num_bytes)`` uint8."""
+        return _pack(values, self.bits, self.num_bytes)
 
     def unpack(self, signatures: U8) -> U8:
-        """Return the kept bits, a byte for each value: the reverse of the last step of packing."""
-        each = 8 // self.bits
-        shifts = np.arange(each, dtype=np.uint8) * np.uint8(self.bits)
-        kept = (signatures[:, :, None] >> shifts) & np.uint8(2**self.bits - 1)
-        return kept.reshape(len(signatures), -1)[:, : self.num_perm]
+        """Return the stored bits of each value: ``(n, num_bytes)`` to ``(n, num_perm)`` uint8."""
+        per_byte = 8 // self.bits
+        shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(self.bits)
+        stored = (signatures[:, :, None] >> shifts) & np.uint8(2**self.bits - 1)
+        return stored.reshape(len(signatures), -1)[:, : self.num_perm]
 
     def estimate_jaccard(self, signature: U8, others: U8) -> NDArray[np.float64]:
         """Estimate the Jaccard similarity of one document with ``m`` others.
@@ -67,58 +66,57 @@ class SignatureCodec:
         Returns:
             ``(m,)`` float64, between 0 and 1.
         """
-        accident = 2.0**-self.bits
-        agreement = _count_equal(signature, others, _equal_fields(self.bits)) - self._padding
-        estimate = (agreement / self.num_perm - accident) / (1 - accident)
+        collision = 2.0**-self.bits
+        agreement = _count_equal(signature, others, _EQUAL_FIELDS[self.bits]) - self._padding
+        estimate = (agreement / self.num_perm - collision) / (1 - collision)
         clipped: NDArray[np.float64] = np.clip(estimate, 0.0, 1.0)
         return clipped
 
     def standard_error(self, jaccard: float) -> float:
-        """Return the most that the estimate deviates from a true similarity, root mean square.
+        """Return the standard error of the estimate at a true similarity.
 
-        That of independent permutations; the ``fast`` variant stays below it. The variance follows
-        from theorem 1 of Li and Konig 2010, with ``2^-b`` for both of its constants, as for texts
-        that have few of all possible shingles.
+        This is the error with independent permutations; that of the ``fast`` variant is smaller.
+        The variance is that of theorem 1 of Li and Konig 2010. Both of its constants are ``2^-b``,
+        their limit for texts that hold few of all possible shingles.
         """
-        accident = 2.0**-self.bits
-        agreement = jaccard + (1 - jaccard) * accident
-        return math.sqrt(agreement * (1 - agreement) / self.num_perm) / (1 - accident)
+        collision = 2.0**-self.bits
+        agreement = jaccard + (1 - jaccard) * collision
+        return math.sqrt(agreement * (1 - agreement) / self.num_perm) / (1 - collision)
 
     @property
     def _padding(self) -> int:
-        """Fields of the last byte that hold no value, and so always agree."""
+        """Fields of the last byte without a value: they always agree."""
         return self.num_bytes * 8 // self.bits - self.num_perm
 
 
-def _table(bits: int) -> U8:
-    """For each byte, how many of its fields of so many bits are zero: ``(256,)`` uint8."""
+def _zero_fields(bits: int) -> U8:
+    """Return for each byte the number of its ``bits``-wide fields that are 0: ``(256,)`` uint8."""
     fields = np.arange(256)[:, None] >> np.arange(0, 8, bits)
     zero: U8 = np.count_nonzero(fields & (2**bits - 1) == 0, axis=1).astype(np.uint8)
     return zero
 
 
-_TABLES = {bits: _table(bits) for bits in (1, 2, 4, 8)}
+_EQUAL_FIELDS = {bits: _zero_fields(bits) for bits in (1, 2, 4, 8)}
+"""By bits per field: the number of equal fields of two bytes, by the bytes' exclusive or."""
 
 
-def _equal_fields(bits: int) -> U8:
-    return _TABLES[bits]
-
-
-@numba.njit(cache=True, nogil=True)
-def _pack(values, bits, num_bytes):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    # The multiplication spreads a value over the kept bits: minima share their upper ones.
+@kernel
+def _pack(values: Values, bits: int, num_bytes: int) -> U8:
+    """Store the upper ``bits`` of each value times a constant."""
+    # Minima share their upper bits; the product does not.
     packed = np.zeros((values.shape[0], num_bytes), dtype=np.uint8)
     shift = np.uint64(64 - bits)
-    each = 8 // bits
+    per_byte = 8 // bits
     for document in range(values.shape[0]):
         for i in range(values.shape[1]):
             kept = np.uint8((np.uint64(values[document, i]) * _BASE) >> shift)
-            packed[document, i // each] |= np.uint8(kept << np.uint8(i % each * bits))
+            packed[document, i // per_byte] |= np.uint8(kept << np.uint8(i % per_byte * bits))
     return packed
 
 
-@numba.njit(cache=True, nogil=True)
-def _count_equal(signature, others, equal_fields):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@kernel
+def _count_equal(signature: U8, others: U8, equal_fields: U8) -> I64:
+    """Return the number of fields in which each of the others equals a signature: ``(m,)``."""
     counts = np.zeros(others.shape[0], dtype=np.int64)
     for other in range(others.shape[0]):
         count = 0

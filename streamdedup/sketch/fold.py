@@ -1,150 +1,82 @@
-"""*Pure.* The quick ways of normalising: a kernel over a whole chunk of texts.
+"""*Pure.* Rewrites chunks of texts by a table, in one kernel call, as Python's NFKC would.
 
-- In ASCII, case and white space are simple, and have a kernel of their own.
-- For all other texts, a table says what a change does with each character alone. Where marks
-  follow, the kernel sorts and composes them as NFKC does (UAX 15). A text with something rarer,
-  such as more than thirty marks in a row, it leaves to the plain way; the result is the same.
+The table (:mod:`streamdedup.sketch.fold_table`) holds what each code point becomes on its own. The
+kernel also sorts and composes combining marks as NFKC does (UAX 15).
 
-Tables are made at first use, by the changes themselves, so that they are those of this Python. The
-compiled kernels know nothing of them.
+A text with a rare sequence, such as more than thirty marks in a row, is *odd*: the kernel returns
+it unchanged, and a plain Python function rewrites it. Both paths give the same result.
+docs/adr/0008-normalising-batches-by-kernels.md has the reasons and measurements.
 """
 
 from __future__ import annotations
 
-import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.kernels import kernel
 from streamdedup.model import I64
-from streamdedup.sketch.shingle import chunks, pack
+from streamdedup.sketch.shingle import chunks
 
 U32 = NDArray[np.uint32]
+Int = int | np.int64
+"""An integer inside a kernel."""
 
-_SPACE = np.uint8(0x20)
-_CASE = np.uint8(5)
-"""Capital and small letters differ in this bit."""
+# The bits of a table's entry, from the lowest:
+# - 21 bits to flip in the code point; for kind EXPANDED, the index of its expansion;
+# - 3 bits, the kind;
+# - 1 bit, whether it is white space to collapse; 1 bit, whether it is dropped;
+# - 6 bits, the tail: the rank of the combining class of the last mark in its canonical
+#   decomposition, which for a mark is the mark itself.
+# The entry of a code point that stays as it is is 0, so that most blocks of a table are the same.
+POINT_BITS = 21
+POINT = (1 << POINT_BITS) - 1
+KIND = 7 << 21
+EXPANDED = 1 << 21
+"""Kind of a code point that becomes several."""
+MARK = 2 << 21
+"""Kind of a mark that composes with nothing, but has a rank among the marks of a letter."""
+COMPOSING = 3 << 21
+"""Kind of a code point that composes with some of those before it."""
+ODD = 4 << 21
+"""Kind of a code point that makes the text odd."""
+SPACE_BIT = 24
+DROPPED_BIT = 25
+TAIL_BIT = 26
+CLOSED = 63
+"""Tail of a code point after which any mark makes the text odd."""
+BLOCK_BITS = 8
+BLOCK = 1 << BLOCK_BITS
+DOT_ABOVE = 0x307
+ROOM = 32
+"""No code point becomes as many as this."""
 
+# Hangul syllables are composed by arithmetic (Unicode Standard, section 3.12).
+LEADS, VOWELS, TAILS, SYLLABLES = 0x1100, 0x1161, 0x11A7, 0xAC00
+LEAD_COUNT, VOWEL_COUNT, TAIL_COUNT = 19, 21, 28
 
-def collapse_ascii(texts: Sequence[str], *, fold: bool) -> list[str]:
-    """Make each run of white space one space, and strip the ends.
-
-    Args:
-        texts: of ASCII only.
-        fold: whether capital letters become small.
-    """
-    made: list[str] = []
-    for chunk in chunks(texts):
-        codes, offsets = pack(texts[chunk])
-        starts, stops = offsets[:-1].copy(), offsets[1:].copy()
-        # Strings cut from one long one are made quicker than each from its own bytes.
-        collapsed = str(_collapse(codes, starts, stops, fold), "ascii")
-        bounds = zip(starts.tolist(), stops.tolist(), strict=True)
-        made += [collapsed[start:stop] for start, stop in bounds]
-    return made
-
-
-@numba.njit(cache=True, nogil=True)
-def _collapse(codes, starts, stops, fold):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return the changed code points, and write to ``starts`` and ``stops`` where texts now lie."""
-    changed = np.empty(len(codes), dtype=np.uint8)
-    letters = np.uint8(26 if fold else 0)
-    for i in range(len(codes)):
-        code = codes[i]
-        # Differences of bytes wrap around, so that one comparison is a range.
-        space = (np.uint8(code - np.uint8(0x09)) < np.uint8(5)) | (
-            np.uint8(code - np.uint8(0x1C)) < np.uint8(4)
-        )
-        capital = np.uint8(np.uint8(code - np.uint8(0x41)) < letters)
-        changed[i] = _SPACE if space else np.uint8(code | np.uint8(capital << _CASE))
-    for text in range(len(starts)):
-        start, stop = starts[text], stops[text]
-        while start < stop and changed[start] == _SPACE:
-            start += 1
-        while start < stop and changed[stop - 1] == _SPACE:
-            stop -= 1
-        starts[text] = start
-        stops[text] = start + _squeeze(changed[start:stop])
-    return changed
-
-
-@numba.njit(cache=True, nogil=True)
-def _squeeze(text):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Make each run of spaces one, in place; return how long the text is then."""
-    if len(text) == 0 or not _has_runs(text):
-        return len(text)
-    length = 0
-    behind_space = False
-    for i in range(len(text)):
-        text[length] = text[i]
-        space = text[i] == _SPACE
-        length += not (space and behind_space)
-        behind_space = space
-    return length
-
-
-@numba.njit(cache=True, nogil=True)
-def _has_runs(text):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    # Most texts have none; this loop knows no exit, so that many bytes are compared at once.
-    found = False
-    one, other = text[:-1], text[1:]
-    for i in range(len(one)):
-        found |= (one[i] == _SPACE) & (other[i] == _SPACE)
-    return found
-
-
-# A table's entry says what becomes of a code point. From its low bits on:
-# - 21 bits to flip in the code point, or the place among the expansions;
-# - 3 bits, its kind;
-# - whether it is white space to collapse, and whether it is dropped;
-# - 6 bits, its tail: the rank (of its combining class) of the last mark in its canonical
-#   decomposition, which for a mark is its own.
-# It is 0 for what stays as it is, so that most blocks of a table are one and the same.
-_POINT_BITS = 21
-_POINT = (1 << _POINT_BITS) - 1
-_KIND = 7 << 21
-_EXPANDED = 1 << 21
-_MARK = 2 << 21
-"""Composes with nothing, but has its place among the marks of a letter."""
-_COMPOSING = 3 << 21
-"""Composes with some of what can stand before it."""
-_ODD = 4 << 21
-"""The text is left to the plain way."""
-_SPACE_BIT = 24
-_DROPPED_BIT = 25
-_TAIL_BIT = 26
-_CLOSED = 63
-"""The tail of what no mark may follow, but in the plain way."""
-_BLOCK_BITS = 8
-_BLOCK = 1 << _BLOCK_BITS
-_SHIFT = np.uint32(_BLOCK_BITS)
-_WITHIN = np.uint32(_BLOCK - 1)
-_KINDS = np.uint32(_KIND)
-_POINTS = np.uint32(_POINT)
-_DOT_ABOVE = 0x307
-_NONE = np.int64(0)
+_SHIFT = np.uint32(BLOCK_BITS)
+_WITHIN = np.uint32(BLOCK - 1)
+_KINDS = np.uint32(KIND)
+_POINTS = np.uint32(POINT)
 _MOST_MARKS = 30
-_ROOM = 32
-"""No character becomes more than these."""
-
-# Hangul is composed by arithmetic.
-_LEADS, _VOWELS, _TAILS, _SYLLABLES = 0x1100, 0x1161, 0x11A7, 0xAC00
-_LEAD_COUNT, _VOWEL_COUNT, _TAIL_COUNT = 19, 21, 28
+_IS_ODD = -1
+_NONE = np.int64(0)
+"""Base with which nothing composes."""
 
 
 class Table(NamedTuple):
     """What a change does with each code point.
 
     Attributes:
-        blocks: where the entries of each 256 code points begin.
-        entries: see above.
-        expansions: of each its length and its code points, white space marked if collapsed.
-        pairs: what composes, the first code point above the second, ascending, int64.
-        composites: what they become, int64.
+        blocks: index of the first entry of each 256 code points, uint32.
+        entries: see the comment above, uint32.
+        expansions: for each expansion its length and its code points, uint32; white space to
+            collapse has ``SPACE_BIT`` set.
+        pairs: two code points that compose, the first one in the upper bits, ascending, int64.
+        composites: what each pair becomes, int64.
     """
 
     blocks: U32
@@ -158,38 +90,39 @@ def rewrite(texts: Sequence[str], table: Table, plain: Callable[[str], str]) -> 
     """Change texts.
 
     Args:
-        texts: any.
-        table: what ``plain`` does, from :func:`make_table`.
-        plain: changes what the kernel leaves.
+        texts: any texts.
+        table: the change as a table, from :func:`streamdedup.sketch.fold_table.make_table`.
+        plain: the change as a function; rewrites the odd texts.
     """
-    made: list[str] = []
+    results: list[str] = []
     for chunk in chunks(texts):
         some = texts[chunk]
-        # Twice as quick as Python's codecs; the letter at the end since numpy cuts off NULs.
+        # This is twice as fast as Python's codecs. The last letter is there because numpy removes
+        # NUL characters from the end of a string.
         codes = np.array("".join([*some, "x"])).reshape(1).view(np.uint32)
         lengths = np.fromiter(map(len, some), dtype=np.int64, count=len(some))
-        changed, starts, stops = _rewrite(codes, lengths, *table)
+        changed, starts, stops = _rewrite(codes, lengths, table)
         joined: str = changed.view(f"U{len(changed)}").item()
-        made += [
+        results += [
             joined[start:stop] if stop >= 0 else plain(text)
             for text, start, stop in zip(some, starts.tolist(), stops.tolist(), strict=True)
         ]
-    return made
+    return results
 
 
-@numba.njit(cache=True, nogil=True)
-def _rewrite(codes, lengths, blocks, entries, expansions, pairs, composites):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return the changed code points, and where each text lies in them; -1 where it is odd."""
-    table = (blocks, entries, expansions, pairs, composites)
-    changed = np.empty(2 * len(codes) + _ROOM, dtype=np.uint32)
+@kernel
+def _rewrite(codes: U32, lengths: I64, table: Table) -> tuple[U32, I64, I64]:
+    """Return the changed code points, and the bounds of each text in them; odd ones end at -1."""
+    changed = np.empty(2 * len(codes) + ROOM, dtype=np.uint32)
     starts = np.empty(len(lengths), dtype=np.int64)
     stops = np.empty(len(lengths), dtype=np.int64)
-    start = length = 0
+    start = 0
+    length: Int = 0
     for text in range(len(lengths)):
         stop = start + lengths[text]
         starts[text] = length
-        # What all texts behind need at least stays free.
-        room = len(changed) - (len(codes) - stop) - _ROOM
+        # The texts after this one need at least this much of the output.
+        room = len(changed) - (len(codes) - stop) - ROOM
         stops[text] = _rewrite_one(codes, start, stop, table, changed, length, room)
         length = max(length, stops[text])
         start = stop
@@ -197,61 +130,62 @@ def _rewrite(codes, lengths, blocks, entries, expansions, pairs, composites):  #
     return changed[: length + 1], starts, stops
 
 
-@numba.njit(cache=True, nogil=True)
-def _rewrite_one(codes, start, stop, table, changed, begin, room):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0915
-    """Write one text's changed code points; return where they end, or -1."""
+@kernel
+def _rewrite_one(
+    codes: U32, start: Int, stop: Int, table: Table, changed: U32, begin: Int, room: Int
+) -> Int:
+    """Write the changed code points of one text from ``begin`` on; return their end, or -1 if odd.
+
+    The function is long because handing its state and arrays to a kernel per step takes 1.3 to 3
+    times as long on decomposed text.
+    """
     blocks, entries, expansions, pairs, composites = table
     length = begin
-    behind_space = 1  # also at the beginning, where white space goes too
-    # Where the last character was that belongs to the one before; what can still compose with the
-    # next such (0 for nothing) and its tail, or that of the last mark; how many marks now stand at
-    # the end, how many of them never compose, and how many such characters came in a row.
-    last_join = -1
-    base = tail = _NONE
-    marks = sortable = run = 0
+    behind_space: Int = 1  # white space at the beginning is dropped too
+    # The last run of characters that can combine with the one before the run: index of its last
+    # character and its size; code point that the next character may compose with; tail of that, or
+    # of the last mark; marks at the end of the output, and those among them of kind MARK.
+    last_of_run: Int = -1
+    base: Int = _NONE
+    tail: Int = _NONE
+    size = marks = sortable = 0
     i = start - 1
     while True:
-        done, length, behind_space = _simple(
+        done, length, behind_space = _copy_simple(
             codes[i + 1 : stop], blocks, entries, changed, length, behind_space, room
         )
         i += 1 + done
         if i == stop:
-            break
+            return length - (behind_space & (length > begin))
         code = np.int64(codes[i])
         entry = _entry(blocks, entries, code)
-        kind = entry & _KIND
-        if kind in (0, _ODD) or length >= room:
-            return -1
-        if kind == _EXPANDED:
-            length, behind_space = _expand(
-                expansions, entry & _POINT, changed, length, behind_space
-            )
+        kind = entry & KIND
+        if kind in (0, ODD) or length >= room:
+            return _IS_ODD
+        if kind == EXPANDED:
+            length, behind_space = _expand(expansions, entry & POINT, changed, length, behind_space)
             continue
-        rank = entry >> _TAIL_BIT
+        rank = entry >> TAIL_BIT
         before = i - 1
-        while before >= start and _entry(blocks, entries, codes[before]) >> _DROPPED_BIT & 1:
+        while before >= start and _entry(blocks, entries, codes[before]) >> DROPPED_BIT & 1:
             before -= 1
-        if before < start or before != last_join:
+        if before < start or before != last_of_run:
             base = np.int64(codes[before]) if before >= start else _NONE
-            tail = _entry(blocks, entries, base) >> _TAIL_BIT if before >= start else _NONE
-            marks = sortable = run = 0
-        last_join = i
-        run += 1
-        if tail == _CLOSED or run > _MOST_MARKS:
-            return -1
-        if kind == _MARK:
-            at = length
+            tail = _entry(blocks, entries, base) >> TAIL_BIT if before >= start else _NONE
+            marks = sortable = size = 0
+        last_of_run = i
+        size += 1
+        if tail == CLOSED or size > _MOST_MARKS:
+            return _IS_ODD
+        if kind == MARK:
+            place = length
             if marks and rank < tail:
                 if sortable < marks:
-                    return -1
-                while at > length - marks and rank < (
-                    _entry(blocks, entries, changed[at - 1]) >> _TAIL_BIT
-                ):
-                    changed[at] = changed[at - 1]
-                    at -= 1
+                    return _IS_ODD
+                place = _make_room(blocks, entries, changed, length, length - marks, rank)
             else:
                 tail = rank
-            changed[at] = code
+            changed[place] = code
             length += 1
             behind_space = 0
             marks += 1
@@ -261,35 +195,30 @@ def _rewrite_one(codes, start, stop, table, changed, begin, room):  # type: igno
         if before < start:
             base = _NONE
         elif base == 0 or (0 < rank < tail):
-            return -1
+            return _IS_ODD
         composite = _compose(pairs, composites, base, code)
         if composite:
-            old = _entry(blocks, entries, base)
-            length -= expansions[old & _POINT] if old & _KIND == _EXPANDED else 1
-            new = _entry(blocks, entries, composite)
-            if new & _KIND == _EXPANDED:
+            old, new = _entry(blocks, entries, base), _entry(blocks, entries, composite)
+            length -= expansions[old & POINT] if old & KIND == EXPANDED else 1
+            if new & KIND == EXPANDED:
                 length, behind_space = _expand(
-                    expansions, new & _POINT, changed, length, behind_space
+                    expansions, new & POINT, changed, length, behind_space
                 )
-            elif new & _KIND:
-                return -1
+            elif new & KIND:
+                return _IS_ODD
             else:
-                changed[length] = composite ^ (new & _POINT)
+                changed[length] = composite ^ (new & POINT)
                 length += 1
             base = composite
-            tail = new >> _TAIL_BIT
+            tail = new >> TAIL_BIT
             continue
-        if code == _DOT_ABOVE:
-            return -1
-        # What the letter has become may compose where the letter does not.
-        if base and not _entry(blocks, entries, base) >> _SPACE_BIT & 1:
-            became = np.int64(changed[length - 1])
-            if became != base:
-                if 0 < rank < _entry(blocks, entries, became) >> _TAIL_BIT:
-                    return -1
-                composite = _compose(pairs, composites, became, code)
-                if composite:
-                    return -1
+        if code == DOT_ABOVE or (
+            base
+            and _changed_base_combines(
+                blocks, entries, pairs, composites, base, changed[length - 1], code
+            )
+        ):
+            return _IS_ODD
         changed[length] = code
         length += 1
         behind_space = 0
@@ -300,60 +229,93 @@ def _rewrite_one(codes, start, stop, table, changed, begin, room):  # type: igno
         else:
             marks = sortable = 0
             base = code
-    return length - (behind_space & (length > begin))
 
 
-@numba.njit(inline="always")
-def _simple(codes, blocks, entries, changed, length, behind_space, room):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Change characters up to one that is not simple; return how many, and where that ends."""
-    made = changed[length:room]
-    size = 0
-    some = codes[: len(made)]
+@kernel(inline="always")
+def _copy_simple(
+    codes: U32, blocks: U32, entries: U32, changed: U32, length: Int, behind_space: Int, room: Int
+) -> tuple[Int, Int, Int]:
+    """Change code points until one is not of kind 0.
+
+    Returns:
+        The number of changed code points, the new length of the output, and whether it ends with
+        white space.
+    """
+    output = changed[length:room]
+    size: Int = 0
+    some = codes[: len(output)]
     for i in range(len(some)):
         code = some[i]
         entry = entries[blocks[code >> _SHIFT] + (code & _WITHIN)]
         if entry & _KINDS:
             return i, length + size, behind_space
-        space = np.int64((entry >> np.uint32(_SPACE_BIT)) & np.uint32(1))
-        dropped = np.int64((entry >> np.uint32(_DROPPED_BIT)) & np.uint32(1))
-        made[size] = code ^ (entry & _POINTS)
+        space = np.int64((entry >> np.uint32(SPACE_BIT)) & np.uint32(1))
+        dropped = np.int64((entry >> np.uint32(DROPPED_BIT)) & np.uint32(1))
+        output[size] = code ^ (entry & _POINTS)
         size += 1 - (dropped | (space & behind_space))
         behind_space = space | (dropped & behind_space)
     return len(some), length + size, behind_space
 
 
-@numba.njit(cache=True, nogil=True)
-def _entry(blocks, entries, code):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@kernel
+def _entry(blocks: U32, entries: U32, code: Int) -> Int:
+    """Return the entry of a code point."""
     point = np.int64(code)
-    return np.int64(entries[np.int64(blocks[point >> _BLOCK_BITS]) + (point & (_BLOCK - 1))])
+    block = np.int64(blocks[point >> BLOCK_BITS])
+    return np.int64(entries[block + (point & (BLOCK - 1))])
 
 
-@numba.njit(cache=True, nogil=True)
-def _expand(expansions, place, changed, length, behind_space):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Write an expansion; return where it ends, and whether that is behind white space."""
-    for at in range(place + 1, place + 1 + np.int64(expansions[place])):
-        code = np.int64(expansions[at])
-        space = (code >> _SPACE_BIT) & 1
-        changed[length] = code & _POINT
+@kernel
+def _expand(
+    expansions: U32, place: Int, changed: U32, length: Int, behind_space: Int
+) -> tuple[Int, Int]:
+    """Write an expansion; return the new length, and whether the output ends with white space."""
+    for i in range(place + 1, place + 1 + np.int64(expansions[place])):
+        code = np.int64(expansions[i])
+        space = (code >> SPACE_BIT) & 1
+        changed[length] = code & POINT
         length += 1 - (space & behind_space)
         behind_space = space
     return length, behind_space
 
 
-@numba.njit(cache=True, nogil=True)
-def _compose(pairs, composites, first, second):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return what a pair becomes, 0 if it stays two."""
-    vowel, end = second - _VOWELS, second - _TAILS
-    if 0 <= vowel < _VOWEL_COUNT:
-        lead = first - _LEADS
-        found = _SYLLABLES + (lead * _VOWEL_COUNT + vowel) * _TAIL_COUNT
-        return found if 0 <= lead < _LEAD_COUNT else 0
-    if 0 < end < _TAIL_COUNT:
-        syllable = first - _SYLLABLES
-        open_ = syllable % _TAIL_COUNT == 0
-        inside = 0 <= syllable < _LEAD_COUNT * _VOWEL_COUNT * _TAIL_COUNT
-        return first + end if open_ and inside else 0
-    pair = (first << _POINT_BITS) | second
+@kernel
+def _make_room(blocks: U32, entries: U32, changed: U32, length: Int, first: Int, rank: Int) -> Int:
+    """Move marks of a higher rank, from index ``first`` on, up by one; return the free index."""
+    while length > first and rank < _entry(blocks, entries, changed[length - 1]) >> TAIL_BIT:
+        changed[length] = changed[length - 1]
+        length -= 1
+    return length
+
+
+@kernel
+def _changed_base_combines(
+    blocks: U32, entries: U32, pairs: I64, composites: I64, base: Int, last: Int, code: Int
+) -> bool:
+    """Tell whether a character combines with what the base has become, but not with the base."""
+    became = np.int64(last)
+    if became == base or _entry(blocks, entries, base) >> SPACE_BIT & 1:
+        return False
+    rank = _entry(blocks, entries, code) >> TAIL_BIT
+    if 0 < rank < _entry(blocks, entries, became) >> TAIL_BIT:
+        return True
+    return bool(_compose(pairs, composites, became, code))
+
+
+@kernel
+def _compose(pairs: I64, composites: I64, first: Int, second: Int) -> Int:
+    """Return the composite of two code points; 0 if they do not compose."""
+    vowel, tail = second - VOWELS, second - TAILS
+    if 0 <= vowel < VOWEL_COUNT:
+        lead = first - LEADS
+        syllable = SYLLABLES + (lead * VOWEL_COUNT + vowel) * TAIL_COUNT
+        return syllable if 0 <= lead < LEAD_COUNT else 0
+    if 0 < tail < TAIL_COUNT:
+        syllable = first - SYLLABLES
+        is_open = syllable % TAIL_COUNT == 0
+        inside = 0 <= syllable < LEAD_COUNT * VOWEL_COUNT * TAIL_COUNT
+        return first + tail if is_open and inside else 0
+    pair = (first << POINT_BITS) | second
     low, high = 0, len(pairs)
     while low < high:
         middle = (low + high) >> 1
@@ -362,111 +324,3 @@ def _compose(pairs, composites, first, second):  # type: ignore[no-untyped-def] 
         else:
             high = middle
     return composites[low] if low < len(pairs) and pairs[low] == pair else 0
-
-
-def make_table(change: Callable[[str], str], *, composes: bool, collapses: bool) -> Table:
-    """Make the table of a change, in a fifth of a second.
-
-    Args:
-        change: does with each character what it does with it alone, but for what ``composes``
-            says and for a dot above, which may go with the letter before it.
-        composes: whether it has NFKC in it, of nothing but what it has dropped.
-        collapses: whether white space, of what is changed, is to be collapsed.
-    """
-    every = [chr(point) for point in range(sys.maxunicode + 1)]
-    maker = _Maker(change, every, composes, collapses)
-    blocks, entries = [], [0] * _BLOCK
-    for first in range(0, len(every), _BLOCK):
-        block = every[first : first + _BLOCK]
-        made = [] if maker.is_plain(block) else [*map(maker.entry, block)]
-        blocks.append(len(entries) if any(made) else 0)
-        entries += made if any(made) else []
-    keys = sorted(maker.pairs)
-    return Table(
-        np.array(blocks, dtype=np.uint32),
-        np.array(entries, dtype=np.uint32),
-        np.array(maker.expansions, dtype=np.uint32),
-        np.array([ord(one) << _POINT_BITS | ord(other) for one, other in keys], dtype=np.int64),
-        np.array([ord(maker.pairs[key]) for key in keys], dtype=np.int64),
-    )
-
-
-def _pairs(every: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return what two characters compose to, but for Hangul."""
-    pairs = {}
-    for one in every:
-        parts = unicodedata.decomposition(one)
-        if " " in parts and parts[0] != "<":
-            first, second = (chr(int(part, 16)) for part in parts.split())
-            if unicodedata.normalize("NFC", first + second) == one:
-                pairs[first, second] = one
-    return pairs
-
-
-class _Maker:
-    """Makes the entries of a table."""
-
-    def __init__(
-        self, change: Callable[[str], str], every: Sequence[str], composes: bool, collapses: bool
-    ) -> None:
-        self.expansions: list[int] = []
-        self.pairs = _pairs(every) if composes else {}
-        composing = {second for _, second in self.pairs}
-        if composes:
-            composing.update(map(chr, range(_VOWELS, _VOWELS + _VOWEL_COUNT)))
-            composing.update(map(chr, range(_TAILS + 1, _TAILS + _TAIL_COUNT)))
-        self._change = change
-        self._composing = composing
-        self._composes = composes
-        self._collapses = collapses
-        classes = set(map(unicodedata.combining, every))
-        self._ranks = {value: rank for rank, value in enumerate(sorted(classes))}
-
-    def is_plain(self, block: Sequence[str]) -> bool:
-        """Tell cheaply whether all entries of a block are 0; if unsure, say no."""
-        spaced = "x".join(block)  # neighbours could compose
-        if self._change(spaced) != spaced or (self._collapses and any(map(str.isspace, block))):
-            return False
-        return not self._composes or (
-            unicodedata.is_normalized("NFKD", spaced)
-            and not any(map(unicodedata.combining, block))
-            and self._composing.isdisjoint(block)
-        )
-
-    def entry(self, one: str) -> int:
-        """Return what becomes of a character."""
-        changed = self._change(one)
-        if not changed:
-            return 1 << _DROPPED_BIT
-        if not self._composes:
-            return _ODD if ord(one) == _DOT_ABOVE else self._written(one, changed)
-        if self._joins(one):
-            rank = self._ranks[unicodedata.combining(one)]
-            if changed != one or unicodedata.normalize("NFKD", one) != one:
-                return _ODD
-            return rank << _TAIL_BIT | (_COMPOSING if one in self._composing else _MARK)
-        if self._joins(changed):
-            return _ODD
-        if unicodedata.normalize("NFKC", one) == one and not unicodedata.combining(changed[-1]):
-            tail = self._ranks[unicodedata.combining(unicodedata.normalize("NFD", one)[-1])]
-        else:
-            tail = _CLOSED
-        return tail << _TAIL_BIT | self._written(one, changed)
-
-    def _joins(self, text: str) -> bool:
-        """Tell whether a text may become another behind some text."""
-        first = unicodedata.normalize("NFKD", text)[0]
-        return unicodedata.combining(first) != 0 or first in self._composing
-
-    def _written(self, one: str, changed: str) -> int:
-        points = [self._point(each) for each in changed]
-        if len(points) == 1:
-            return points[0] ^ ord(one)
-        if len(points) >= _ROOM:
-            return _ODD
-        self.expansions += [len(points), *points]
-        return _EXPANDED | (len(self.expansions) - len(points) - 1)
-
-    def _point(self, one: str) -> int:
-        """Return a code point as it is written; white space to collapse is marked."""
-        return 1 << _SPACE_BIT | 0x20 if self._collapses and one.isspace() else ord(one)

@@ -1,28 +1,26 @@
-"""*Pure.* The kernels: packed texts in, signatures and band keys out.
+"""*Pure.* The MinHash kernels: packed texts in, signatures and band keys out.
 
-P[two documents agree in one value of their signatures] is the Jaccard similarity of their shingles.
+Two documents agree in one value of their signatures with a probability that is the Jaccard
+similarity of their shingles.
 
-- ``fast`` is Fast Similarity Sketching (Dahlgaard, Knudsen, Thorup 2017, arXiv 1704.04370): in
-  round ``i`` every shingle falls into one of ``num_perm`` bins with a value ``i + h``, a bin keeps
-  its least value, and rounds go on until no bin is empty. Bins that ``num_perm`` rounds leave empty
-  get the minimum over all shingles. Expected time ``O(n + k log k)``, and less variance than
-  independent permutations, since the shingles are shared out rather than drawn again.
+- ``fast`` is Fast Similarity Sketching (Dahlgaard, Knudsen, Thorup 2017, arXiv 1704.04370). Round
+  ``i`` puts every shingle into one of ``num_perm`` bins with a value ``i + h``. A bin keeps its
+  minimum, and the rounds end when no bin is empty. Bins that are empty after ``num_perm`` rounds
+  get the minimum over all shingles. Expected time ``O(n + k log k)``. The variance is below that of
+  independent permutations, because the bins draw shingles without replacement.
 - ``classic`` is MinHash with one hash function per value (Broder 1997): the minimum over the
   shingles of ``a_i x + b_i`` modulo 2^32 or 2^64, with odd ``a_i``. Time ``O(n k)``.
 
-All arithmetic is on unsigned integers modulo 2^64 or 2^32 and so the same on every platform. The
-kernels are compiled at first use and cached beside the package (or in ``NUMBA_CACHE_DIR``).
-
-Rule 1: no kernel calls one of another file. The cache would not notice that the other has changed,
-and go on with what it was.
+All arithmetic is on unsigned integers modulo 2^64 or 2^32, so that results are the same on every
+platform.
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.kernels import kernel
 from streamdedup.model import I64, U64
 from streamdedup.sketch.shingle import Codes, Shingling
 
@@ -39,9 +37,9 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-@numba.njit(inline="always")
-def _mix(value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - numba infers the types
-    """Mix the 64 bits of an integer so that each depends on all."""
+@kernel(inline="always")
+def _mix(value: np.uint64) -> np.uint64:
+    """Mix the bits of an integer, so that each bit of the result depends on all of them."""
     value ^= value >> np.uint64(30)
     value *= _MIX_1
     value ^= value >> np.uint64(27)
@@ -49,11 +47,11 @@ def _mix(value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - numba 
     return value ^ (value >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def random_words(seed: int, count: int) -> U64:
     """Return ``(count,)`` uint64 pseudo-random words, the SplitMix64 sequence of a seed.
 
-    numpy's generators may change between its versions; the parameters of an index may not.
+    Numpy's generators may change between versions; the parameters of an index must not.
     """
     words = np.empty(count, dtype=np.uint64)
     state = np.uint64(seed)
@@ -63,28 +61,28 @@ def random_words(seed: int, count: int) -> U64:
     return words
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _room(offsets: I64) -> int:
-    """Return how many shingles the longest of packed texts can have."""
+    """Return the largest number of shingles that any of the packed texts can have."""
     longest = 1
     for i in range(len(offsets) - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
     return longest
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def hash_shingles(codes: Codes, start: int, stop: int, shingling: Shingling, out: U64) -> int:
     """Hash each shingle of one text.
 
     Args:
         codes: packed texts.
-        start: where the text begins in ``codes``.
-        stop: where it ends, exclusive.
-        shingling: what a shingle is.
-        out: gets the hashes, in order, repetitions included; uint64, of :func:`_room` or more.
+        start: index in ``codes`` of the text's first character.
+        stop: index after its last character.
+        shingling: how texts are cut into shingles.
+        out: receives the hashes, in order, with repetitions; uint64, at least :func:`_room` long.
 
     Returns:
-        How many there are: 0 only for a text without characters.
+        The number of hashes: 0 only for a text without characters.
     """
     seed = _mix(np.uint64(shingling.seed) + _BASE)
     base = seed | _ONE
@@ -102,16 +100,26 @@ def hash_shingles(codes: Codes, start: int, stop: int, shingling: Shingling, out
     return count
 
 
-@numba.njit(cache=True, nogil=True)
-def _hash_characters(codes, start, stop, size, seed, base, leading, out):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@kernel
+def _hash_characters(
+    codes: Codes,
+    start: int,
+    stop: int,
+    size: int,
+    seed: np.uint64,
+    base: np.uint64,
+    leading: np.uint64,
+    out: U64,
+) -> int:
+    """Hash each run of ``size`` characters by a rolling polynomial; return the number of runs."""
     if stop <= start:
         return 0
     rolling = np.uint64(0)
     first = min(stop, start + size)
-    for at in range(start, first):
-        rolling = rolling * base + (np.uint64(codes[at]) + _ONE)
+    for i in range(start, first):
+        rolling = rolling * base + (np.uint64(codes[i]) + _ONE)
     out[0] = _mix(rolling ^ seed)
-    # Slices, since their indices need no check for being negative.
+    # Indices into slices are known to be positive, which saves a check in the loop.
     entering, leaving, rest = codes[first:stop], codes[start:stop], out[1:]
     for i in range(len(entering)):
         old = leading * (np.uint64(leaving[i]) + _ONE)
@@ -120,47 +128,54 @@ def _hash_characters(codes, start, stop, size, seed, base, leading, out):  # typ
     return 1 + len(entering)
 
 
-@numba.njit(cache=True, nogil=True)
-def _hash_words(codes, start, stop, seed, base, out):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@kernel
+def _hash_words(
+    codes: Codes, start: int, stop: int, seed: np.uint64, base: np.uint64, out: U64
+) -> int:
+    """Hash each word; return the number of words. A text of spaces alone is one empty word."""
     count = 0
     rolling = np.uint64(0)
-    for at in range(start, stop):
-        if codes[at] == _SPACE:
+    for i in range(start, stop):
+        if codes[i] == _SPACE:
             if rolling:
                 out[count] = _mix(rolling ^ seed)
                 count += 1
             rolling = np.uint64(0)
         else:
-            rolling = rolling * base + (np.uint64(codes[at]) + _ONE)
+            rolling = rolling * base + (np.uint64(codes[i]) + _ONE)
     if rolling or (count == 0 and stop > start):
         out[count] = _mix(rolling ^ seed)
         count += 1
     return count
 
 
-@numba.njit(cache=True, nogil=True)
-def _hash_runs_of_words(words, size, seed, base, leading, out):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    # The hash of a run takes the place of its first word, which is needed once more, a step later.
+@kernel
+def _hash_runs_of_words(
+    words: int, size: int, seed: np.uint64, base: np.uint64, leading: np.uint64, out: U64
+) -> int:
+    """Replace the hashes of words by those of runs of ``size`` words; return the number of runs."""
+    # The hash of a run overwrites that of its first word, which the next step still needs.
     rolling = np.uint64(0)
     first = min(words, size)
-    for at in range(first):
-        rolling = rolling * base + out[at]
+    for i in range(first):
+        rolling = rolling * base + out[i]
     if words == 0:
         return 0
     leaving = out[0]
     out[0] = _mix(rolling ^ seed)
     count = 1
-    for at in range(first, words):
-        rolling = rolling * base + (out[at] - leading * leaving)
+    for i in range(first, words):
+        rolling = rolling * base + (out[i] - leading * leaving)
         leaving = out[count]
         out[count] = _mix(rolling ^ seed)
         count += 1
     return count
 
 
-@numba.njit(cache=True, nogil=True)
-def _number_repetitions(hashes, count):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    # Open addressing at a load of one half or less; a hash of 0 is an element like any other.
+@kernel
+def _number_repetitions(hashes: U64, count: int) -> None:
+    """Replace the second, third, ... occurrence of a hash by hashes of their own."""
+    # A hash table with open addressing, at most half full. A slot is free if its ``times`` is 0.
     capacity = 2
     while capacity < 2 * count:
         capacity *= 2
@@ -178,18 +193,18 @@ def _number_repetitions(hashes, count):  # type: ignore[no-untyped-def] # noqa: 
         times[slot] += np.uint32(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> U32:
     """Compute the signatures of packed texts by Fast Similarity Sketching.
 
     Args:
         codes: see :class:`streamdedup.sketch.shingle.PackedTexts`.
-        offsets: the same, ``(n + 1,)`` int64.
-        shingling: what a shingle is.
+        offsets: see the same class, ``(n + 1,)`` int64.
+        shingling: how texts are cut into shingles.
         multipliers: odd random words, ``(2 * num_perm,)`` uint64.
 
     Returns:
-        ``(n, num_perm)`` uint32; a text without shingles has 2^32 - 1 throughout.
+        ``(n, num_perm)`` uint32; all values of a text without shingles are 2^32 - 1.
     """
     num_perm = len(multipliers) // 2
     values = np.empty((len(offsets) - 1, num_perm), dtype=np.uint32)
@@ -207,50 +222,53 @@ def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> 
     return values
 
 
-@numba.njit(cache=True, nogil=True)
-def _fill(hashes, multipliers, bins):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    # The round stands above the value, so that a later round never displaces an earlier one.
+@kernel
+def _fill(hashes: U64, multipliers: U64, bins: U64) -> None:
+    """Fill the bins round by round, until none is empty."""
+    # The upper half of a bin is the round, so that a later round never replaces an earlier value.
     num_perm = len(bins)
     scale = np.uint64(num_perm)
     filled = 0
-    for each in hashes:
-        place = ((each >> _HALF) * scale) >> _HALF
-        held = bins[place]
+    for value in hashes:
+        chosen = ((value >> _HALF) * scale) >> _HALF
+        held = bins[chosen]
         filled += held == _EMPTY
-        bins[place] = min(held, each & _LOW)
+        bins[chosen] = min(held, value & _LOW)
     for step in range(1, num_perm):
         if filled == num_perm:
             return
         multiplier = multipliers[step]
         above = np.uint64(step) << _HALF
-        for each in hashes:
-            value = _rehash(each, multiplier)
-            place = ((value >> _HALF) * scale) >> _HALF
-            held = bins[place]
+        for shingle in hashes:
+            value = _rehash(shingle, multiplier)
+            chosen = ((value >> _HALF) * scale) >> _HALF
+            held = bins[chosen]
             filled += held == _EMPTY
-            bins[place] = min(held, above | (value & _LOW))
+            bins[chosen] = min(held, above | (value & _LOW))
     if filled < num_perm:
         _fill_rest(hashes, multipliers, bins)
 
 
-@numba.njit(cache=True, nogil=True)
-def _fill_rest(hashes, multipliers, bins):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@kernel
+def _fill_rest(hashes: U64, multipliers: U64, bins: U64) -> None:
+    """Fill the bins that are still empty with the minimum over all shingles, rehashed per bin."""
     num_perm = len(bins)
-    for place in range(num_perm):
-        if bins[place] == _EMPTY:
+    for i in range(num_perm):
+        if bins[i] == _EMPTY:
             least = _EMPTY
-            for each in hashes:
-                least = min(least, _rehash(each, multipliers[num_perm + place]) & _LOW)
-            bins[place] = least
+            for shingle in hashes:
+                least = min(least, _rehash(shingle, multipliers[num_perm + i]) & _LOW)
+            bins[i] = least
 
 
-@numba.njit(inline="always")
-def _rehash(value, multiplier):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@kernel(inline="always")
+def _rehash(value: np.uint64, multiplier: np.uint64) -> np.uint64:
+    """Hash a hash once more; ``multiplier`` selects the hash function."""
     value *= multiplier
     return (value ^ (value >> _HALF)) * _MIX_1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def classic(
     codes: Codes, offsets: I64, shingling: Shingling, multipliers: Values, increments: Values
 ) -> Values:
@@ -258,13 +276,13 @@ def classic(
 
     Args:
         codes: see :class:`streamdedup.sketch.shingle.PackedTexts`.
-        offsets: the same, ``(n + 1,)`` int64.
-        shingling: what a shingle is.
-        multipliers: odd, ``(num_perm,)`` uint32 or uint64: the values get this type.
+        offsets: see the same class, ``(n + 1,)`` int64.
+        shingling: how texts are cut into shingles.
+        multipliers: odd, ``(num_perm,)`` uint32 or uint64; the values have the same type.
         increments: of the same type and shape.
 
     Returns:
-        ``(n, num_perm)``; a text without shingles has the type's largest number throughout.
+        ``(n, num_perm)``; all values of a text without shingles are the largest of the type.
     """
     values = np.empty((len(offsets) - 1, len(multipliers)), dtype=multipliers.dtype)
     hashes = np.empty(_room(offsets), dtype=np.uint64)
@@ -277,27 +295,28 @@ def classic(
     return values
 
 
-@numba.njit(cache=True, nogil=True)
-def _lower(hashes, multipliers, increments, row):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    # The upper bits of a hash, as many as a value has.
+@kernel
+def _lower(hashes: U64, multipliers: Values, increments: Values, row: Values) -> None:
+    """Lower each value of a signature to the minimum of its hash function over the shingles."""
     kind = multipliers.dtype.type
+    # A value of 32 bits is computed from the upper 32 bits of a hash.
     shift = np.uint64(64 - 8 * multipliers.itemsize)
-    for each in hashes:
-        hashed = kind(each >> shift)
+    for shingle in hashes:
+        hashed = kind(shingle >> shift)
         for i in range(len(row)):
             row[i] = min(row[i], kind(multipliers[i] * hashed + increments[i]))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def band_keys(values: Values, namespaces: U64, bands: int, rows: int, seed: int) -> U64:
-    """Hash each band's rows, with the document's namespace, to one key.
+    """Hash the rows of each band, together with the document's namespace, to one key.
 
     Args:
         values: signatures, ``(n, num_perm)`` uint32 or uint64.
         namespaces: ``(n,)`` uint64.
-        bands: how many keys.
+        bands: number of keys.
         rows: values per key; ``bands * rows <= num_perm``.
-        seed: of the hash.
+        seed: seed of the hash.
 
     Returns:
         ``(n, bands)`` uint64.

@@ -1,13 +1,13 @@
-"""*Pure.* Normalisation: what counts as the same text.
+"""*Pure.* Normalisation: which texts count as the same.
 
-A profile is a list of named steps. Profiles and steps are versioned: an index remembers both, and
-refuses to be read through others. docs/profiles.md describes them with examples.
+A profile is a list of named steps. Profiles and steps have versions. An index stores both, and
+cannot be opened with others. docs/profiles.md describes them with examples.
 
-Rule 1: steps stand in the order of ``STEPS``, each at most once. Every subset of them in this order
-is then idempotent, but for the one that ``compose`` refuses.
-Rule 2: a step that can change the text of any known input gets a new version, and so does every
-profile that has it.
-Rule 3: each step takes time linear in the text, whatever it holds.
+Rule 1: steps are in the order of ``STEPS``, each at most once. Every subset in this order is
+idempotent, except the one that ``compose`` rejects.
+Rule 2: if the result of a step changes for any input, the step gets a new version, and so does
+every profile that contains it.
+Rule 3: the time of each step is linear in the length of any text.
 """
 
 from __future__ import annotations
@@ -22,59 +22,61 @@ from itertools import takewhile
 Change = Callable[[str], str]
 
 MARK = "\u2038"
-"""Stands on both sides of the words that masks put in; a caret that no keyboard has."""
+"""Surrounds the words that masks insert; a caret that is on no keyboard."""
 
-# What Unicode calls default-ignorable: soft hyphen, zero-width space, bidirectional controls,
-# fillers, variation selectors, tags. The two joiners are not here: emoji, Persian and the Indian
-# scripts are written with them.
+# Unicode's default-ignorable code points: soft hyphen, zero-width space, bidirectional controls,
+# fillers, variation selectors, tags. The two joiners are missing, because emoji, Persian and the
+# Indian scripts need them.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 _MARKS = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
-"""Combining marks in a row: the limit of Unicode's Stream-Safe Text Format (UAX 15, section 13)."""
-# What of the above is common, and no mark: punctuation.
+"""Most combining marks in a row in Unicode's Stream-Safe Text Format (UAX 15, section 13)."""
+# The same characters without common punctuation.
 _MARK = re.compile(r"[^\w\s!-~\u00a0-\u00bf\u2000-\u206f\u3000-\u3020\uff00-\uffef]")
 _DOTS = re.compile("i\u0307+")
 
-# A link holds ASCII but for <, > and ", and letters up to those of Sinhala (U+0DFF); behind come
-# the scripts that go on after a link without a space. Its last character is no punctuation.
+# A link consists of ASCII except <, > and ", and of letters up to those of Sinhala (U+0DFF). Later
+# scripts continue after a link without a space. The last character is not punctuation.
 _LINK = re.compile("[!#-;=?-~\u00c0-\u0dff]*[0-9A-Za-z/&=#%+_~@$*\u00c0-\u0dff-]")
 _HEADS = ("https://", "http://", "ftp://", "www.")
 _LONGEST_HEAD = max(map(len, _HEADS))
-# An @ behind a letter is an e-mail address; one behind a mark may have been, before the mask.
+# An @ after a letter is an e-mail address. An @ after a mask may have been one before masking.
 _HANDLE = re.compile(f"@(?<![0-9A-Za-z_{MARK}]@)[0-9A-Za-z_]+(?:@[0-9A-Za-z_.-]*[0-9A-Za-z_])*")
 _NUMBER = re.compile("\\d+(?:[.,\u066b\u066c]\\d+)*")
 _RETWEET = re.compile(r"\s*+(?:[Rr][Tt]\s++@[0-9A-Za-z_]++:?\s*+)++")
 
 
 def drop_invisible(text: str) -> str:
-    """Drop what has no width and no sound, such as bidirectional controls; joiners stay."""
+    """Drop invisible characters, such as bidirectional controls; joiners stay."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def nfkc(text: str) -> str:
-    """Bring equivalent and compatible characters to one form (NFKC).
+    """Convert equivalent and compatible characters to one form (NFKC).
 
-    Combining marks beyond thirty in a row go: to sort them takes the square of their number, and a
-    megabyte of them, which is no text, would hold a process for minutes.
+    More than thirty combining marks in a row are dropped. Sorting takes quadratic time, so that a
+    megabyte of marks would block a process for minutes.
     """
     return text if text.isascii() else unicodedata.normalize("NFKC", _limit_marks(text))
 
 
 def _limit_marks(text: str) -> str:
+    """Drop all but the first thirty marks of each run."""
     if len(text) <= _MOST_MARKS:
         return text
-    # The two half-width marks of Japanese count as letters until they are folded.
+    # The two half-width marks of Japanese are letters before NFKC.
     text = text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a")
-    # Every run that is too long has a mark among the characters 0, 31, 62 and so on.
+    # Every run that is too long has a mark at one of the indices 0, 31, 62 and so on.
     if not _MARK.search(text[:: _MOST_MARKS + 1]):
         return text
     return _MARKS.sub(_limit_run, text)
 
 
 def _limit_run(run: re.Match[str]) -> str:
+    """Drop the marks after the thirtieth of a run, counting decomposed marks."""
     kept = []
     marks = 0
     for character in run[0]:
@@ -86,10 +88,10 @@ def _limit_run(run: re.Match[str]) -> str:
 
 
 def casefold(text: str) -> str:
-    """Make capital and small letters the same, by Unicode's full case folding.
+    """Fold case by Unicode's full case folding.
 
-    The four letters i of Turkish become one, for which of them a capital stands for depends on the
-    language, and that is not known.
+    The four letters i of Turkish become one. Which small letter belongs to a capital I depends on
+    the language, which is unknown.
     """
     if text.isascii():
         return text.lower()
@@ -98,14 +100,14 @@ def casefold(text: str) -> str:
 
 
 def _casefold_nfkc(text: str) -> str:
-    """Fold what is NFKC; folding can leave other forms."""
+    """Fold case, and restore the NFKC form that folding can destroy."""
     return unicodedata.normalize("NFKC", casefold(text))
 
 
 def drop_retweet(text: str) -> str:
-    """Drop a leading ``RT @handle:``, or several."""
-    found = _RETWEET.match(text)
-    return text[found.end() :] if found else text
+    """Drop one or several leading ``RT @handle:``."""
+    prefix = _RETWEET.match(text)
+    return text[prefix.end() :] if prefix else text
 
 
 def drop_quoted_lines(text: str) -> str:
@@ -116,19 +118,19 @@ def drop_quoted_lines(text: str) -> str:
 
 
 def drop_mail_signature(text: str) -> str:
-    """Drop all from the first signature mark on, a line of ``--``."""
+    """Drop everything from the first line ``--`` on."""
     if "--" not in text:
         return text
     return _join(takewhile(lambda line: line.strip() != "--", text.splitlines()))
 
 
 def _join(lines: Iterable[str]) -> str:
-    """Put lines together; empty ones at the end go, or a second pass would take one more."""
+    """Join lines without the empty ones at the end, which makes the steps idempotent."""
     return "\n".join(lines).rstrip("\n")
 
 
 def mask_urls(text: str) -> str:
-    """Replace every link by one word, since shorteners make each copy's link its own."""
+    """Replace every link by one word; URL shorteners give each copy a link of its own."""
     for end in ("://", "w.", "W."):
         if end in text:
             text = _mask_heads(text, end)
@@ -136,34 +138,34 @@ def mask_urls(text: str) -> str:
 
 
 def _mask_heads(text: str, end: str) -> str:
-    """Mask the links whose head has this end, found by ``str.find``: ten times an expression."""
+    """Mask the links whose head has this end. ``str.find`` is ten times faster than a regex."""
     parts = []
     done = 0
-    at = text.find(end)
-    while at >= 0:
-        behind = at + len(end)
+    place = text.find(end)
+    while place >= 0:
+        behind = place + len(end)
         head = text[max(done, behind - _LONGEST_HEAD) : behind].lower()
         size = next((len(known) for known in _HEADS if head.endswith(known)), 0)
         link = _LINK.match(text, behind) if size else None
         if link:
             parts += [text[done : behind - size], f"{MARK}url{MARK}"]
             done = behind = link.end()
-        at = text.find(end, behind)
+        place = text.find(end, behind)
     return "".join([*parts, text[done:]])
 
 
 def mask_handles(text: str) -> str:
-    """Replace every @handle by one word; e-mail addresses stay."""
+    """Replace every @handle by the same word; e-mail addresses stay."""
     return _HANDLE.sub(f"{MARK}user{MARK}", text) if "@" in text else text
 
 
 def mask_numbers(text: str) -> str:
-    """Replace every number, in any script's digits, by one word."""
+    """Replace every number, in the digits of any script, by the same word."""
     return _NUMBER.sub(f"{MARK}number{MARK}", text)
 
 
 def collapse_space(text: str) -> str:
-    """Make each run of white space one space, and strip the ends."""
+    """Replace each run of white space by one space, and strip both ends."""
     return " ".join(text.split())
 
 
@@ -172,11 +174,11 @@ class Step:
     """A named, versioned change of a text.
 
     Attributes:
-        name: as settings and indexes write it.
-        version: raised when the step's result changes for any text.
-        change: the step itself.
-        ascii: the step for ASCII texts; None where it leaves them alone.
-        of_lines: whether it looks at lines.
+        name: its name in settings and indexes.
+        version: raised when the result changes for any text.
+        change: the function that changes a text.
+        ascii: the function for ASCII texts; None if the step does not change them.
+        of_lines: whether it processes lines.
     """
 
     name: str
@@ -204,16 +206,16 @@ STEPS: dict[str, Step] = {
         Step("collapse_space", 1, collapse_space, collapse_space),
     )
 }
-"""All steps by name, in the order in which they may stand."""
+"""All steps by name, in the order that every profile keeps."""
 
-_ORDER = {name: place for place, name in enumerate(STEPS)}
+_ORDER = {name: index for index, name in enumerate(STEPS)}
 CUSTOM = "custom"
-"""Name of every profile that is composed in settings."""
+"""Name of every profile that is composed of listed steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named, versioned list of steps; make one with :func:`resolve` or :func:`compose`.
+    """A named, versioned list of steps; created by :func:`resolve` or :func:`compose`.
 
     Attributes:
         changes: the functions that the steps apply, in order.
@@ -232,7 +234,7 @@ class Profile:
         return apply_changes(self.changes, text)
 
     def __str__(self) -> str:
-        """Write the profile with its steps and their versions, as :func:`resolve` reads it."""
+        """Format the profile with its steps and their versions, for :func:`resolve`."""
         return f"{self.name} ({' '.join(map(str, self.steps))})"
 
 
@@ -245,7 +247,7 @@ def changes_of(steps: Sequence[Step]) -> tuple[Change, ...]:
 
 
 def apply_changes(changes: tuple[Change, ...], text: str) -> str:
-    """Apply each change to the result of the one before."""
+    """Apply each change to the result of the previous one."""
     for change in changes:
         text = change(text)
     return text
@@ -271,10 +273,10 @@ PROFILES: dict[str, Profile] = {
 
 
 def compose(names: Sequence[str]) -> Profile:
-    """Make a profile of named steps; if a named profile has just these, it is that one.
+    """Return the profile with these steps: the named one that has them, or a custom one.
 
     Raises:
-        ValueError: a step is unknown, twice there or in the wrong place, or there is none.
+        ValueError: a step is unknown, repeated or in the wrong place, or there are no steps.
     """
     for name in names:
         if name not in STEPS:
@@ -284,7 +286,7 @@ def compose(names: Sequence[str]) -> Profile:
     if "drop_retweet" in names and any(step.of_lines for step in steps):
         lines = next(step.name for step in steps if step.of_lines)
         raise ValueError(
-            f"drop_retweet and {lines} exclude each other: a post has no quoted lines or signature"
+            f"drop_retweet and {lines} exclude each other; remove one from dedup.profile"
         )
     known = (profile for profile in PROFILES.values() if profile.steps == steps)
     return next(known, Profile(CUSTOM, 1, steps))
@@ -292,21 +294,21 @@ def compose(names: Sequence[str]) -> Profile:
 
 def _check_order(names: Sequence[str]) -> None:
     if not names:
-        raise ValueError("a profile needs at least one step")
+        raise ValueError("a profile needs at least one step; expected e.g. [nfkc, casefold]")
     right = sorted(set(names), key=_ORDER.__getitem__)
     if len(right) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"step {twice} is there twice")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"step {repeated} is listed twice; remove one")
     if right != list(names):
         early, late = next((a, b) for a, b in zip(names, right, strict=True) if a != b)
         raise ValueError(f"step {late} must come before {early}; write [{', '.join(right)}]")
 
 
 def resolve(profile: str | Sequence[str]) -> Profile:
-    """Return the profile of a name, of a list of steps, or of what ``str(profile)`` has written.
+    """Return the profile for a name, for a list of steps, or for the result of ``str(profile)``.
 
     Raises:
-        ValueError: there is no such profile or step, or the steps do not go together.
+        ValueError: the profile or a step is unknown, or the steps cannot be combined.
     """
     if not isinstance(profile, str):
         return compose(profile)
@@ -319,14 +321,15 @@ def resolve(profile: str | Sequence[str]) -> Profile:
 
 
 def _read(written: str, names: Sequence[str]) -> Profile:
-    found = compose(names)
-    if str(found) != written:
-        raise ValueError(f"profile {written} is now {found}")
-    return found
+    """Return the profile of these steps, if its versions are still the written ones."""
+    profile = compose(names)
+    if str(profile) != written:
+        raise ValueError(f"profile {written} is now {profile}")
+    return profile
 
 
 def _suggest(name: str, known: dict[str, Step] | dict[str, Profile]) -> str:
-    """Say what there is, the likeliest first."""
+    """Return the end of a message about an unknown name: the closest one, and all known ones."""
     near = difflib.get_close_matches(name, known, n=1)
-    guess = f", did you mean {near[0]}?" if near else ";"
-    return f"{guess} there are: {', '.join(sorted(known))}"
+    guess = f"; did you mean {near[0]}?" if near else ";"
+    return f"{guess} expected one of: {', '.join(sorted(known))}"

@@ -1,7 +1,8 @@
-"""*Pure.* Everything that the bits of a sketch depend on. Loads no kernels: settings need it."""
+"""*Pure.* The parameters that determine the bits of a sketch. Settings use them without numba."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -14,11 +15,13 @@ Variant = Literal["fast", "classic"]
 
 WORDS_VERSION = 1
 """Version of the rule that splits texts into words; raised when it splits any text differently."""
+FINGERPRINT_FORMAT = 1
+"""Version of the bytes that a fingerprint is the hash of."""
 
 
 @dataclass(frozen=True)
 class SketchParameters:
-    """Everything that the bits of a sketch depend on; two equal ones make equal sketches."""
+    """The parameters that determine the bits of a sketch; equal parameters give equal sketches."""
 
     profile: str
     profile_version: int
@@ -34,12 +37,16 @@ class SketchParameters:
     seed: int
 
     def fingerprint(self) -> str:
-        """Return 16 hexadecimal digits that name these parameters, and how words are cut."""
-        rule = f" words/{WORDS_VERSION}" if self.shingle_unit == "word" else ""
-        return xxhash.xxh3_64_hexdigest((repr(self) + rule).encode())
+        """Return 16 hexadecimal digits that identify these parameters.
+
+        They are XXH3-64 of ``FINGERPRINT_FORMAT``, a space, and :meth:`described` as JSON with
+        sorted names and without white space.
+        """
+        described = json.dumps(self.described(), sort_keys=True, separators=(",", ":"))
+        return xxhash.xxh3_64_hexdigest(f"{FINGERPRINT_FORMAT} {described}".encode())
 
     def described(self) -> dict[str, str | int]:
-        """Return what the fingerprint names, by name."""
+        """Return the parameters by name; with words, also the version of the splitting rule."""
         rule = {"words_version": WORDS_VERSION} if self.shingle_unit == "word" else {}
         return asdict(self) | rule
 
@@ -49,6 +56,6 @@ class SketchParameters:
         return -(-self.num_perm * self.signature_bits // 8)
 
     def shingling(self) -> Shingling:
-        """Return what a shingle is."""
+        """Return how texts are cut into shingles."""
         words = self.shingle_unit == "word"
         return Shingling(words, self.shingle_size, self.shingle_bag, self.seed)

@@ -1,15 +1,15 @@
-"""*Pure.* Shingles: what they are, and the packed texts that the kernels hash them from.
+"""*Pure.* The definition of shingles, and the packed texts that the kernels hash them from.
 
-- A shingle of ``size`` characters is hashed by a rolling polynomial modulo 2^64 over its code
-  points and a finaliser (Stafford's variant 13 of the MurmurHash3 mixer, as in SplitMix64).
-- A word is hashed like one shingle of its characters, and a shingle of words by the same
-  polynomial over the hashes of its words.
-- A text shorter than one shingle is one shingle, and a text without characters has none.
-- A bag counts repetitions: the ``i``-th time that a shingle comes it is another element, so that
-  the similarity becomes ``sum(min) / sum(max)`` of the counts.
+- The hash of a shingle of ``size`` characters is a rolling polynomial modulo 2^64 over its code
+  points, and a finaliser (Stafford's variant 13 of the MurmurHash3 mixer, as in SplitMix64).
+- The hash of a word is that of one shingle of all its characters. The hash of a shingle of words is
+  the same polynomial over the hashes of its words.
+- A text shorter than one shingle is one shingle. A text without characters has none.
+- A bag counts repetitions: each occurrence of a shingle is another element. The similarity is then
+  ``sum(min) / sum(max)`` of the counts.
 
-The time is linear in the characters whatever the size, and the kernels hold 8 bytes per character
-of the longest text, 56 for a bag.
+The time is linear in the number of characters, for any size. The kernels use 8 bytes of memory per
+character of the longest text, 56 for a bag.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Codes = U8 | NDArray[np.uint32]
 
 _CHUNK_TEXTS = 256
 _CHUNK_CHARACTERS = 2**18
-"""A chunk of texts is packed at once: few enough to stay in the processor's cache."""
+"""Most texts and characters that are packed at once, so that they fit in the processor's cache."""
 
 
 class Shingling(NamedTuple):
-    """What a shingle is.
+    """How texts are cut into shingles.
 
     Attributes:
-        words: whether the shingle is of words, separated by spaces; else of characters.
-        size: how many of them.
+        words: whether shingles are runs of words, separated by spaces; else of characters.
+        size: number of words or characters per shingle.
         bag: whether a repeated shingle counts each time.
-        seed: of the hash.
+        seed: seed of the hash.
     """
 
     words: bool
@@ -46,10 +46,10 @@ class Shingling(NamedTuple):
 
 
 class PackedTexts(NamedTuple):
-    """Texts as code points, one after the other.
+    """The code points of several texts, in one array.
 
     Attributes:
-        codes: ``(total,)`` uint8 where all of them are below 256, else uint32.
+        codes: ``(total,)`` uint8 if all code points are below 256, else uint32.
         offsets: text ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, ``(n + 1,)`` int64.
     """
 
@@ -58,7 +58,7 @@ class PackedTexts(NamedTuple):
 
 
 def pack(texts: Sequence[str]) -> PackedTexts:
-    """Pack texts; lone surrogates are code points like any other."""
+    """Pack texts; lone surrogates are ordinary code points."""
     joined = "".join(texts)
     try:
         codes: Codes = np.frombuffer(joined.encode("latin-1"), dtype=np.uint8)
@@ -71,13 +71,13 @@ def pack(texts: Sequence[str]) -> PackedTexts:
 
 
 def chunks(texts: Sequence[str]) -> Iterator[slice]:
-    """Cut a batch into runs of texts that are small enough to be packed at once."""
+    """Cut a batch into slices that are small enough to be packed at once."""
     start = characters = 0
-    for at, text in enumerate(texts):
-        full = at - start >= _CHUNK_TEXTS or characters + len(text) > _CHUNK_CHARACTERS
-        if full and at > start:
-            yield slice(start, at)
-            start, characters = at, 0
+    for i, text in enumerate(texts):
+        is_full = i - start >= _CHUNK_TEXTS or characters + len(text) > _CHUNK_CHARACTERS
+        if is_full and i > start:
+            yield slice(start, i)
+            start, characters = i, 0
         characters += len(text)
     if start < len(texts):
         yield slice(start, len(texts))

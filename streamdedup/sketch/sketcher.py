@@ -1,4 +1,4 @@
-"""*Pure.* Texts to sketches: normalise, pack, and run the kernels over the batch."""
+"""*Pure.* Sketches batches of texts: normalise, pack, and run the kernels."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from streamdedup.sketch.words import join_packed
 
 
 def namespace_hash(namespace: str) -> int:
-    """Return the 64-bit number that stands for a namespace; 0 for the unnamed one."""
+    """Return the 64-bit hash of a namespace; 0 for the unnamed namespace."""
     if not namespace:
         return 0
     return xxhash.xxh3_64_intdigest(namespace.encode("utf-8", "surrogatepass")) or 1
 
 
 class Sketcher:
-    """Sketches batches of texts under fixed parameters."""
+    """Sketches batches of texts with fixed parameters."""
 
     def __init__(self, parameters: SketchParameters) -> None:
         p = self.parameters = parameters
@@ -40,20 +40,20 @@ class Sketcher:
         self._increments: Values = random[p.num_perm :].astype(kind)
 
     def normalise(self, texts: Sequence[str]) -> list[str]:
-        """Return the texts in the form that is compared."""
+        """Return the normalised texts."""
         return self._normalise(texts)
 
     def values(self, normalised: Sequence[str]) -> Values:
-        """Return the whole signatures of ``n`` normalised texts.
+        """Return the untruncated signatures of ``n`` normalised texts.
 
         Returns:
-            ``(n, num_perm)`` uint32, or uint64 where ``value_bits`` is 64.
+            ``(n, num_perm)`` uint32, or uint64 if ``value_bits`` is 64.
         """
         p = self.parameters
-        made = np.empty((len(normalised), p.num_perm), dtype=self._multipliers.dtype)
+        values = np.empty((len(normalised), p.num_perm), dtype=self._multipliers.dtype)
         for chunk in chunks(normalised):
-            made[chunk] = self._chunk_values(normalised[chunk])
-        return made
+            values[chunk] = self._chunk_values(normalised[chunk])
+        return values
 
     def sketch(self, normalised: Sequence[str], namespaces: U64) -> Sketches:
         """Sketch normalised texts.

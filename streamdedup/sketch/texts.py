@@ -1,6 +1,6 @@
-"""*Pure.* Stored texts: normalised, in UTF-8, each a Zstandard frame of its own.
+"""*Pure.* Stored texts: normalised, in UTF-8, each compressed to one Zstandard frame.
 
-A frame of its own, and no dictionary, so that a text can be read whatever else is lost.
+There is no shared dictionary, so that each text can be read on its own.
 """
 
 from __future__ import annotations
@@ -10,31 +10,35 @@ import zstandard
 from streamdedup.errors import REMEDY, IndexDamaged
 
 NOT_STORED = b""
-"""Stands for a text that is not stored."""
+"""Replaces a text that is too large to be stored."""
 
 _LEVEL = 3
-"""Higher levels cost more time than they save bytes: level 9 takes three times as long on a news
-story for 2 % less, and nothing less on a post."""
+"""Compression level. Level 9 takes three times as long on a news story and saves 2 %; on a post it
+saves nothing."""
 
 
 class TextPacker:
-    """Compresses normalised texts; not to be shared by threads."""
+    """Compresses normalised texts. Not safe for use by several threads.
+
+    Args:
+        most_bytes: largest compressed text that is stored.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
 
     def pack(self, text: str) -> bytes:
-        """Compress a text; one that stays above ``most_bytes`` is not stored."""
+        """Compress a text; return ``NOT_STORED`` if the result is larger than ``most_bytes``."""
         packed = self._compressor.compress(text.encode("utf-8", "surrogatepass"))
         return packed if len(packed) <= self._most_bytes else NOT_STORED
 
 
 def unpack_text(packed: bytes) -> str:
-    """Return a text that was stored.
+    """Return the text of :meth:`TextPacker.pack`.
 
     Raises:
-        IndexDamaged: the bytes are not what was stored.
+        IndexDamaged: the bytes are not a stored text.
     """
     try:
         return zstandard.decompress(packed).decode("utf-8", "surrogatepass")

@@ -1,13 +1,14 @@
-"""*Pure.* Words: a text cut where its script cuts, or where a reader would.
+"""*Pure.* Splits texts into words.
 
-A word is a run of letters, digits and combining marks, with apostrophes and joiners inside it. The
-scripts that are written without spaces (``CONTINUOUS``) need a dictionary to be cut into words;
-here each of their letters, with its marks, is a word of its own: the same for every text, and with
-two or three of them to a shingle about as telling as a word. An emoji sequence is one word.
-Punctuation and other symbols are none.
+- A word is a run of letters, digits and combining marks, with apostrophes and joiners inside it.
+- Scripts without spaces between words (``CONTINUOUS``) would need a dictionary. Each of their
+  letters, with its marks, is a word. Shingles of two or three such words tell texts apart about
+  as well as one word of other scripts.
+- An emoji sequence is one word.
+- Punctuation and other symbols belong to no word.
 
-A table says for each code point what it can be in a word, and a kernel cuts packed texts with it:
-one way for all scripts, of a few nanoseconds per character.
+A table holds the roles that each code point can have in a word. A kernel splits packed texts by
+this table, for all scripts alike, in a few nanoseconds per character.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-import numba
 import numpy as np
 
-from streamdedup.model import U8
+from streamdedup.kernels import kernel
+from streamdedup.model import I64, U8
 from streamdedup.sketch.shingle import Codes, PackedTexts, pack
 
 CONTINUOUS: dict[str, tuple[tuple[int, int], ...]] = {
@@ -48,7 +49,7 @@ CONTINUOUS: dict[str, tuple[tuple[int, int], ...]] = {
     "Myanmar": ((0x1000, 0x103F), (0x104A, 0x108F), (0x109A, 0x109F), (0xAA60, 0xAA7F)),
     "Khmer": ((0x1780, 0x17DD),),
 }
-"""Scripts without spaces between words: their code points, without the digits."""
+"""Scripts without spaces between words: their code points, except digits."""
 
 _EMOJI = (
     *((0x203C, 0x203C), (0x2049, 0x2049), (0x2194, 0x2199), (0x21A9, 0x21AA), (0x231A, 0x23FF)),
@@ -56,17 +57,17 @@ _EMOJI = (
     *((0x303D, 0x303D), (0x1F000, 0x1F0FF), (0x1F170, 0x1F1E5), (0x1F200, 0x1F3FA)),
     (0x1F400, 0x1FAFF),
 )
-"""About Unicode's Extended_Pictographic, without the signs for rights and trade marks."""
+"""Approximately Unicode's Extended_Pictographic, without the copyright and trade mark signs."""
 _REGIONS = ((0x1F1E6, 0x1F1FF),)
 _SKINS_AND_TAGS = ((0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
 _INNER = "'\u2019\u00b7\u05f3\u05f4"
 """Both apostrophes, the middle dot of Catalan, and the marks of Hebrew abbreviations."""
 _JOINERS = "\u200c\u200d"
 _MARKS = range(0x300, 0x20000)
-"""Behind these are only variation selectors, which normalisation drops."""
+"""Later code points include only variation selectors, which normalisation drops."""
 _BASIC_END = 0x10000
 
-# What a code point can be; some can be two things.
+# The roles of a code point, as bits; some have two.
 _ALONE = np.uint8(1)
 _LETTER = np.uint8(2)
 _MARK = np.uint8(4)
@@ -84,18 +85,18 @@ _PICTURE_JOINER = 0x200D
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text, in order; the typographic apostrophe becomes the plain one."""
+    """Return the words of a text, in order; typographic apostrophes become ASCII ones."""
     codes, _, counts = _join(*pack([text]), _kinds())
     return _text(codes).split(" ") if counts[0] else []
 
 
 def join_words(text: str) -> str:
-    """Return the words with one space between them; a text without words stays as it is."""
+    """Return the words, joined by single spaces; a text without words is returned unchanged."""
     return _text(join_packed(pack([text])).codes)
 
 
 def join_packed(texts: PackedTexts) -> PackedTexts:
-    """Do with each of packed texts what :func:`join_words` does with one."""
+    """Join the words of each packed text, as :func:`join_words` does for one text."""
     codes, offsets, _ = _join(*texts, _kinds())
     return PackedTexts(codes, offsets)
 
@@ -104,26 +105,26 @@ def _text(codes: Codes) -> str:
     return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
-@numba.njit(cache=True, nogil=True)
-def _join(codes, offsets, kinds):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return the words with spaces between them, their offsets, and how many each text has."""
+@kernel
+def _join(codes: Codes, offsets: I64, kinds: U8) -> tuple[Codes, I64, I64]:
+    """Return the words joined by spaces, the offsets of the texts, and the texts' word counts."""
     joined = np.empty(2 * len(codes), dtype=codes.dtype)
     ends = np.zeros(len(offsets), dtype=np.int64)
     counts = np.zeros(len(offsets) - 1, dtype=np.int64)
     length = 0
     for text in range(len(counts)):
-        at, stop = offsets[text], offsets[text + 1]
-        while at < stop:
-            end = _word_end(codes, at, stop, kinds)
-            if end > at and counts[text]:
+        start, stop = offsets[text], offsets[text + 1]
+        while start < stop:
+            end = _word_end(codes, start, stop, kinds)
+            if end > start and counts[text]:
                 joined[length] = _SPACE
                 length += 1
-            counts[text] += end > at
-            for i in range(at, end):
+            counts[text] += end > start
+            for i in range(start, end):
                 typographic = codes[i] == _TYPOGRAPHIC_APOSTROPHE
                 joined[length] = _APOSTROPHE if typographic else codes[i]
                 length += 1
-            at = max(end, at + 1)
+            start = max(end, start + 1)
         if not counts[text]:
             for i in range(offsets[text], stop):
                 joined[length] = codes[i]
@@ -132,41 +133,42 @@ def _join(codes, offsets, kinds):  # type: ignore[no-untyped-def] # noqa: ANN001
     return joined[:length], ends, counts
 
 
-@numba.njit(cache=True, nogil=True)
-def _word_end(codes, at, stop, kinds):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return where the word that begins at a place ends; the place itself if none does."""
-    kind = kinds[codes[at]]
+@kernel
+def _word_end(codes: Codes, start: int, stop: int, kinds: U8) -> int:
+    """Return the end of the word that begins at ``start``; ``start`` itself if none does."""
+    kind = kinds[codes[start]]
     if kind & _ALONE:
-        return _skip(codes, at + 1, stop, kinds, _MARK)
+        return _skip(codes, start + 1, stop, kinds, _MARK)
     if kind & _LETTER:
-        end = _skip(codes, at + 1, stop, kinds, _IN_WORD)
+        end = _skip(codes, start + 1, stop, kinds, _IN_WORD)
         while end + 1 < stop and kinds[codes[end]] & _INSIDE and kinds[codes[end + 1]] & _LETTER:
             end = _skip(codes, end + 2, stop, kinds, _IN_WORD)
         return end
     if kind & _PICTURE:
-        end = _skip(codes, at + 1, stop, kinds, _ON_PICTURE)
+        end = _skip(codes, start + 1, stop, kinds, _ON_PICTURE)
         while end + 1 < stop and codes[end] == _PICTURE_JOINER and kinds[codes[end + 1]] & _PICTURE:
             end = _skip(codes, end + 2, stop, kinds, _ON_PICTURE)
         return end
-    if kind & _REGION:  # two of them are a flag
-        return at + 1 + (at + 1 < stop and (kinds[codes[at + 1]] & _REGION) != 0)
-    return _skip(codes, at, stop, kinds, _MARK)
+    if kind & _REGION:  # two regional indicators are a flag
+        return start + 1 + (start + 1 < stop and (kinds[codes[start + 1]] & _REGION) != 0)
+    return _skip(codes, start, stop, kinds, _MARK)
 
 
-@numba.njit(cache=True, nogil=True)
-def _skip(codes, at, stop, kinds, wanted):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    while at < stop and kinds[codes[at]] & wanted:
-        at += 1
-    return at
+@kernel
+def _skip(codes: Codes, start: int, stop: int, kinds: U8, wanted: np.uint8) -> int:
+    """Return the index of the first code point from ``start`` on without a wanted role."""
+    while start < stop and kinds[codes[start]] & wanted:
+        start += 1
+    return start
 
 
 @cache
 def _kinds() -> U8:
-    """Return what each code point can be, ``(0x110000,)`` uint8; made at first use, in 0.2 s."""
+    """Return the roles of each code point, ``(0x110000,)`` uint8; computed once, in 0.2 s."""
     kinds = np.zeros(sys.maxunicode + 1, dtype=np.uint8)
     everything = "".join(map(chr, range(len(kinds))))
-    for found in re.finditer(r"[^\W_]+", everything):
-        kinds[found.start() : found.end()] = _LETTER
+    for letters in re.finditer(r"[^\W_]+", everything):
+        kinds[letters.start() : letters.end()] = _LETTER
     kinds[[point for point in _MARKS if _is_mark(point)]] |= _MARK | _ON_PICTURE
     kinds[list(_continuous())] |= _ALONE
     for points, kind in (
@@ -177,7 +179,7 @@ def _kinds() -> U8:
         (_points(_SKINS_AND_TAGS), _ON_PICTURE),
     ):
         kinds[list(points)] |= kind
-    # A letter that stands alone begins no other word, and goes on with none.
+    # A letter of a continuous script neither begins nor continues a word of several letters.
     kinds[(kinds & _ALONE) != 0] &= ~_LETTER
     return kinds
 

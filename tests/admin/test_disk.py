@@ -1,4 +1,4 @@
-"""What an index directory lies on, and the room that is reckoned for it."""
+"""The disk of an index: its file system, the estimate of its size, and what the check reports."""
 
 from __future__ import annotations
 
@@ -7,48 +7,80 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.admin.disk import document_bytes, existing, file_system, needed_bytes, used_bytes
+from streamdedup.admin.disk import (
+    check_disk,
+    document_bytes,
+    file_system,
+    nearest_existing,
+    needed_bytes,
+    used_bytes,
+)
+from streamdedup.admin.findings import Findings, Level
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 
 
-def test_the_nearest_directory_that_there_is(tmp_path: Path) -> None:
-    """What the first start would make lies below it."""
-    assert existing(tmp_path) == tmp_path
-    assert existing(tmp_path / "a" / "b") == tmp_path
+def test_the_nearest_existing_directory(tmp_path: Path) -> None:
+    """The first start creates the missing directories below it."""
+    assert nearest_existing(tmp_path) == tmp_path
+    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
 
 
-@pytest.mark.parametrize("place", ["/", "/proc", "/proc/self", "/dev"])
-def test_the_file_system_is_the_one_that_the_system_names(place: str) -> None:
-    """The answer is that of the system's own program, below mount points as well."""
-    asked = subprocess.run(
-        ["findmnt", "--noheadings", "--output", "FSTYPE", "--target", place],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert file_system(Path(place)) == asked.stdout.split()[-1]
+@pytest.mark.parametrize("directory", ["/", "/proc", "/proc/self", "/dev"])
+def test_the_file_system_is_the_one_that_findmnt_reports(directory: str) -> None:
+    """The answer is that of the operating system's own program, below mount points as well."""
+    command = ["findmnt", "--noheadings", "--output", "FSTYPE", "--target", directory]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert file_system(Path(directory)) == ran.stdout.split()[-1]
 
 
 def test_the_default_index_takes_360_bytes_a_document() -> None:
-    """The figure of docs/sizing.md, and the slack of merges and expiry on top."""
+    """docs/sizing.md states the figure; merges and expiry need 35 % more."""
     assert document_bytes(Settings()) == 360
     assert needed_bytes(load_settings(index={"window_documents": 1000})) == 486_000
 
 
-def test_more_values_and_bands_take_more() -> None:
-    """Twice the signature is 128 bytes more; a band is 8.25."""
+def test_more_values_and_bands_need_more_bytes() -> None:
+    """A signature of twice the length needs 128 bytes more; a band needs 8.25."""
     longer = load_settings(dedup={"num_perm": 512, "bands": 20, "rows": 7})
     assert document_bytes(longer) == 488
     wider = load_settings(dedup={"bands": 24, "rows": 7})
     assert document_bytes(wider) == 393
 
 
-def test_what_is_used_is_counted_in_blocks(tmp_path: Path) -> None:
-    """A file that has a length and no content takes nothing."""
+def test_used_bytes_are_counted_in_blocks(tmp_path: Path) -> None:
+    """A sparse file without content occupies nothing."""
     (tmp_path / "below").mkdir()
     empty = used_bytes(tmp_path)
     (tmp_path / "below" / "file").write_bytes(b"x" * 100_000)
     with (tmp_path / "sparse").open("wb") as sparse:
         sparse.truncate(10**9)
     assert 100_000 <= used_bytes(tmp_path) - empty < 200_000
+
+
+@pytest.mark.parametrize(
+    ("budget", "level", "words"),
+    [("1MiB", Level.WARNING, "index.disk_budget allows 1.0 MB"), (None, Level.OK, "the disk has")],
+    ids=["too small a budget", "no budget"],
+)
+def test_the_room_is_compared_with_the_estimate(
+    tmp_path: Path, budget: str | None, level: Level, words: str
+) -> None:
+    """The message names the estimate, the limit that applies, and the settings that change it."""
+    index = {"directory": str(tmp_path), "disk_budget": budget, "window_documents": 10_000}
+    findings = Findings()
+    check_disk(load_settings(index=index), findings)
+    [room] = [one for one in findings.collected if one.check == "disk room"]
+    assert room.level is level
+    assert "10000 documents (index.window_documents) of 360 bytes" in room.message
+    assert words in room.message
+
+
+def test_a_directory_below_a_file_is_an_error(tmp_path: Path) -> None:
+    """Its exit code is that of a worker, 9."""
+    (tmp_path / "file").touch()
+    findings = Findings()
+    check_disk(load_settings(index={"directory": str(tmp_path / "file" / "index")}), findings)
+    first = findings.collected[0]
+    assert (first.check, first.level, first.exit_code) == ("index directory", Level.ERROR, 9)
+    assert "is not a directory; change index.directory" in first.message

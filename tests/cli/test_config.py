@@ -15,7 +15,8 @@ from streamdedup.cli import config
 from streamdedup.errors import SettingsError
 from streamdedup.settings.load import load_settings, walk
 from streamdedup.settings.secrets import MASK
-from streamdedup.settings.sections import Section, Settings
+from streamdedup.settings.section import Section
+from streamdedup.settings.sections import Settings
 from tests.support.paths import ROOT
 
 SECRET = "hunter2-very-secret"  # noqa: S105 - an invented one
@@ -126,7 +127,7 @@ def test_check_names_a_directory_that_cannot_be(file: Path) -> None:
     )
     result = run("check", "-c", file)
     assert result.exit_code == 9
-    assert f"{file} is no directory" in result.stdout
+    assert f"{file} is not a directory" in result.stdout
 
 
 def test_show_prints_what_loads_as_the_same_settings(

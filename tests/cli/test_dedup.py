@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from tests.cli.examples import LINES, Command
-from tests.support.streams import deaf_standard_output, standard_input
+from tests.support.streams import closed_standard_output, standard_input
 
 KEPT = LINES[0] + LINES[2]
 
@@ -210,7 +210,7 @@ def test_the_profile_says_what_is_the_same(
         (("in.jsonl", "in.jsonl"), 4, "the input in.jsonl is given twice"),
         (("in.jsonl", "--kept", "in.jsonl"), 4, "the output in.jsonl is one of the inputs"),
         (("in.jsonl", "--kept", "no/k"), 4, "cannot write no/k: No such file or directory"),
-        (("cut.gz",), 4, "cut.gz ends too early: the packed data is cut off"),
+        (("cut.gz",), 4, "cut.gz ends too early: the compressed data is cut off"),
         (("in.jsonl", "--threshold", "2"), 3, "dedup.threshold: Input should be less than or"),
         (("in.jsonl", "--profile", "prose"), 3, "dedup.profile: unknown profile 'prose'"),
         (("in.jsonl", "--config", "none.yaml"), 3, "cannot read none.yaml: No such file"),
@@ -244,7 +244,7 @@ def test_a_closed_pipe_ends_the_command_quietly(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """For example ``streamdedup dedup ... --kept - | head -n 1``."""
-    with deaf_standard_output():
+    with closed_standard_output():
         assert command("dedup", "in.jsonl", "--kept", "-") == 141
     assert capfdbinary.readouterr().err == b""
 

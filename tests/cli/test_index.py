@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.index.view import View
 from streamdedup.model import Document, IndexUpdate
-from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings, Settings
 from tests.support.builders import columns, examples, open_index, small_settings, update_of
 from tests.support.commands import CommandLine
 
@@ -167,7 +168,7 @@ def test_explain_tells_the_verdict_and_its_reasons(command: Command, verify: str
         (("--text", "Nothing of the kind was ever told here"), {}, "no document shares a band"),
         (("--text", " \n"), {}, "nothing is left of the text"),
         (("--text", STORIES[0], "--namespace", "b"), {}, "no document shares a band"),
-        (("--text", STORIES[0]), {"index": {"window_documents": 2}}, "1 outside of the window"),
+        (("--text", STORIES[0]), {"index": {"window_documents": 2}}, "1 outside the window"),
         (("--text", NEAR), {"dedup": {"threshold": 0.99, "bands": 20, "rows": 7}}, "1 below the"),
     ],
     ids=["stranger", "blank", "namespace", "window", "threshold"],
@@ -364,7 +365,7 @@ def test_the_tail_is_erased_too(command: Command) -> None:
         (("export", "ix", "no/x.tar"), 4, "cannot write no/x.tar"),
         (("explain", "ix"), 3, "give one of --text and --id"),
         (("explain", "ix", "--text", "x", "--id", "y"), 3, "give one of --text and --id"),
-        (("explain", "ix", "--text", "x", "-c", "seed.yaml"), 11, "other sketches"),
+        (("explain", "ix", "--text", "x", "-c", "seed.yaml"), 11, "other parameters"),
         (("delete", "ix", "--id", "story-0"), 3, "give --yes"),
         (("delete", "ix", "--id", "story-0", "--id", "y", "--yes"), 4, "no document with id y"),
     ],

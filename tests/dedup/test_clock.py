@@ -1,4 +1,4 @@
-"""The clock of the stream: against its definition, over batches, restarts and wild producers."""
+"""The clock of the stream: against its definition, in batches, after restarts, with wrong times."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median_low
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,8 +19,7 @@ from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexDamaged
 from streamdedup.formats import changelog
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.settings.sections import IndexSettings
-from streamdedup.settings.units import milliseconds
+from tests.dedup.brute_force import clock_after, effective
 from tests.support.builders import COLUMNS, columns, examples, small_settings, update_of
 
 LATENESS, AHEAD = 1000, 100
@@ -34,54 +31,8 @@ TIMES = st.lists(
 RINGS = st.sampled_from([1, 3, 5, 1001])
 
 
-class Told(NamedTuple):
-    """What a clock says, whether it may no longer go back, and how it came to that."""
-
-    now_ms: int
-    settled: bool
-    settled_with: int = 0
-    settled_ms: int = 0
-
-
-def clock_after(event_times_ms: Sequence[int]) -> Told:
-    """Tell the clock after documents kept from number 0 on: its definition, written once more."""
-    samples: list[int] = []
-    now_ms = NO_TIMESTAMP
-    settled_with = settled_ms = 0
-    for number, event_time_ms in enumerate(event_times_ms):
-        full = len(samples) >= clocks.RING
-        if event_time_ms == NO_TIMESTAMP or (full and number % clocks.EVERY):
-            continue
-        samples.append(event_time_ms)
-        median = median_low(samples[-clocks.RING :])
-        now_ms = max(now_ms, median) if full else median
-        if len(samples) == clocks.RING:
-            settled_with, settled_ms = number, median
-    return Told(now_ms, len(samples) >= clocks.RING, settled_with, settled_ms)
-
-
-def effective(event_time_ms: int, clock: Told, settings: IndexSettings) -> int:
-    """Tell the effective time of a document: its definition, written once more."""
-    if event_time_ms == NO_TIMESTAMP:
-        return clock.now_ms
-    if not clock.settled:
-        return event_time_ms
-    earliest = clock.now_ms - milliseconds(settings.allowed_lateness)
-    latest = clock.now_ms + milliseconds(settings.allowed_ahead)
-    return sorted([earliest, event_time_ms, latest])[1]
-
-
-def as_seen(number: int, effective_ms: int, clock: Told, settings: IndexSettings) -> int:
-    """Tell how the effective time of a kept document counts: its definition, written once more."""
-    if not clock.settled or number > clock.settled_with:
-        return effective_ms
-    earliest = clock.settled_ms - milliseconds(settings.allowed_lateness)
-    latest = clock.settled_ms + milliseconds(settings.allowed_ahead)
-    return sorted([earliest, effective_ms, latest])[1]
-
-
 def running(event_times_ms: Sequence[int]) -> Clock:
-    """Return a clock that has taken documents in, from number 0 on."""
+    """Return a clock after the kept documents 0, 1, ..."""
     clock = Clock(LATENESS, AHEAD)
     clock.advance(0, np.array(event_times_ms, dtype=np.int64))
     return clock
@@ -90,7 +41,7 @@ def running(event_times_ms: Sequence[int]) -> Clock:
 @given(times=TIMES, cuts=st.sets(st.integers(1, 59)), ring=RINGS, every=st.sampled_from([1, 2, 7]))
 @examples(300)
 def test_against_its_definition(times: list[int], cuts: set[int], ring: int, every: int) -> None:
-    """One by one or in any batches, the clock and the effective times are those of the model."""
+    """One by one and in any batches, the clock and the effective times match the definition."""
     with pytest.MonkeyPatch.context() as changes:
         changes.setattr(clocks, "RING", ring)
         changes.setattr(clocks, "EVERY", every)
@@ -109,7 +60,7 @@ def test_against_its_definition(times: list[int], cuts: set[int], ring: int, eve
 
 
 def test_as_it_is_used() -> None:
-    """With the ring as it is, it follows a stream of some thousand documents as defined."""
+    """With the real ring size, the clock matches the definition over thousands of documents."""
     draw = random.Random(3)
     times = [NOON + 1000 * number + draw.randrange(-60_000, 60_000) for number in range(6000)]
     for count in (1, 1000, 1001, 1002, 1007, 1008, 1009, 6000):
@@ -120,7 +71,7 @@ def test_as_it_is_used() -> None:
 
 
 def test_it_goes_back_only_before_the_ring_is_full() -> None:
-    """A stream that jumps back takes a young clock along, and a settled one not."""
+    """A stream that jumps back moves an unsettled clock, but not a settled one."""
     young = running([NOON] * 400 + [NOON - 9000] * 600)
     assert young.now_ms == NOON - 9000
     settled = running([NOON] * 1001 + [NOON - 9000] * 50_000)
@@ -129,7 +80,7 @@ def test_it_goes_back_only_before_the_ring_is_full() -> None:
 
 @pytest.mark.parametrize("wild", [NOON * 2, 0], ids=["ahead", "behind"])
 def test_a_wild_producer_moves_nothing(wild: int) -> None:
-    """With four of ten documents wild, the clock stays among the others, and so do theirs."""
+    """If 40 % of the times are wrong, the clock and effective times follow the others."""
     draw = random.Random(7)
     good = NOON
     clock = Clock(LATENESS, AHEAD)
@@ -145,7 +96,7 @@ def test_a_wild_producer_moves_nothing(wild: int) -> None:
 
 
 def test_documents_without_time_are_no_samples() -> None:
-    """They move nothing, and count as of the clock; with no clock as of no time."""
+    """They do not move the clock; their effective time is that of the clock, if it has one."""
     clock = running([NO_TIMESTAMP] * 3000)
     assert clock.now_ms == clock.effective_ms(NO_TIMESTAMP) == NO_TIMESTAMP
     clock.keep(3000, NOON)
@@ -156,7 +107,7 @@ def test_documents_without_time_are_no_samples() -> None:
 
 
 def test_effective_times_of_a_settled_clock() -> None:
-    """From the clock less the lateness up to the clock and what is allowed ahead, both included."""
+    """The range is closed: clock minus lateness to clock plus ahead."""
     clock = running([NOON] * 1001)
     assert clock.oldest_ms == NOON - LATENESS
     for event_time_ms, expected in (
@@ -172,7 +123,7 @@ def test_effective_times_of_a_settled_clock() -> None:
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    """What a copy takes in does not move the clock that it was made of."""
+    """Advancing a copy does not change the original clock."""
     clock = running(range(2000))
     before = clock.state()
     copied = clock.copy()
@@ -186,7 +137,7 @@ def test_a_copy_goes_its_own_way() -> None:
 @given(times=TIMES, more=TIMES, ring=RINGS)
 @examples(100)
 def test_it_is_stored(times: list[int], more: list[int], ring: int) -> None:
-    """A clock read back goes on as if it had never been away."""
+    """A restored clock continues like the original."""
     with pytest.MonkeyPatch.context() as changes:
         changes.setattr(clocks, "RING", ring)
         clock = Clock.from_settings(SETTINGS)
@@ -211,16 +162,16 @@ def test_it_is_stored(times: list[int], more: list[int], ring: int) -> None:
     ids=["empty", "garbage", "cut", "no-times", "too-many", "full-and-not-settled"],
 )
 def test_a_damaged_one_is_refused(state: bytes) -> None:
-    """Bytes that no clock has written are damage, with what to do."""
+    """Bytes that are not a valid state are damage, with a remedy."""
     with pytest.raises(IndexDamaged, match=r"clock.*remove the index directory"):
         Clock.from_state(state, SETTINGS)
 
 
 class TestAdvanceTo:
-    """A clock that is put forward, as in a rebuild from a changelog without its beginning."""
+    """Advancing the clock, as in a rebuild from a changelog without its beginning."""
 
     def test_what_it_says_already_changes_nothing(self) -> None:
-        """Neither its own time nor an earlier one settles it."""
+        """Advancing to its own or an earlier time does not settle it."""
         clock = running([NOON, NOON + 10, NOON + 20])
         before = clock.state()
         for now_ms in (NO_TIMESTAMP, NOON - 1, clock.now_ms):
@@ -228,7 +179,7 @@ class TestAdvanceTo:
             assert clock.state() == before
 
     def test_no_sample_moves_it_until_the_ring_is_full(self) -> None:
-        """A wild first document after a rebuild does not carry the clock away, nor does an old."""
+        """A wrong or old first document after a rebuild does not move the clock."""
         clock = Clock(LATENESS, AHEAD)
         clock.advance_to(NOON)
         clock.advance(5000, np.array([2 * NOON, 5]))
@@ -240,7 +191,7 @@ class TestAdvanceTo:
         assert clock.now_ms == NOON + 50
 
     def test_a_time_before_1970(self) -> None:
-        """A clock that says nothing is put to any time, be it before that of the missing one."""
+        """A clock without a time can be advanced to any time, also one before NO_TIMESTAMP."""
         clock = Clock(LATENESS, AHEAD)
         clock.advance_to(-5000)
         assert clock.now_ms == -5000

@@ -1,4 +1,4 @@
-"""Stored texts compared: the same numbers whatever is remembered of them."""
+"""Comparing stored texts: the cache does not change the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHARACTERS = Shingling(words=False, size=3, bag=False, seed=1)
 
 
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for two texts of ten the similarities are those of the sets."""
+    """With a cache for two of ten texts, the similarities are those of the sets."""
     monkeypatch.setattr(similarity, "_MOST_SHINGLES", 20)
     draw = random.Random(5)
     texts = ["".join(draw.choices("ab", k=12)) for _ in range(10)]
@@ -32,7 +32,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_text_is_shingled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An original that comes again and again is read once."""
+    """An original that is compared often is decompressed once."""
     read: list[bytes] = []
 
     def unpack(packed: bytes) -> str:
@@ -49,6 +49,6 @@ def test_a_text_is_shingled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bytes_that_are_no_text_are_damage() -> None:
-    """They are told as such, with what to do."""
+    """Bytes that are not a stored text are damage, with a remedy."""
     with pytest.raises(IndexDamaged, match="remove the index directory"):
         TextSimilarity(CHARACTERS).jaccard(b"no frame", b"no frame")

@@ -1,4 +1,4 @@
-"""The tests' broker itself: what it says when it is not to be had, and how it ends."""
+"""The broker for tests and demos: its errors, and its end."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ from deploy.broker.access import make_access
 from deploy.broker.address import LOOPBACK, answers_kafka, choose_ports, is_free
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError, BrokerUnobtainable
-from deploy.broker.layout import as_environment, choose_layout, server_properties
+from deploy.broker.layout import as_environment, assign_ports, server_properties
 from deploy.broker.obtain import BOOTSTRAP_VARIABLE, ORIGIN_VARIABLE, running_broker
 from tests.support.paths import ROOT
 
@@ -22,7 +22,7 @@ GONE_SECONDS = 15
 
 @contextlib.contextmanager
 def foreground_broker(port: int) -> Iterator["subprocess.Popen[str]"]:
-    """Yield `python -m deploy.broker` once it has said where it listens."""
+    """Yield `python -m deploy.broker` after it has printed its address."""
     command = [sys.executable, "-m", "deploy.broker", f"--port={port}"]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -36,7 +36,7 @@ def foreground_broker(port: int) -> Iterator["subprocess.Popen[str]"]:
 
 
 def wait_until_free(port: int) -> bool:
-    """Tell whether nothing listens on `port` any more, giving it some seconds."""
+    """Tell whether `port` becomes free within some seconds."""
     deadline = time.monotonic() + GONE_SECONDS
     while not is_free(port):
         if time.monotonic() > deadline:
@@ -46,8 +46,8 @@ def wait_until_free(port: int) -> bool:
 
 
 @pytest.mark.kafka
-def test_the_foreground_broker_stops_in_order_when_asked() -> None:
-    """SIGTERM ends `python -m deploy.broker` with status 0, and the broker with it."""
+def test_sigterm_stops_the_foreground_broker() -> None:
+    """`python -m deploy.broker` ends with status 0, and the broker ends too."""
     (port,) = choose_ports(1)
     with foreground_broker(port) as process:
         assert answers_kafka(LOOPBACK, port)
@@ -57,8 +57,8 @@ def test_the_foreground_broker_stops_in_order_when_asked() -> None:
 
 
 @pytest.mark.kafka
-def test_no_broker_outlives_an_owner_that_was_killed() -> None:
-    """SIGKILL leaves its victim no time to clean up; the leash does it instead."""
+def test_no_broker_outlives_a_killed_owner() -> None:
+    """A killed process cannot clean up; the watchdog does it."""
     (port,) = choose_ports(1)
     with foreground_broker(port) as process:
         process.kill()
@@ -67,39 +67,39 @@ def test_no_broker_outlives_an_owner_that_was_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "complaint"),
+    ("variable", "value", "message"),
     [
         pytest.param(BOOTSTRAP_VARIABLE, "somewhere", "not host:port", id="no-port"),
-        pytest.param(BOOTSTRAP_VARIABLE, f"{LOOPBACK}:1", "no Kafka answers", id="nobody-there"),
-        pytest.param(ORIGIN_VARIABLE, "cloud", "neither container nor maven", id="no-such-origin"),
+        pytest.param(BOOTSTRAP_VARIABLE, f"{LOOPBACK}:1", "no Kafka answers", id="no-answer"),
+        pytest.param(ORIGIN_VARIABLE, "cloud", "neither container nor maven", id="unknown-origin"),
     ],
 )
 def test_an_unusable_environment_is_named_in_the_error(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, complaint: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
-    """A broker that is not to be had is an error that names the variable, and not a skip."""
+    """The error names the variable, and no test is skipped."""
     monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
     monkeypatch.setenv(variable, value)
-    with pytest.raises(BrokerUnobtainable, match=complaint) as raised, running_broker():
+    with pytest.raises(BrokerUnobtainable, match=message) as raised, running_broker():
         pass
     assert variable in str(raised.value)
 
 
-def test_a_broker_of_the_environment_is_left_alone() -> None:
-    """What we did not start we neither stop nor believe to be secured."""
+def test_a_broker_of_the_environment_is_not_changed() -> None:
+    """A broker that was not started here cannot be stopped, and has no secured listeners."""
     broker = Broker(f"{LOOPBACK}:9092")
     assert broker.origin == "environment"
-    for deed in (broker.start, broker.stop, broker.kill, broker.restart, broker.suspend):
-        with pytest.raises(BrokerError, match="not ours"):
-            deed()
+    for action in (broker.start, broker.stop, broker.kill, broker.restart, broker.suspend):
+        with pytest.raises(BrokerError, match="not started here"):
+            action()
     with pytest.raises(BrokerError, match="not secured"):
-        _ = broker.sasl_bootstrap
+        _ = broker.secured
 
 
-def test_settings_survive_the_way_through_the_image() -> None:
-    """The image lowers a variable's name and turns _ into a dot: ours must come back unchanged."""
+def test_the_image_restores_the_names_of_settings() -> None:
+    """The image lowers the variable's name and turns _ into a dot, which must be reversible."""
     properties = server_properties(
-        choose_layout(None), make_access(), bind_host=LOOPBACK, log_dir="/data"
+        assign_ports(None), make_access(), bind_host=LOOPBACK, log_dir="/data"
     )
     returned = {
         name.removeprefix("KAFKA_").lower().replace("_", "."): value

@@ -1,6 +1,6 @@
-"""Alerts, their tests and runbooks, and the dashboard: they name what exists, and fit each other.
+"""Alerts, their tests and runbooks, and the dashboard are consistent with each other.
 
-Whether alerts ring when they should is promtool's to say: ``.ci/rules``.
+``.ci/rules`` tests with promtool that alerts fire when they should.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ VALUES_OF = {
 
 
 def names(expression: str) -> set[str]:
-    """Return the names of our metrics, recorded ones too, in an expression."""
+    """Return the names of our metrics in an expression, including recorded ones."""
     return set(re.findall(r"\b(?:\w+:)?streamdedup_\w+(?::\w+)?", expression))
 
 
@@ -84,23 +84,23 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_metric_that_is_asked_for_exists(expression: str) -> None:
-    """Rules, panels and variables name metrics of the catalogue, or what the rules record."""
+def test_every_queried_metric_exists(expression: str) -> None:
+    """Rules, panels and variables name metrics of the catalogue, or recorded ones."""
     assert names(expression)
     assert names(expression) - set(HELP_OF) - RECORDED == set()
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_label_that_is_asked_for_exists(expression: str) -> None:
-    """Matchers name labels of the metric or of its target, and values that it can have."""
+def test_every_queried_label_exists(expression: str) -> None:
+    """Matchers name labels of the metric or of its target, and possible values."""
     for name, label, value in matchers(expression):
         assert label in LABELS_OF[name] | {"pod", "instance"}, (name, label)
         if known := VALUES_OF.get((name, label)):
             assert set(value.split("|")) <= known, (name, value)
 
 
-def test_the_dashboard_does_without_the_rules() -> None:
-    """No panel asks for what only the rules record."""
+def test_the_dashboard_needs_no_recorded_metric() -> None:
+    """The dashboard also works without the rules."""
     assert (
         RECORDED & {name for panel in SHOWING for query in queries(panel) for name in names(query)}
         == set()
@@ -108,29 +108,29 @@ def test_the_dashboard_does_without_the_rules() -> None:
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
-    """Nothing is measured that nobody can look at."""
+    """Each metric of the catalogue is in a panel."""
     shown = {name for panel in SHOWING for query in queries(panel) for name in names(query)}
     assert [entry.name for entry in CATALOGUE if not series(entry) & shown] == []
 
 
 def test_every_recorded_metric_is_used() -> None:
-    """What is recorded is for a rule, or for people who ask when all is caught up."""
+    """A recorded metric is for a rule; one is for users, the time until the lag is zero."""
     used = {name for rule in RULES for name in names(rule["expr"])}
     assert RECORDED - used == {"worker:streamdedup_catch_up:seconds"}
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_alert_says_what_is_needed(alert: str) -> None:
-    """An alert has a severity, says where and what, and leads to its runbook."""
+def test_alert_has_severity_and_annotations(alert: str) -> None:
+    """An alert has a severity, names the worker and the problem, and links to its runbook."""
     rule = ALERTS[alert]
     assert re.fullmatch(r"Streamdedup([A-Z][a-z]+)+", alert)
     assert rule["labels"]["severity"] in {"critical", "warning"}
     annotations = rule["annotations"]
     assert set(annotations) == {"summary", "description", "runbook_url"}
     assert annotations["runbook_url"] == f"docs/operations.md#{alert.lower()}"
-    # absent() has no labels to name anybody by.
-    where = r"\$labels\.(instance|worker)" if alert != "StreamdedupAbsent" else "streamdedup"
-    assert re.search(where, annotations["summary"])
+    # absent() has no labels that could name a worker.
+    worker = r"\$labels\.(instance|worker)" if alert != "StreamdedupAbsent" else "streamdedup"
+    assert re.search(worker, annotations["summary"])
     assert annotations["description"].endswith(".")
 
 
@@ -141,7 +141,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_runbook_has_all_parts(alert: str) -> None:
-    """A runbook says what the alert means, what is at stake, where to look, and what to do."""
+    """A runbook explains the meaning, the risk, the first look, and the fix."""
     section = RUNBOOKS.partition(f"### {alert}\n")[2].partition("\n#")[0]
     assert re.findall(r"^- \*\*(.+?)\*\*: \S", section, re.MULTILINE) == RUNBOOK_PARTS
 
@@ -156,39 +156,39 @@ def test_links_between_runbooks_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_alert_is_tested_both_ways(alert: str) -> None:
-    """There is a test by promtool that sees the alert ring, and one that sees it silent."""
+    """One promtool test sees the alert fire, and another sees it silent."""
     expected = {bool(test["exp_alerts"]) for test in PROMTOOL_TESTS if test["alertname"] == alert}
     assert expected == {True, False}
 
 
-def test_no_test_is_of_an_alert_that_is_gone() -> None:
-    """A misspelt alert is silent in every test."""
+def test_every_tested_alert_exists() -> None:
+    """A misspelled alert would be silent in every test."""
     assert {test["alertname"] for test in PROMTOOL_TESTS} == set(ALERTS)
 
 
 def test_the_dashboard_can_be_imported() -> None:
-    """It has what Grafana's model asks of a dashboard, and no number that a database gave it."""
+    """It has the fields that Grafana requires, and no id of a database."""
     assert DASHBOARD["uid"]
     assert DASHBOARD["title"]
     assert DASHBOARD.get("id") is None
     assert isinstance(DASHBOARD["version"], int)
-    # That of Grafana 10.4; newer ones bring it up to theirs.
+    # The version of Grafana 10.4; newer releases migrate it.
     assert DASHBOARD["schemaVersion"] == 39
 
 
-def test_panels_have_numbers_of_their_own() -> None:
-    """Two panels with one id would be one to Grafana."""
+def test_panels_have_unique_ids() -> None:
+    """Grafana treats two panels with one id as the same panel."""
     numbers = [panel["id"] for panel in PANELS]
     assert len(set(numbers)) == len(numbers)
 
 
 def test_panels_do_not_overlap() -> None:
-    """Panels lie within the grid's width, and beside each other."""
+    """Panels are within the width of the grid, and none covers another."""
     for panel in PANELS:
-        place = panel["gridPos"]
-        assert place["x"] >= 0, panel["title"]
-        assert place["x"] + place["w"] <= GRAFANA_WIDTH, panel["title"]
-        assert min(place["w"], place["h"]) > 0, panel["title"]
+        box = panel["gridPos"]
+        assert box["x"] >= 0, panel["title"]
+        assert box["x"] + box["w"] <= GRAFANA_WIDTH, panel["title"]
+        assert min(box["w"], box["h"]) > 0, panel["title"]
     for one, other in combinations(PANELS, 2):
         first, second = one["gridPos"], other["gridPos"]
         apart = (
@@ -202,7 +202,7 @@ def test_panels_do_not_overlap() -> None:
 
 @pytest.mark.parametrize("panel", SHOWING, ids=lambda panel: panel["title"])
 def test_panel(panel: dict[str, Any]) -> None:
-    """A panel asks the chosen source for the chosen workers, has a unit, and explains itself."""
+    """A panel queries the chosen source and workers, and has a unit and a description."""
     source = {"type": "prometheus", "uid": "${datasource}"}
     assert panel["datasource"] == source
     assert panel["fieldConfig"]["defaults"]["unit"]
@@ -212,13 +212,13 @@ def test_panel(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         assert target["datasource"] == source
         selectors = re.findall(r"\bstreamdedup_\w+(\{[^}]*\})?", target["expr"])
-        assert all('pod=~"$pod", instance=~"$instance"}' in each for each in selectors)
+        assert all('pod=~"$pod", instance=~"$instance"}' in selector for selector in selectors)
     explained = {HELP_OF[name] for query in queries(panel) for name in names(query)}
     assert [sentence for sentence in explained if sentence not in panel["description"]] == []
 
 
 def test_the_title_of_the_heatmap_names_the_threshold() -> None:
-    """Variables that titles use are among the dashboard's."""
+    """Titles only use variables of the dashboard."""
     declared = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     used = {name for panel in PANELS for name in re.findall(r"\$(\w+)", panel["title"])}
     assert used == {"threshold"}

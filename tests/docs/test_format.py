@@ -1,4 +1,4 @@
-"""docs/format.md tells of everything that a reader can meet."""
+"""docs/format.md describes every reason, profile, field and header."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ NAME = re.compile(r'"([A-Z][a-z]+[A-Z][A-Za-z0-9]+)"')
 
 
 def reasons() -> list[str]:
-    """Return every quoted CamelCase word of the modules that refuse records."""
+    """Return every quoted CamelCase word of the modules that reject records."""
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
-    refusing = [text for text in texts if "Rejection(" in text or "Refusal(" in text]
-    return sorted({name for text in refusing for name in NAME.findall(text)})
+    rejecting = [text for text in texts if "Rejection(" in text or "Refusal(" in text]
+    return sorted({name for text in rejecting for name in NAME.findall(text)})
 
 
 def test_reasons_are_found() -> None:
-    """The search finds reasons of every stage, so that the next test has something to say."""
+    """The search finds reasons of every stage, so the next test is not empty."""
     known = {"InvalidUtf8", "IdNotString", "TextTooLarge", "EmptyText", "ProcessDied"}
     assert known | {"RecordTooLarge", "TimestampInFuture", "NamespaceNotString"} <= set(reasons())
 
 
 @pytest.mark.parametrize("reason", reasons())
 def test_reason(reason: str) -> None:
-    """Every rejection reason has a row in the table of bad input."""
+    """Every rejection reason has a row in the table of invalid input."""
     assert re.search(
         rf"^\| .* \| (decode|sketch|produce) \| `{reason}` \|$", DOCUMENT, re.MULTILINE
     )
 
 
-def test_no_reason_is_made_up() -> None:
-    """The table names no reason that the source does not know."""
+def test_no_unknown_reason_is_documented() -> None:
+    """Every reason in the table exists in the source."""
     rows = re.findall(r"^\| .* \| (?:decode|sketch|produce) \| `(\w+)` \|$", DOCUMENT, re.MULTILINE)
     assert sorted(rows) == reasons()
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_profile(profile: str) -> None:
-    """Every normalisation profile is described, in its version."""
+    """Every normalisation profile is listed with its version."""
     assert f"| `{profile}` | {PROFILES[profile].version} |" in DOCUMENT
 
 
 @pytest.mark.parametrize(
     "field",
     [
-        each.name
+        field.name
         for struct in (changelog.Entry, Header, Checkpoint, SegmentEntry, ShardEntry, FileEntry)
-        for each in msgspec.structs.fields(struct)
+        for field in msgspec.structs.fields(struct)
     ],
 )
 def test_field(field: str) -> None:
-    """Every field of a changelog entry and of an index's manifest is described."""
+    """Every field of a changelog entry and of the manifest is described."""
     assert f"`{field}`" in DOCUMENT
 
 
@@ -74,7 +74,7 @@ RULE = outputs.OutputRule(0.8, "f" * 16, include_value=True)
 
 
 def test_output_fields() -> None:
-    """Every field of a duplicate record and every header of ours is described."""
+    """Every field of a duplicate record and every added header is described."""
     fields = msgspec.json.decode(outputs.duplicate_record(RECORD, DUPLICATE, RULE))
     headers = [
         *outputs.clean_headers(RECORD, DUPLICATE, RULE),

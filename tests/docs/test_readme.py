@@ -1,4 +1,4 @@
-"""The README and the quick start are run, not believed."""
+"""Runs the examples of the README and the quick start, and checks links and tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICK_START = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def blocks(heading: str) -> list[tuple[str, str]]:
@@ -27,9 +27,9 @@ def blocks(heading: str) -> list[tuple[str, str]]:
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
-    """Run a command that must succeed, with our own `streamdedup` first, and return its output."""
+    """Run a command that must succeed, with this `streamdedup` in PATH; return its output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=folder,
         env=os.environ | {"PATH": path} | environment,
@@ -37,22 +37,22 @@ def run(command: list[str], folder: Path, **environment: str) -> str:
         text=True,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
-def test_the_python_example_prints_what_the_readme_says() -> None:
-    """The example under "From Python" runs, and its output is the block that follows it."""
-    found = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    example, expected = found.groups()
+def test_python_example_of_the_readme() -> None:
+    """The example "From Python" prints the block that follows it."""
+    match = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", README, re.DOTALL)
+    assert match is not None
+    example, expected = match.groups()
     command = [sys.executable, "-c", example]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout == expected
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == expected
 
 
-def test_the_quick_start_with_a_file_prints_what_it_says(tmp_path: Path) -> None:
-    """The shell example runs, and its output is the block that follows it."""
+def test_quick_start_with_a_file(tmp_path: Path) -> None:
+    """The shell example prints the block that follows it."""
     (language, example), (_, expected) = blocks("A file")
     assert language == "sh"
     assert run(["bash", "-e", "-c", example], tmp_path) == expected
@@ -60,30 +60,30 @@ def test_the_quick_start_with_a_file_prints_what_it_says(tmp_path: Path) -> None
 
 
 @pytest.mark.kafka
-def test_the_quick_start_with_kafka_prints_what_it_says(broker: Broker, tmp_path: Path) -> None:
-    """Topics, check, worker, producer and reader: as they stand, but for address and names."""
+def test_quick_start_with_kafka(broker: Broker, tmp_path: Path) -> None:
+    """Topics, check, worker, producer and reader run; only address and names are replaced."""
     name = f"t{uuid.uuid4().hex[:10]}"
-    found = [
+    examples = [
         (language, block.replace("127.0.0.1:9092", broker.bootstrap).replace("stories", name))
-        for language, block in blocks("A Kafka of your own")
+        for language, block in blocks("Your own Kafka")
     ]
-    assert [language for language, _ in found] == ["sh", "sh", "python", "python", ""]
-    prepare, worker, send, read, expected = (block for _, block in found)
-    ours = {
+    assert [language for language, _ in examples] == ["sh", "sh", "python", "python", ""]
+    prepare, worker, send, read, expected = (block for _, block in examples)
+    settings = {
         "STREAMDEDUP_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap,
         "STREAMDEDUP_KAFKA__GROUP_ID": name,
         "STREAMDEDUP_STATUS__PORT": "0",
     }
-    said = run(["bash", "-e", "-c", prepare], tmp_path, **ours)
-    assert f"created {name}-changelog, with unlimited retention" in said
-    # Of the single copies, and of what the tests' own disk may be.
-    assert re.search(r"\n[1-3] warnings?\n$", said), said
+    output = run(["bash", "-e", "-c", prepare], tmp_path, **settings)
+    assert f"created {name}-changelog, with unlimited retention" in output
+    # Single replicas, and the file system of the tests.
+    assert re.search(r"\n[1-3] warnings?\n$", output), output
     command = worker.split()
     assert command[:2] == ["streamdedup", "run"]
     running = subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=tmp_path,
-        env=os.environ | ours,
+        env=os.environ | settings,
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -97,32 +97,32 @@ def test_the_quick_start_with_kafka_prints_what_it_says(broker: Broker, tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    """Relative links name files that exist, and headings that these have."""
+def test_links(page: Path) -> None:
+    """Relative links name existing files and headings."""
     text = page.read_text(encoding="utf-8")
     for target, _, anchor in re.findall(r"\]\((?!http)([^)#]*)(#?)([^)]*)\)", text):
-        there = page.parent / target if target else page
-        assert there.exists(), target
+        file = page.parent / target if target else page
+        assert file.exists(), target
         if anchor:
-            assert anchor in anchors(there), f"{target}#{anchor}"
+            assert anchor in anchors(file), f"{target}#{anchor}"
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub makes of a page's headings."""
+    """Return GitHub's anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_compose_and_chart_are_where_the_quick_start_says() -> None:
-    """The files of the commands that are not run here exist."""
+def test_files_of_the_quick_start_exist() -> None:
+    """The files of commands that are not run here exist."""
     named = re.findall(r"-f (\S+)|helm install \S+ (\S+)", QUICK_START)
     paths = {path for pair in named for path in pair if path}
     assert {"deploy/compose.yaml", "deploy/Dockerfile", "helm/streamdedup"} <= paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_make_target_of_the_readme_exists() -> None:
-    """The commands that a newcomer types are there."""
+def test_make_targets_of_the_readme_exist() -> None:
+    """The first commands that a user types exist."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"make ([a-z-]+) +#", README))
     assert {"demo", "demo-kafka", "test"} <= targets
@@ -131,8 +131,8 @@ def test_every_make_target_of_the_readme_exists() -> None:
     ] == []
 
 
-def test_the_exit_codes_are_documented() -> None:
-    """Every class of errors has its code in docs/operations.md."""
+def test_exit_codes_are_documented() -> None:
+    """The exit code of every error class is in docs/operations.md."""
     from streamdedup import errors  # noqa: PLC0415 - only this test needs it
 
     codes = {

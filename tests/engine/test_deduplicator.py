@@ -12,7 +12,8 @@ import pytest
 import streamdedup
 from streamdedup import Deduplicator, Document, Outcome, Position, Settings
 from streamdedup.errors import IndexLocked, IndexMismatch
-from streamdedup.settings.sections import DedupSettings, LimitSettings, OutputSettings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import LimitSettings, OutputSettings
 
 STORY = "The council met on Monday to settle the budget for the coming year."
 NEAR = "The council met on Monday to settle the budget for the coming year!"
@@ -20,7 +21,7 @@ OTHER = "A storm closed the harbour, and all the ferries stayed in port."
 
 
 def test_a_near_copy_is_a_duplicate_of_the_first() -> None:
-    """The verdict names the original, and says how similar it is."""
+    """The verdict names the original and the similarity."""
     with Deduplicator() as deduplicator:
         first, second, third = deduplicator.process(
             [Document(STORY, "a"), Document(NEAR, "b"), Document(OTHER, "c")]
@@ -38,7 +39,7 @@ def test_a_near_copy_is_a_duplicate_of_the_first() -> None:
 
 
 def test_bare_texts_are_named_by_their_position() -> None:
-    """Positions go on from one call to the next."""
+    """Positions continue from one call to the next."""
     with Deduplicator() as deduplicator:
         deduplicator.process([STORY])
         [other, again] = deduplicator.process([OTHER, STORY])
@@ -49,20 +50,20 @@ def test_bare_texts_are_named_by_their_position() -> None:
 
 
 def test_verdicts_do_not_depend_on_how_documents_are_cut_into_calls() -> None:
-    """The second of two near-copies in one call is the duplicate."""
+    """The second of two near-copies is the duplicate, in one call or in two."""
     texts = [STORY, NEAR, OTHER, OTHER.upper(), "", STORY + NEAR]
     with Deduplicator() as one, Deduplicator() as many:
         assert one.process(texts) == [verdict for text in texts for verdict in many.process([text])]
 
 
-def test_nothing_to_judge_is_no_error() -> None:
-    """An empty call gives an empty answer."""
+def test_no_documents_give_no_verdicts() -> None:
+    """An empty call returns an empty list."""
     with Deduplicator() as deduplicator:
         assert deduplicator.process([]) == []
 
 
 def test_an_index_directory_outlives_the_deduplicator(tmp_path: Path) -> None:
-    """What was kept yesterday makes duplicates today, and positions do not begin again."""
+    """Documents kept before make duplicates now, and positions continue."""
     with Deduplicator(directory=tmp_path / "index") as deduplicator:
         deduplicator.process([STORY, OTHER])
     with Deduplicator(directory=str(tmp_path / "index")) as deduplicator:
@@ -73,7 +74,7 @@ def test_an_index_directory_outlives_the_deduplicator(tmp_path: Path) -> None:
 
 
 def test_a_temporary_index_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its directory is gone when the deduplicator is closed, which may be done twice."""
+    """Closing removes its directory; a second call does nothing."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     deduplicator = Deduplicator()
     deduplicator.process([STORY])
@@ -84,7 +85,7 @@ def test_a_temporary_index_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_index_has_one_user(tmp_path: Path) -> None:
-    """A second deduplicator is refused, and the first works on."""
+    """A second deduplicator is refused, and the first continues to work."""
     with Deduplicator(directory=tmp_path) as deduplicator:
         with pytest.raises(IndexLocked, match="open in another process"):
             Deduplicator(directory=tmp_path)
@@ -92,14 +93,14 @@ def test_an_index_has_one_user(tmp_path: Path) -> None:
 
 
 def test_an_index_refuses_other_parameters(tmp_path: Path) -> None:
-    """It says which one differs, and can be opened again as it was."""
+    """The error names the parameter; the index opens again with the old parameters."""
     Deduplicator(directory=tmp_path).close()
     with pytest.raises(IndexMismatch, match=r"built with profile plain .*say post"):
         Deduplicator(Settings(dedup=DedupSettings(profile="post")), tmp_path)
     Deduplicator(directory=tmp_path).close()
 
 
-def test_namespaces_are_worlds_of_their_own() -> None:
+def test_namespaces_are_independent() -> None:
     """Documents of different namespaces never match."""
     with Deduplicator() as deduplicator:
         verdicts = deduplicator.process(
@@ -109,7 +110,7 @@ def test_namespaces_are_worlds_of_their_own() -> None:
 
 
 def test_the_age_of_a_match_comes_from_event_times() -> None:
-    """Without both times there is no age."""
+    """The age is None unless both documents have an event time."""
     with Deduplicator() as deduplicator:
         _, dated, undated = deduplicator.process(
             [Document(STORY, event_time_ms=1_000), Document(STORY, event_time_ms=3_500), STORY]
@@ -120,7 +121,7 @@ def test_the_age_of_a_match_comes_from_event_times() -> None:
 
 @pytest.mark.parametrize(("most", "expected"), [(1, ["b"]), (2, ["b", "a"]), (5, ["b", "a"])])
 def test_matches_are_best_first_and_as_many_as_asked_for(most: int, expected: list[str]) -> None:
-    """A document between two kept ones repeats the nearer of them, though it is the later."""
+    """A document between two kept documents repeats the more similar one, even if it is later."""
     draw = random.Random(3)
     words = [str(draw.randrange(10**6)) for _ in range(110)]
     spans = {"a": (0, 80), "b": (30, 110), "between": (18, 98)}
@@ -146,7 +147,7 @@ def test_matches_are_best_first_and_as_many_as_asked_for(most: int, expected: li
     ids=["long text", "long id", "lone surrogate in the id"],
 )
 def test_a_document_over_the_limits_is_rejected(document: Document, reason: str) -> None:
-    """It gets a verdict, as all others do, and is not indexed."""
+    """It gets a verdict like every document, and is not indexed."""
     limits = Settings(limits=LimitSettings(text_bytes=100, id_bytes=10))
     with Deduplicator(limits) as deduplicator:
         rejected, other = deduplicator.process([document, STORY])
@@ -170,18 +171,18 @@ def test_documents_without_text_are_kept_or_rejected_as_the_settings_say(text: s
 
 
 @pytest.mark.parametrize("name", streamdedup.__all__)
-def test_every_public_name_is_there(name: str) -> None:
-    """What the package promises can be had from it."""
+def test_every_public_name_is_importable(name: str) -> None:
+    """The package has every name in ``__all__``."""
     assert getattr(streamdedup, name).__name__ == name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """Names that are loaded late fail as all others do."""
+    """Lazily loaded names fail like others."""
     with pytest.raises(AttributeError, match="has no attribute 'Dedup'"):
         _ = streamdedup.Dedup
 
 
-def test_the_package_is_quick_to_import() -> None:
-    """Neither numba nor LMDB is loaded before a name needs it."""
+def test_the_package_imports_quickly() -> None:
+    """Importing the package loads neither numba nor LMDB."""
     check = "import streamdedup, sys; assert not {'numba', 'lmdb'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -1,4 +1,4 @@
-"""The pool: real processes that are killed, that die of a record, that lose their parent."""
+"""The pool: real processes that are killed, that a record kills, or that lose their parent."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ POISON = b"this record ends its process"
 
 
 def fragile(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
-    """Prepare a batch, but die of poison: what a fault in a library would do."""
-    if any(POISON in (each.value or b"") for at, each in enumerate(records) if at not in refused):
+    """Prepare a batch; end the process at a poisonous record, as a bug in a library might."""
+    if any(POISON in (one.value or b"") for row, one in enumerate(records) if row not in refused):
         os._exit(1)
     return pool.prepare(records, refused)
 
@@ -35,20 +35,20 @@ def settings() -> Settings:
 
 
 def records(*values: bytes) -> list[Record]:
-    """Return records at following offsets."""
-    return [Record(Position("t", 0, at), value) for at, value in enumerate(values)]
+    """Return records at consecutive offsets."""
+    return [Record(Position("t", 0, offset), value) for offset, value in enumerate(values)]
 
 
 @pytest.fixture
 def restarts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Where restarts are noted; and let the processes import this module."""
+    """Collect restarts; let the processes import this module."""
     monkeypatch.syspath_prepend(str(ROOT))
     return []
 
 
 @pytest.fixture
 def sound(restarts: list[str]) -> Iterator[SketchPool]:
-    """A warm pool of one process."""
+    """Yield a warm pool of one process."""
     made = SketchPool(settings(), lambda: restarts.append("restart"))
     made.warm()
     yield made
@@ -57,14 +57,14 @@ def sound(restarts: list[str]) -> Iterator[SketchPool]:
 
 @pytest.fixture
 def poisonable(restarts: list[str]) -> Iterator[SketchPool]:
-    """A pool of one process that dies of poison."""
+    """Yield a pool of one process that dies at poison."""
     made = SketchPool(settings(), lambda: restarts.append("restart"), fragile)
     yield made
     made.close()
 
 
 def kill_processes() -> None:
-    """Kill every process that sketches for this one, as the kernel does when memory is out."""
+    """Kill the pool processes of this process, as the kernel does when memory runs out."""
     for child in psutil.Process().children():
         if "spawn_main" in " ".join(child.cmdline()):
             child.kill()
@@ -72,19 +72,19 @@ def kill_processes() -> None:
 
 
 def test_result(sound: SketchPool) -> None:
-    """A batch comes back sketched, with the records that were to be refused."""
+    """A batch is sketched, with the rejections that were passed in."""
     died = Rejection("produce", "RecordTooLarge", "too large")
     batch = sound.result(sound.submit(records(b"one", b"\xff", b"three"), {2: died}))
     assert batch.rows == [0]
-    assert {at: each.reason for at, each in batch.rejections.items()} == {
+    assert {row: rejection.reason for row, rejection in batch.rejections.items()} == {
         1: "InvalidUtf8",
         2: "RecordTooLarge",
     }
 
 
 def test_killed_process(sound: SketchPool, restarts: list[str]) -> None:
-    """Batches whose process was killed are recovered whole, and the pool goes on."""
-    pending = [sound.submit(records(b"text %d" % at)) for at in range(8)]
+    """Batches whose process was killed are recovered whole, and the pool continues."""
+    pending = [sound.submit(records(b"text %d" % number)) for number in range(8)]
     kill_processes()
     for batch in map(sound.result, pending):
         assert batch.rows == [0]
@@ -93,13 +93,13 @@ def test_killed_process(sound: SketchPool, restarts: list[str]) -> None:
 
 
 def test_poison(poisonable: SketchPool) -> None:
-    """A record that always ends its process is refused, and it alone."""
+    """A record that always kills its process is refused, and no other record."""
     refused = {0: Rejection("produce", "RecordTooLarge", "too large")}
     pending = poisonable.submit(records(b"refused", POISON, b"sound"), refused)
     other = poisonable.submit(records(b"of another batch"))
     batch = poisonable.result(pending)
     assert batch.rows == [2]
-    assert {at: each.reason for at, each in batch.rejections.items()} == {
+    assert {row: rejection.reason for row, rejection in batch.rejections.items()} == {
         0: "RecordTooLarge",
         1: "ProcessDied",
     }
@@ -108,8 +108,8 @@ def test_poison(poisonable: SketchPool) -> None:
 
 PARENT = """
 import sys, time
-from streamdedup.pool import SketchPool
-from streamdedup.settings import load_settings
+from streamdedup.engine.pool import SketchPool
+from streamdedup.settings.load import load_settings
 if __name__ == "__main__":
     pool = SketchPool(load_settings(pool={"workers": 1}))
     pool.warm()
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended, be it that nobody has asked for its exit code yet."""
+    """Whether a process has ended, even if its exit code was not collected yet."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -127,7 +127,7 @@ def is_gone(process: psutil.Process) -> bool:
 
 
 def test_orphans_die(tmp_path: Path) -> None:
-    """When the parent is killed its processes end by themselves, and keep no memory."""
+    """When the parent is killed, its processes end and free their memory."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT, encoding="utf-8")
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as parent:
@@ -135,11 +135,11 @@ def test_orphans_die(tmp_path: Path) -> None:
         try:
             assert parent.stdout.readline() == b"warm\n"
             children = psutil.Process(parent.pid).children(recursive=True)
-            assert any("spawn_main" in " ".join(each.cmdline()) for each in children)
+            assert any("spawn_main" in " ".join(child.cmdline()) for child in children)
         finally:
             parent.kill()
     for _ in range(600):
         if all(map(is_gone, children)):
             return
         time.sleep(0.1)
-    pytest.fail("the processes outlive their parent")
+    pytest.fail("the processes outlived their parent")

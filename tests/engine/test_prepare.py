@@ -1,4 +1,4 @@
-"""Records to a sketched batch: places, rejections, blanks and ranges."""
+"""Records to a sketched batch: rows, rejections, blank texts and ranges."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ UNSEEN = Rejection("sketch", "ProcessDied", "a process died")
 
 
 def records(*values: bytes | None) -> list[Record]:
-    """Return records at following offsets."""
-    return [Record(Position("t", 0, at), value) for at, value in enumerate(values)]
+    """Return records at consecutive offsets."""
+    return [Record(Position("t", 0, offset), value) for offset, value in enumerate(values)]
 
 
-def test_places() -> None:
-    """Documents know their records, and every other record has its rejection."""
+def test_rows() -> None:
+    """Each document has the row of its record, and every other record has its rejection."""
     batch = Preparer(load_settings()).prepare_records(
         records(b'{"text":"a","id":"x"}', b"{}", None, b'{"text":"b"}', b'{"text":"c"}'),
         {4: UNSEEN},
     )
     assert batch.rows == [0, 3]
     assert batch.documents.ids == ["x", "t:0:3"]
-    assert [at.offset for at in batch.documents.positions] == [0, 3]
-    assert {place: each.reason for place, each in batch.rejections.items()} == {
+    assert [position.offset for position in batch.documents.positions] == [0, 3]
+    assert {row: rejection.reason for row, rejection in batch.rejections.items()} == {
         1: "MissingText",
         2: "NullValue",
         4: "ProcessDied",
     }
     assert batch.ranges == (SourceRange("t", 0, 0, 5),)
-    assert [at.offset for at in batch.positions] == [0, 1, 2, 3, 4]
+    assert [position.offset for position in batch.positions] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("policy", "rows"), [("keep", [0, 1, 2]), ("reject", [1])])
 def test_empty_text(policy: str, rows: list[int]) -> None:
-    """Documents without text are marked as blank, or rejected, as the settings say."""
+    """Documents without text are blank or rejected, according to the settings."""
     preparer = Preparer(load_settings(dedup={"empty_text": policy}))
     batch = preparer.prepare_records(
         records(b'{"text":""}', b'{"text":"a"}', b'{"text":" \\u200b"}')
@@ -51,12 +51,12 @@ def test_empty_text(policy: str, rows: list[int]) -> None:
     assert batch.rows == rows
     assert batch.documents.sketches.signatures.shape[0] == len(rows)
     assert batch.blank == ({0, 2} if policy == "keep" else frozenset())
-    reasons = [each.reason for each in batch.rejections.values()]
+    reasons = [rejection.reason for rejection in batch.rejections.values()]
     assert reasons == ([] if policy == "keep" else ["EmptyText"] * 2)
 
 
-def test_texts_come_only_where_they_are_wanted() -> None:
-    """Exact verification has the normalised texts, packed; without it there is nothing to carry."""
+def test_texts_are_packed_only_for_exact_verification() -> None:
+    """Without it the columns have no texts."""
     lines = records(b'{"text":"One  STORY"}', b"{}", b'{"text":""}')
     assert Preparer(load_settings()).prepare_records(lines).documents.texts == ()
     exact = load_settings(dedup={"verify": "exact"})
@@ -65,7 +65,7 @@ def test_texts_come_only_where_they_are_wanted() -> None:
 
 
 def test_a_text_without_room_in_a_changelog_entry_is_not_stored() -> None:
-    """The document is judged all the same."""
+    """The document is still judged."""
     digits = random.Random(1)
     text = "".join(str(digits.randrange(10)) for _ in range(5000))
     settings = load_settings(dedup={"verify": "exact"}, batch={"changelog_entry_bytes": 4000})
@@ -74,7 +74,7 @@ def test_a_text_without_room_in_a_changelog_entry_is_not_stored() -> None:
     assert [text == NOT_STORED for text in batch.documents.texts] == [False, True]
 
 
-def test_nothing_at_all() -> None:
+def test_empty_batches() -> None:
     """A batch without records, and one without documents, have empty columns."""
     preparer = Preparer(load_settings())
     assert len(preparer.prepare_records([]).documents) == 0
@@ -84,7 +84,7 @@ def test_nothing_at_all() -> None:
 
 
 def test_documents_keep_the_limits() -> None:
-    """Documents from the Python API are checked like those of records."""
+    """Documents from the Python API are checked like decoded records."""
     preparer = Preparer(load_settings(limits={"text_bytes": 10, "id_bytes": 5}))
     documents = [
         Document("fits", "id"),
@@ -92,10 +92,10 @@ def test_documents_keep_the_limits() -> None:
         Document("a", "123456"),
         Document("a", "\ud800"),
     ]
-    positions = [Position("t", 0, at) for at in range(4)]
+    positions = [Position("t", 0, offset) for offset in range(4)]
     batch = preparer.prepare_documents(documents, positions)
     assert batch.rows == [0]
-    reasons = [batch.rejections[place].reason for place in (1, 2, 3)]
+    reasons = [batch.rejections[row].reason for row in (1, 2, 3)]
     assert reasons == ["TextTooLarge", "IdTooLarge", "IdNotUnicode"]
 
 
@@ -119,8 +119,8 @@ def test_source_ranges(
     positions: list[tuple[str, int, int]], ranges: list[tuple[str, int, int, int]]
 ) -> None:
     """Runs of ascending offsets of one partition become one range each."""
-    found = source_ranges([Position(*each) for each in positions])
-    assert found == tuple(SourceRange(*each) for each in ranges)
+    expected = tuple(SourceRange(*fields) for fields in ranges)
+    assert source_ranges([Position(*fields) for fields in positions]) == expected
 
 
 @given(
@@ -130,21 +130,21 @@ def test_source_ranges(
 )
 @examples(100)
 def test_ranges_cover_every_position(positions: list[Position]) -> None:
-    """Every position lies in a range, and the furthest range ends behind the furthest position."""
+    """Every position is in a range, and the last range ends after the last position."""
     ranges = source_ranges(positions)
     for topic, partition, offset in positions:
-        inside = [each for each in ranges if each[:2] == (topic, partition)]
-        assert any(each.start <= offset < each.next_offset for each in inside)
+        same = [one for one in ranges if one[:2] == (topic, partition)]
+        assert any(one.start <= offset < one.next_offset for one in same)
     for partition in (0, 1):
-        offsets = [at.offset for at in positions if at.partition == partition]
-        ends = [each.next_offset for each in ranges if each.partition == partition]
-        assert max(ends, default=0) == max((at + 1 for at in offsets), default=0)
+        offsets = [position.offset for position in positions if position.partition == partition]
+        ends = [one.next_offset for one in ranges if one.partition == partition]
+        assert max(ends, default=0) == max((offset + 1 for offset in offsets), default=0)
 
 
 @given(values=st.lists(st.binary(max_size=30), max_size=8))
 @examples(100)
 def test_any_bytes(values: list[bytes]) -> None:
-    """Whatever the bytes, every record becomes a document or has a rejection, never both (L2)."""
+    """For any bytes, every record becomes a document or a rejection, never both (L2)."""
     batch = _PREPARER.prepare_records(records(*values))
     assert sorted([*batch.rows, *batch.rejections]) == list(range(len(values)))
 

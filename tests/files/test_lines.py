@@ -1,4 +1,4 @@
-"""Lines in and lines out: formats, damage, marks, and outputs that are cut."""
+"""Readers and writers of lines: formats, damage, marks, and outputs that are cut."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOST = 1000
 
 
 def zstd(data: bytes) -> bytes:
-    """Pack into one Zstandard frame, as a stream of unknown length."""
-    packer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
-    return packer.compress(data) + packer.flush()
+    """Compress into one Zstandard frame, as a stream of unknown length."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    return compressor.compress(data) + compressor.flush()
 
 
 FORMATS = {
@@ -32,7 +32,7 @@ FORMATS = {
     "gzip": gzip.compress(TEXT),
     "gzip of two members": gzip.compress(TEXT[:HALF]) + gzip.compress(TEXT[HALF:]),
     "gzip cut inside a line": gzip.compress(TEXT[:1001]) + gzip.compress(TEXT[1001:]),
-    "gzip filled up with zeros": gzip.compress(TEXT) + bytes(5000),
+    "gzip padded with zeros": gzip.compress(TEXT) + bytes(5000),
     "zstd": zstd(TEXT),
     "zstd of two frames": zstd(TEXT[:HALF]) + zstd(TEXT[HALF:]),
     "zstd after a skippable frame": SKIPPABLE + zstd(TEXT),
@@ -41,26 +41,26 @@ FORMATS = {
 
 
 def written(path: Path, content: bytes) -> str:
-    """Write a file, and return its path as the reader takes it."""
+    """Write a file; return its path as the reader expects it."""
     path.write_bytes(content)
     return str(path)
 
 
 def read_all(reader: LineReader) -> list[Line]:
-    """Read all lines that are left."""
+    """Read all remaining lines."""
     return list(iter(reader.read, None))
 
 
 def read_from(path: str, mark: Mark | None = None) -> tuple[list[bytes], Mark]:
-    """Read a file from a mark on; return the lines, and the mark of the end."""
+    """Read a file from a mark on; return the lines and the mark at the end."""
     with closing(LineReader(path, MOST)) as reader:
         reader.skip(mark or Mark())
         return [line.content for line in read_all(reader)], reader.mark()
 
 
 @pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())
-def test_a_format_is_known_by_its_content(tmp_path: Path, content: bytes) -> None:
-    """Whatever a file is called, its first bytes decide; lines and mark are the same."""
+def test_the_content_of_a_file_decides_its_format(tmp_path: Path, content: bytes) -> None:
+    """The first bytes decide, not the file name; lines and mark are the same."""
     lines, mark = read_from(written(tmp_path / "documents.anything", content))
     assert lines == LINES
     assert mark == read_from(written(tmp_path / "plain", TEXT))[1]
@@ -91,10 +91,8 @@ def test_a_format_is_known_by_its_content(tmp_path: Path, content: bytes) -> Non
         "only line feeds end lines",
     ],
 )
-def test_lines_are_what_stands_between_line_feeds(
-    tmp_path: Path, content: bytes, expected: list[Line]
-) -> None:
-    """The bytes of a line are untouched, but for a byte order mark at the file's beginning."""
+def test_line_feeds_separate_lines(tmp_path: Path, content: bytes, expected: list[Line]) -> None:
+    """The bytes of a line are unchanged, except for a byte order mark at the start of the file."""
     with closing(LineReader(written(tmp_path / "file", content), MOST)) as reader:
         assert read_all(reader) == expected
 
@@ -102,10 +100,10 @@ def test_lines_are_what_stands_between_line_feeds(
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"], ids=["bare", "byte order mark"])
 @pytest.mark.parametrize("end", [b"", b"\n", b"\nnext\n"], ids=["end", "line end", "next line"])
 @pytest.mark.parametrize("extra", [0, 1, 2, 3, 4, 5, 1_000_000])
-def test_of_a_line_that_is_too_long_only_the_beginning_is_held(
+def test_only_the_beginning_of_a_line_that_is_too_long_is_held(
     tmp_path: Path, bom: bytes, end: bytes, extra: int
 ) -> None:
-    """Up to the limit lines are whole; beyond it the size is told, and the next line found."""
+    """A longer line has its whole size, and the next line is found."""
     path = written(tmp_path / "file", bom + b"x" * (MOST + extra) + end)
     with closing(LineReader(path, MOST)) as reader:
         first, *rest = read_all(reader)
@@ -143,15 +141,13 @@ def test_of_a_line_that_is_too_long_only_the_beginning_is_held(
         "zstd of two frames, cut off",
     ],
 )
-def test_damage_is_told_and_named_after_the_whole_lines_before(
-    tmp_path: Path, damaged: bytes
-) -> None:
-    """No cut line is delivered, and the mark stands after the last whole one."""
+def test_damage_is_reported_after_the_whole_lines_before_it(tmp_path: Path, damaged: bytes) -> None:
+    """No cut line is returned, and the mark is after the last whole line."""
     path = written(tmp_path / "broken.gz", damaged)
-    found = []
+    lines = []
     with closing(LineReader(path, MOST)) as reader:
         with pytest.raises(InputError, match=r"broken\.gz .*(damaged|cut off)"):
-            found.extend(read_all(reader))
+            lines.extend(read_all(reader))
         mark = reader.mark()
     assert mark.lines <= len(LINES)
     assert mark.length == sum(len(line) + 1 for line in LINES[: mark.lines])
@@ -160,8 +156,8 @@ def test_damage_is_told_and_named_after_the_whole_lines_before(
 
 @pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())
 @pytest.mark.parametrize("count", [0, 1, 251, 500])
-def test_reading_goes_on_after_a_mark(tmp_path: Path, content: bytes, count: int) -> None:
-    """What was judged before is passed over, wherever packing has put its borders."""
+def test_reading_continues_after_a_mark(tmp_path: Path, content: bytes, count: int) -> None:
+    """Judged lines are skipped, wherever compressed members or frames begin."""
     path = written(tmp_path / "file", content)
     with closing(LineReader(path, MOST)) as reader:
         for _ in range(count):
@@ -184,19 +180,19 @@ def test_reading_goes_on_after_a_mark(tmp_path: Path, content: bytes, count: int
         (b"", b"a\n", [b"a"]),
     ],
     ids=[
-        "a line came",
-        "a blank line came",
-        "nothing came",
-        "the line end came",
-        "line end and line came",
-        "windows line end and line came",
+        "line added",
+        "blank line added",
+        "nothing added",
+        "line end added",
+        "line end and line added",
+        "windows line end and line added",
         "empty before",
     ],
 )
-def test_a_file_that_has_grown_is_read_on(
+def test_the_new_lines_of_a_file_that_has_grown_are_read(
     tmp_path: Path, before: bytes, after: bytes, expected: list[bytes]
 ) -> None:
-    """A line end that was missing may come later; it makes no line of its own."""
+    """A missing line end may be added later; it is not a line."""
     _, mark = read_from(written(tmp_path / "file", before))
     assert read_from(written(tmp_path / "file", after), mark)[0] == expected
 
@@ -207,21 +203,21 @@ def test_a_file_that_has_grown_is_read_on(
     ids=["emptied", "shortened", "last line", "first line", "order"],
 )
 def test_a_file_that_has_changed_is_refused(tmp_path: Path, after: bytes) -> None:
-    """Lines are only passed over if they are the same."""
+    """Lines are skipped only if they are the same."""
     _, mark = read_from(written(tmp_path / "file", b"a\nb\n"))
     with pytest.raises(InputError, match=r"file has changed: .*the 2 lines.*use another index"):
         read_from(written(tmp_path / "file", after), mark)
 
 
-def test_a_judged_line_that_goes_on_is_refused(tmp_path: Path) -> None:
-    """The verdict on half a line cannot be taken back."""
+def test_a_judged_line_that_has_grown_is_refused(tmp_path: Path) -> None:
+    """The verdict on half a line cannot be revoked."""
     _, mark = read_from(written(tmp_path / "file", b"a\nhalf"))
     with pytest.raises(InputError, match="its last line was judged when it had no line end"):
         read_from(written(tmp_path / "file", b"a\nhalf a line\n"), mark)
 
 
 def test_an_input_has_a_size_unless_it_is_a_pipe(tmp_path: Path) -> None:
-    """Progress is shown as a share only where the whole is known."""
+    """Progress is shown as a percentage only if the total is known."""
     os.mkfifo(tmp_path / "pipe")
     assert input_size(written(tmp_path / "file", b"12345")) == 5
     assert input_size(str(tmp_path / "pipe")) is None
@@ -232,7 +228,7 @@ def test_an_input_has_a_size_unless_it_is_a_pipe(tmp_path: Path) -> None:
     [("missing", "No such file"), (".", "Is a directory")],
     ids=["missing", "directory"],
 )
-def test_an_input_that_is_no_file_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+def test_an_input_that_is_not_a_file_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     """The message names the path and the reason."""
     with pytest.raises(InputError, match=reason):
         input_size(str(tmp_path / name))
@@ -242,7 +238,7 @@ def test_an_input_that_is_no_file_is_refused(tmp_path: Path, name: str, reason: 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["quick", "durable"])
 def test_an_output_is_cut_once_and_then_grows(tmp_path: Path, durable: bool) -> None:
-    """What a crash left beyond the recorded length goes."""
+    """Bytes beyond the recorded length, left by a crash, are removed."""
     path = tmp_path / "out"
     path.write_bytes(b"one\ntwo\nhal")
     with closing(OutputFile(str(path), 8, durable=durable)) as output:
@@ -254,16 +250,16 @@ def test_an_output_is_cut_once_and_then_grows(tmp_path: Path, durable: bool) -> 
 
 
 def test_an_output_that_lost_bytes_is_refused_untouched(tmp_path: Path) -> None:
-    """Lines that were committed are missing: only the operator knows where they are."""
+    """Committed lines are missing; only the operator can restore them."""
     path = tmp_path / "out"
     path.write_bytes(b"one\n")
-    with pytest.raises(InputError, match="has 4 bytes, earlier runs wrote 8: put it back"):
+    with pytest.raises(InputError, match="has 4 bytes, earlier runs wrote 8: restore the file"):
         OutputFile(str(path), 8, durable=True)
     assert path.read_bytes() == b"one\n"
 
 
-def test_an_output_that_cannot_be_cut_is_only_added_to(tmp_path: Path) -> None:
-    """A pipe takes what comes, whatever length is recorded."""
+def test_an_output_that_cannot_be_cut_only_grows(tmp_path: Path) -> None:
+    """The recorded length does not matter for a pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -286,7 +282,7 @@ def test_an_output_that_cannot_be_opened_is_refused(tmp_path: Path, name: str, r
 
 
 def test_a_full_disk_is_an_error_of_the_output() -> None:
-    """Writing says which output could not be written."""
+    """The error names the output."""
     with (
         closing(OutputFile("/dev/full", 0, durable=True)) as output,
         pytest.raises(InputError, match="cannot write /dev/full: No space left"),

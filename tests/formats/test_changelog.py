@@ -1,4 +1,4 @@
-"""The changelog's bytes: there and back, in pieces, and against strangers and garbage."""
+"""Changelog entries: round trip, several entries per update, other versions, and garbage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANGES = st.builds(
 
 @st.composite
 def updates(draw: st.DrawFn) -> IndexUpdate:
-    """Make updates of every kind."""
+    """Generate updates."""
     positions = draw(st.lists(POSITIONS, max_size=8))
     count = len(positions)
     seed = np.random.default_rng(draw(st.integers(0, 100)))
@@ -59,7 +59,7 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
 
 
 def plain(update: IndexUpdate) -> tuple[object, ...]:
-    """Return an update as something that can be compared."""
+    """Return an update in a form that can be compared."""
     documents = update.documents
     return (
         update.ranges,
@@ -79,7 +79,7 @@ def plain(update: IndexUpdate) -> tuple[object, ...]:
 @given(update=updates())
 @examples(150)
 def test_there_and_back(update: IndexUpdate) -> None:
-    """An entry gives back the update that went in."""
+    """Decoding an entry gives the encoded update."""
     [entry] = changelog.encode(update, FINGERPRINT, NO_LIMIT)
     found = changelog.decode(entry, FINGERPRINT)
     assert found.first_number == update.first_number
@@ -89,7 +89,7 @@ def test_there_and_back(update: IndexUpdate) -> None:
 @given(update=updates(), most=st.integers(700, 1500))
 @examples(150)
 def test_pieces(update: IndexUpdate, most: int) -> None:
-    """Pieces keep under the limit and follow on.
+    """Entries stay below the limit, with consecutive numbers.
 
     Only the first one says what the clock was, only the last one what was judged and deleted.
     """
@@ -118,7 +118,7 @@ def test_pieces(update: IndexUpdate, most: int) -> None:
 
 
 def test_texts_are_named_only_where_they_are() -> None:
-    """An entry without texts has no field for them: it is what it was before there were any."""
+    """An entry without texts has no field for them."""
     documents = columns([[1] * 9, [2] * 9])
     for texts in ((), [b"one", b""]):
         update = update_of(replace(documents, texts=texts), 0)
@@ -129,7 +129,7 @@ def test_texts_are_named_only_where_they_are() -> None:
 
 
 def test_what_is_empty_is_left_out() -> None:
-    """An entry names deletions and a clock only where there are some."""
+    """An entry has fields for deletions and a clock only if it has them."""
     update = update_of(columns([[1] * 9]), 0)
     for extra in ({}, {"clock_ms": 0}, {"deleted": (7, 2**40)}):
         [entry] = changelog.encode(replace(update, **extra), FINGERPRINT, NO_LIMIT)
@@ -152,21 +152,21 @@ def test_one_document_too_large() -> None:
 
 
 def test_other_parameters() -> None:
-    """An entry of other parameters is refused, and both fingerprints are named."""
+    """An entry with other parameters is refused; the message has both fingerprints."""
     [entry] = changelog.encode(update_of(columns([[1] * 9]), 0), "feed", NO_LIMIT)
     with pytest.raises(IndexMismatch, match=f"feed.*{FINGERPRINT}"):
         changelog.decode(entry, FINGERPRINT)
 
 
 def test_other_version() -> None:
-    """An entry of a later version is refused by its number, whatever else it holds."""
-    entry = msgspec.msgpack.encode({"version": 2, "news": True})
-    with pytest.raises(IndexMismatch, match="version 2, this release reads 1"):
+    """An entry of a later version is refused by its version, with any other fields."""
+    entry = msgspec.msgpack.encode({"version": 3, "news": True})
+    with pytest.raises(IndexMismatch, match="version 3, this release reads 2"):
         changelog.decode(entry, FINGERPRINT)
 
 
 def entry_with(**changes: object) -> bytes:
-    """Return an entry of two documents in which something is wrong."""
+    """Return an entry of two documents with wrong fields."""
     [entry] = changelog.encode(update_of(columns([[1] * 9, [2] * 9]), 0), FINGERPRINT, NO_LIMIT)
     return msgspec.msgpack.encode(msgspec.msgpack.decode(entry) | changes)
 
@@ -174,10 +174,10 @@ def entry_with(**changes: object) -> bytes:
 GARBAGE = [
     pytest.param(b"", id="empty"),
     pytest.param(b"\xc1", id="no-messagepack"),
-    pytest.param(b'{"version":1}', id="json"),
+    pytest.param(b'{"version":2}', id="json"),
     pytest.param(msgspec.msgpack.encode([1, 2]), id="array"),
-    pytest.param(msgspec.msgpack.encode({"version": 1}), id="fields-missing"),
-    pytest.param(msgspec.msgpack.encode({"version": "1"}), id="version-a-string"),
+    pytest.param(msgspec.msgpack.encode({"version": 2}), id="fields-missing"),
+    pytest.param(msgspec.msgpack.encode({"version": "2"}), id="version-a-string"),
     pytest.param(entry_with(more=1), id="unknown-field"),
     pytest.param(entry_with(offsets=b"1234567"), id="half-a-number"),
     pytest.param(entry_with(offsets=bytes(8)), id="numbers-missing"),
@@ -197,7 +197,7 @@ GARBAGE = [
 
 @pytest.mark.parametrize("data", GARBAGE)
 def test_garbage(data: bytes) -> None:
-    """Bytes that are no entry are damage, never an error of another kind."""
+    """Bytes that are not an entry are damage; no other error escapes."""
     with pytest.raises(IndexDamaged):
         changelog.decode(data, FINGERPRINT)
 

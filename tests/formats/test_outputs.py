@@ -1,4 +1,4 @@
-"""What goes out: the duplicate record by its schema, and the headers by their rules."""
+"""Output records: the duplicate record by its schema, and the headers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("value", "fields"), VALUES)
 def test_duplicate_record(value: bytes | None, fields: dict[str, Any]) -> None:
-    """A duplicate record has every field of the schema, and the value where it is wanted."""
+    """A duplicate record has every field of the schema, and the value if configured."""
     record = Record(POSITION, value)
     expected = {
         "schema_version": 1,
@@ -89,7 +89,7 @@ def test_duplicate_record(value: bytes | None, fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("value", "fields"), VALUES)
 def test_rejected_record(value: bytes | None, fields: dict[str, Any]) -> None:
-    """A rejected line has every field of its schema, and loses nothing of the value."""
+    """A rejected line has every field of its schema, and the complete value."""
     rejection = Rejection("decode", "InvalidJson", "no JSON: \ud800")
     content = json.loads(rejected_record(Record(POSITION, value), rejection))
     validator("rejected-record").validate(content)
@@ -121,7 +121,7 @@ def test_rejected_record(value: bytes | None, fields: dict[str, Any]) -> None:
     ids="-".join,
 )
 def test_schema_refuses(change: dict[str, Any]) -> None:
-    """The schema is no rubber stamp: a wrong field is refused."""
+    """The schema rejects wrong fields."""
     content = json.loads(duplicate_record(RECORD, DUPLICATE, RULE)) | change
     assert not validator("duplicate-record").is_valid(content)
 
@@ -141,13 +141,13 @@ def test_schema_refuses(change: dict[str, Any]) -> None:
     ids=["none", "epoch", "now", "last", "behind-the-last", "far", "farthest", "first"],
 )
 def test_event_time(event_time_ms: int, text: str | None) -> None:
-    """An event time is written to the millisecond, or as null where it has no ISO 8601 form."""
+    """An event time is written to the millisecond, or as null if it has no ISO 8601 form."""
     verdict = Verdict(Outcome.DUPLICATE, "mine", POSITION, event_time_ms, MATCHES)
     assert json.loads(duplicate_record(RECORD, verdict, RULE))["event_time"] == text
 
 
 def test_clean_headers() -> None:
-    """A kept record's own headers come first, untouched, repeated names and nulls included (L5)."""
+    """The original headers come first, unchanged, with repeated names and nulls (L5)."""
     headers = clean_headers(RECORD, KEPT, RULE)
     assert headers == [
         *OWN,
@@ -161,7 +161,7 @@ def test_clean_headers() -> None:
 
 
 def test_annotated_headers() -> None:
-    """A duplicate on the clean topic says in headers what its record would have said."""
+    """The headers of a duplicate on the clean topic have the content of its duplicate record."""
     headers = dict(clean_headers(RECORD, DUPLICATE, RULE)[len(OWN) :])
     assert headers["streamdedup-verdict"] == b"duplicate"
     assert headers["streamdedup-original"] == "orig\u00e9".encode()
@@ -176,7 +176,7 @@ def test_annotated_headers() -> None:
 
 @pytest.mark.parametrize("omitted", [False, True], ids=["whole", "value-omitted"])
 def test_dead_letter_headers(omitted: bool) -> None:
-    """A dead letter says where it came from, which step refused it, and why."""
+    """A dead letter has its source position, the step that refused it, and the reason."""
     rejection = Rejection("decode", "IdNotUnicode", "a \ud800 in it")
     expected = [
         *OWN,

@@ -1,4 +1,4 @@
-"""Records to documents: a table of what is taken and what is refused, and why."""
+"""Decoding records: which are accepted, and which are refused with which reason."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ BAD = [
 
 @pytest.mark.parametrize(("value", "records", "reason"), BAD)
 def test_refused(value: bytes | None, records: dict[str, Any], reason: str) -> None:
-    """A record that means nothing is refused, under a stable name and with a short message."""
+    """An invalid record is refused with a stable reason and a short message."""
     with pytest.raises(Refusal) as caught:
         decode(value, records, value_bytes=500_000, text_bytes=200, id_bytes=100)
     rejection = caught.value.rejection
@@ -105,13 +105,13 @@ def test_refused(value: bytes | None, records: dict[str, Any], reason: str) -> N
     ],
 )
 def test_long_text_is_cut_where_that_is_wanted(text: str, expected: str) -> None:
-    """A text that is too large is judged by as many whole characters as keep the limit."""
+    """A text that is too large is cut to as many whole characters as fit."""
     value = json.dumps({"text": text}).encode()
     assert decode(value, JSON, text_bytes=10, long_text="cut").text == expected
 
 
 def test_message_does_not_grow_with_the_value() -> None:
-    """A message that quotes the value stays short, however large the value."""
+    """A message that quotes the value is short for any size of the value."""
     with pytest.raises(Refusal) as caught:
         decode(b'{"text":"a","date":"' + b"x" * 100_000 + b'"}', TIMES)
     assert len(caught.value.rejection.message) <= 500
@@ -206,7 +206,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("value", "records", "expected"), GOOD)
 def test_decoded(value: bytes, records: dict[str, Any], expected: Document) -> None:
-    """A record that means something gives its document."""
+    """A valid record gives its document."""
     assert decode(value, records) == expected
 
 
@@ -214,7 +214,7 @@ def test_decoded(value: bytes, records: dict[str, Any], expected: Document) -> N
     ("milliseconds"), [1_709_210_096_789, 1_000_000_000_001, 543_824_159_795, 1_999_999_999_999]
 )
 def test_times_are_exact(milliseconds: int) -> None:
-    """No form of a time loses a millisecond to binary fractions."""
+    """No form of a time loses a millisecond to rounding."""
     second, fraction = divmod(milliseconds, 1000)
     value = f'{{"text":"a","date":{second}.{fraction:03}}}'.encode()
     assert decode(value, TIMES).event_time_ms == milliseconds
@@ -231,12 +231,12 @@ def test_times_are_exact(milliseconds: int) -> None:
 )
 @pytest.mark.parametrize("records", [JSON, TEXT], ids=["json", "text"])
 def test_key_as_id(key: bytes | None, identity: str, records: dict[str, Any]) -> None:
-    """Without an id of its own a document is known by its key, and without one by its position."""
+    """A document without an id has the key as its id, or without a key the position."""
     assert decode(b'{"text":"a"}', records, key).id == identity
 
 
 def test_no_timestamp() -> None:
-    """A record without a time makes a document without one."""
+    """A record without a time gives a document without a time."""
     decoder = Decoder(RecordSettings(), LimitSettings())
     found = decoder.decode(Record(POSITION, b'{"text":"a"}'))
     assert found.event_time_ms == NO_TIMESTAMP

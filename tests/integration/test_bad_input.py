@@ -1,16 +1,18 @@
-"""Records that no program should have written: each gets its stated outcome, and none stops us."""
+"""Invalid records: each gets its documented outcome, and none stops the worker."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
 
 from deploy.broker.broker import Broker
-from tests.support.stage import Message, Stage
+from tests.support.stage import Stage
+from tests.support.topics import Message
 
 pytestmark = pytest.mark.kafka
 
@@ -25,25 +27,25 @@ ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
 @dataclass(frozen=True)
 class Case:
-    """A record and what becomes of it: a topic's role, and a reason in the dead-letter topic."""
+    """A record, the role of the topic that gets it, and the reason in the dead-letter topic."""
 
     message: Message
     outcome: str
     reason: str = ""
 
 
-def kept(value: bytes, **fields: object) -> Case:
-    """A record that goes to the clean topic."""
-    return Case(replace(Message(value), **fields), "clean")  # type: ignore[arg-type]
+def kept(value: bytes, **fields: Any) -> Case:
+    """Return a record that goes to the clean topic."""
+    return Case(replace(Message(value), **fields), "clean")
 
 
-def dead(reason: str, value: bytes | None, **fields: object) -> Case:
-    """A record that goes to the dead-letter topic."""
-    return Case(replace(Message(value), **fields), "dead_letter", reason)  # type: ignore[arg-type]
+def dead(reason: str, value: bytes | None, **fields: Any) -> Case:
+    """Return a record that goes to the dead-letter topic."""
+    return Case(replace(Message(value), **fields), "dead_letter", reason)
 
 
 JSON_CASES = {
-    "good": kept(b'{"id": "good", "text": "a good text in the midst of bad ones"}'),
+    "good": kept(b'{"id": "good", "text": "a good text in the middle of bad ones"}'),
     "invalid-utf8": dead("InvalidUtf8", b'{"text": "\xff\xfe"}'),
     "invalid-json": dead("InvalidJson", b'{"text": '),
     "no-bytes": dead("InvalidJson", b""),
@@ -69,7 +71,9 @@ JSON_CASES = {
     "deep-and-open": dead("InvalidJson", b'{"text": ' + b"[" * 100_000),
     "surrogate": kept(b'{"text": "a lone \\ud800 surrogate is judged like all others"}'),
     "escaped-nul": kept(b'{"text": "the character \\u0000 has been escaped in this one"}'),
-    "huge-number": kept(b'{"x": 1e999, "text": "numbers beyond all bounds stand beside me"}'),
+    "huge-number": kept(
+        b'{"x": 1e999, "text": "a number too large for a float stands beside this text"}'
+    ),
     "huge-key": kept(b'{"id": "k", "text": "my key has many bytes"}', key=b"\x80" * 300_000),
     "huge-key-as-id": dead("IdTooLarge", b'{"text": "t"}', key=b"k" * 1000),
     "many-headers": kept(
@@ -81,13 +85,13 @@ JSON_CASES = {
     "year-60000": dead("TimestampInFuture", b'{"text": "t"}', timestamp_ms=2**50),
     "far-past": dead("TimestampInPast", b'{"text": "t"}', timestamp_ms=NOW_MS - 900 * DAY_MS),
     "copy": Case(
-        Message(b'{"id": "copy", "text": "a good text in the midst of bad ones"}'), "duplicates"
+        Message(b'{"id": "copy", "text": "a good text in the middle of bad ones"}'), "duplicates"
     ),
 }
 
 TEXT_CASES = {
     "good": kept(b"a good text that a record holds as it is"),
-    "raw-nul": kept(b"a raw \x00 in the midst of a text is no harm"),
+    "raw-nul": kept(b"a raw \x00 in the middle of a text does no harm"),
     "fifty-megabytes": kept(b"fifty million characters " * 2_000_000),
     "empty": dead("EmptyText", b""),
     "blank": dead("EmptyText", " \u200b \n".encode()),
@@ -95,7 +99,7 @@ TEXT_CASES = {
     "omitted": dead("InvalidUtf8", b"\xff" * 200_000),
     "omitted-headers": dead("InvalidUtf8", b"\xff", headers=[("h", b"h" * 200_000)]),
     "epoch": kept(b"a text of the year 1970, or of a broken clock", timestamp_ms=0),
-    "no-time": kept(b"a text that nobody has given a time", timestamp_ms=-1),
+    "no-time": kept(b"a text that was never given a time", timestamp_ms=-1),
     "before-all-time": kept(b"a text from before the beginning", timestamp_ms=-2_000),
     "copy-of-old": Case(
         Message(b"a good text that a record holds as it is", timestamp_ms=NOW_MS - 900 * DAY_MS),
@@ -110,18 +114,18 @@ TEXT_CASES = {
 
 
 def run_through(stage: Stage, cases: dict[str, Case]) -> dict[str, ConsumerRecord]:
-    """Run a worker over the cases, check where each went, and return the records by name."""
+    """Run a worker over the cases, check their outcomes, and return the output records by name."""
     stage.produce([case.message for case in cases.values()])
     stage.run_until_committed({0: len(cases)})
     outcomes = stage.outcomes()
-    found = {name: outcomes.get((0, offset)) for offset, name in enumerate(cases)}
-    assert found == {name: case.outcome for name, case in cases.items()}
-    at = stage.records()
-    return {name: at[0, offset] for offset, name in enumerate(cases)}
+    by_name = {name: outcomes.get((0, offset)) for offset, name in enumerate(cases)}
+    assert by_name == {name: case.outcome for name, case in cases.items()}
+    records = stage.records()
+    return {name: records[0, offset] for offset, name in enumerate(cases)}
 
 
 def assert_untouched(record: ConsumerRecord, message: Message) -> None:
-    """Check that a record carries what the source held, whatever we added behind it."""
+    """Check that a record has all contents of the source record, before any added headers."""
     assert record.value == message.value
     assert record.key == message.key
     assert record.headers[: len(message.headers)] == tuple(message.headers)
@@ -130,12 +134,12 @@ def assert_untouched(record: ConsumerRecord, message: Message) -> None:
 
 
 def reason(record: ConsumerRecord) -> str:
-    """Return why a record is in the dead-letter topic."""
+    """Return the reason in a dead letter, empty for other records."""
     return str(dict(record.headers).get(REASON, b""), "utf-8")
 
 
-def test_bad_json_is_answered_record_by_record(broker: Broker, tmp_path: Path) -> None:
-    """Every bad record gets its reason and keeps its bytes; the good ones around it are judged."""
+def test_each_invalid_json_record_gets_its_reason(broker: Broker, tmp_path: Path) -> None:
+    """A bad record gets its reason and keeps its bytes; the good records around it are judged."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics(
         source=LARGE | ANY_TIME,
@@ -147,15 +151,15 @@ def test_bad_json_is_answered_record_by_record(broker: Broker, tmp_path: Path) -
         limits={"text_bytes": 200_000, "value_bytes": 500_000},
     )
     records = run_through(stage, JSON_CASES)
-    found = {name: reason(record) for name, record in records.items()}
-    assert found == {name: case.reason for name, case in JSON_CASES.items()}
+    reasons = {name: reason(record) for name, record in records.items()}
+    assert reasons == {name: case.reason for name, case in JSON_CASES.items()}
     for name, case in JSON_CASES.items():
         if case.outcome != "duplicates":
             assert_untouched(records[name], case.message)
 
 
-def test_bad_text_and_topics_too_small(broker: Broker, tmp_path: Path) -> None:
-    """What a small topic cannot take is left out, and said so; the original stays in the source."""
+def test_parts_too_large_for_a_topic_are_omitted(broker: Broker, tmp_path: Path) -> None:
+    """A header reports the omission; the source still has the original record."""
     stage = Stage(broker.bootstrap, tmp_path)
     small = {"max.message.bytes": "65536", "message.timestamp.before.max.ms": str(365 * DAY_MS)}
     stage.create_topics(source=LARGE, clean=LARGE, duplicates=small, dead_letter=small)
@@ -166,11 +170,11 @@ def test_bad_text_and_topics_too_small(broker: Broker, tmp_path: Path) -> None:
         output={"include_value": True},
     )
     records = run_through(stage, TEXT_CASES)
-    found = {name: reason(record) for name, record in records.items()}
-    assert found == {name: case.reason for name, case in TEXT_CASES.items()}
-    left_out = {"omitted", "omitted-headers"}
+    reasons = {name: reason(record) for name, record in records.items()}
+    assert reasons == {name: case.reason for name, case in TEXT_CASES.items()}
+    omitted = {"omitted", "omitted-headers"}
     for name, case in TEXT_CASES.items():
-        if case.outcome != "duplicates" and name not in left_out:
+        if case.outcome != "duplicates" and name not in omitted:
             assert_untouched(records[name], case.message)
     assert records["omitted"].value is None
     assert dict(records["omitted"].headers)[OMITTED] == b"200000"

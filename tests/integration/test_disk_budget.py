@@ -1,4 +1,4 @@
-"""A disk that fills: the worker says so in time, stops before harm is done, and goes on later."""
+"""A full disk: the worker reports it early, stops before damage, and continues later."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.integration.test_lifecycle import assert_all_judged_once, documents
-from tests.support.stage import Stage, wait_until
+from tests.support.numbered import assert_all_judged_once, documents
+from tests.support.patience import wait_until
+from tests.support.stage import Stage
 
 pytestmark = pytest.mark.kafka
 
 
 def test_a_budget_that_runs_out(broker: Broker, tmp_path: Path) -> None:
-    """Near the budget it is not ready, at it it ends; with more room nothing is lost or doubled."""
+    """Near the budget it is unready, at the budget it ends; a larger budget lets it continue."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 50}, index={"delta_documents": 256, "disk_budget": "2MiB"})
     stage.create_topics()
@@ -28,11 +29,11 @@ def test_a_budget_that_runs_out(broker: Broker, tmp_path: Path) -> None:
     with stage.start_worker() as worker:
         worker.wait_until_ready()
 
-        def short() -> bool:
+        def is_short() -> bool:
             produce(100)
             return worker.get("/readyz")[0] == 503
 
-        wait_until(short, "the worker to run short of room")
+        wait_until(is_short, "the worker to run out of disk space")
         assert "bytes left" in worker.get("/readyz")[1]
         assert "index.disk_budget" in worker.get("/readyz")[1]
         produce(3000)

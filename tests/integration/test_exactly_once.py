@@ -1,4 +1,4 @@
-"""The promise itself: a stream, a worker that is killed again and again, and a full account."""
+"""Exactly once: the outcomes of a stream whose worker is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCUMENTS = 20_000
 
 
 def ranges_in_order(stage: Stage) -> list[SourceRange]:
-    """Return the source ranges in the order in which they were judged."""
+    """Return the source ranges in the order of judgement."""
     fingerprint = stage.settings().dedup.sketch_parameters().fingerprint()
     return [
         source_range
@@ -36,18 +36,18 @@ def ranges_in_order(stage: Stage) -> list[SourceRange]:
 
 
 def positions_in_order(stage: Stage) -> list[tuple[int, int]]:
-    """Return partition and offset of every record in the order in which they were judged."""
-    there = {(record.partition, record.offset) for record in stage.read("source")}
+    """Return partition and offset of every record in the order of judgement."""
+    existing = {(record.partition, record.offset) for record in stage.read("source")}
     return [
         (partition, offset)
         for _, partition, start, stop in ranges_in_order(stage)
         for offset in range(start, stop)
-        if (partition, offset) in there
+        if (partition, offset) in existing
     ]
 
 
 def embedded_verdicts(folder: Path, documents: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Run the embedded mode over documents; return the matches of each, none for kept ones."""
+    """Run the embedded mode over documents; return the matches of each, empty for kept ones."""
     source = folder / "in-order.jsonl"
     source.write_text("".join(json.dumps(document) + "\n" for document in documents))
     kept, duplicates = folder / "kept.jsonl", folder / "duplicates.jsonl"
@@ -66,7 +66,7 @@ def embedded_verdicts(folder: Path, documents: list[dict[str, Any]]) -> dict[str
 
 
 def worker_verdicts(stage: Stage) -> dict[str, list[Any]]:
-    """Read the worker's verdicts from the topics, in the same form."""
+    """Return the worker's verdicts from the topics, in the same form."""
     verdicts: dict[str, list[Any]] = {
         json.loads(record.value)["id"]: [] for record in stage.read("clean")
     }
@@ -79,29 +79,29 @@ def worker_verdicts(stage: Stage) -> dict[str, list[Any]]:
     return verdicts
 
 
-def kill_again_and_again(stage: Stage, random_: random.Random) -> None:
-    """Kill the worker at random moments of its work: while it replays, reads, commits, indexes."""
+def kill_repeatedly(stage: Stage, random_: random.Random) -> None:
+    """Kill the worker at random moments: during replay, read, commit or index update."""
     for turn in range(KILLS):
-        enough = DOCUMENTS * (turn + random_.random()) / (KILLS + 2)
+        threshold = DOCUMENTS * (turn + random_.random()) / (KILLS + 2)
         with stage.start_worker() as worker:
-            while sum(stage.ends().values()) < enough:
+            while sum(stage.ends().values()) < threshold:
                 worker.assert_running()
             time.sleep(random_.uniform(0.0, 0.4))
             worker.kill()
 
 
 @pytest.mark.timeout(420)
-def test_a_worker_killed_again_and_again_gives_every_record_one_verdict(
+def test_a_repeatedly_killed_worker_gives_every_record_one_verdict(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """Each position ends once, none names itself, and verdicts are as if nothing happened."""
+    """Each position has one outcome, none matches itself, and the verdicts are undisturbed."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 500})
     stage.create_topics(PARTITIONS)
     documents = stream_of_documents(DOCUMENTS)
     for partition in range(PARTITIONS):
         stage.produce_json(documents[partition::PARTITIONS], partition)
-    kill_again_and_again(stage, random.Random(20261121))
+    kill_repeatedly(stage, random.Random(20261121))
     stage.run_until_judged(len(documents))
 
     outcomes = stage.outcomes()
@@ -110,12 +110,12 @@ def test_a_worker_killed_again_and_again_gives_every_record_one_verdict(
     assert sorted(order) == sorted(outcomes)
     assert_matches_are_earlier_kept_documents(stage, outcomes, order)
 
-    at = {
+    document_at = {
         (partition, offset): document
         for partition in range(PARTITIONS)
         for offset, document in enumerate(documents[partition::PARTITIONS])
     }
-    expected = embedded_verdicts(tmp_path, [at[position] for position in order])
+    expected = embedded_verdicts(tmp_path, [document_at[position] for position in order])
     assert worker_verdicts(stage) == expected
     assert sum(bool(matches) for matches in expected.values()) > len(documents) // 100
 
@@ -124,14 +124,14 @@ def assert_matches_are_earlier_kept_documents(
     stage: Stage, outcomes: dict[tuple[int, int], str], order: list[tuple[int, int]]
 ) -> None:
     """Check every match of every duplicate record."""
-    turn = {position: place for place, position in enumerate(order)}
+    turn = {position: number for number, position in enumerate(order)}
     for record in stage.read("duplicates"):
         content = json.loads(record.value)
-        mine = (content["position"]["partition"], content["position"]["offset"])
+        position = (content["position"]["partition"], content["position"]["offset"])
         assert content["matches"]
         for match in content["matches"]:
-            theirs = (match["position"]["partition"], match["position"]["offset"])
-            assert theirs != mine
+            original = (match["position"]["partition"], match["position"]["offset"])
+            assert original != position
             assert match["id"] != content["id"]
-            assert outcomes[theirs] == "clean"
-            assert turn[theirs] < turn[mine]
+            assert outcomes[original] == "clean"
+            assert turn[original] < turn[position]

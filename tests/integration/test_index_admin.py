@@ -1,10 +1,11 @@
-"""``streamdedup index`` on the indexes of workers: seeded, rebuilt, and with documents erased."""
+"""``streamdedup index`` with the indexes of workers: import, rebuild, and erasure."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,17 @@ SETTINGS: dict[str, dict[str, Any]] = {"batch": {"documents": 20}, "index": {"de
 
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    """Return what runs a command line in this process."""
+    """Return a runner of command lines in this process."""
     return CommandLine(capfd)
 
 
 def copies(documents: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """Return the documents again, under other ids."""
-    return [{"id": f"{name}/{each['id']}", "text": each["text"]} for each in documents]
+    return [{"id": f"{name}/{document['id']}", "text": document["text"]} for document in documents]
 
 
 def originals(stage: Stage) -> dict[str, str]:
-    """Return which document each duplicate repeats."""
+    """Return the id of the original, by the id of the duplicate."""
     return {
         content["id"]: content["original"]
         for content in (json.loads(record.value) for record in stage.read("duplicates"))
@@ -48,87 +49,114 @@ def kept(stage: Stage) -> set[str]:
 
 
 def distinct(count: int) -> list[dict[str, Any]]:
-    """Return long documents that repeat each other in nothing."""
+    """Return long documents with different beginnings."""
     documents, heads = [], set[str]()
-    for each in stream_of_documents(4 * count):
-        head = each["text"][:60]
-        if len(each["text"]) > 400 and head not in heads:
+    for document in stream_of_documents(4 * count):
+        head = document["text"][:60]
+        if len(document["text"]) > 400 and head not in heads:
             heads.add(head)
-            documents.append(each)
+            documents.append(document)
     assert len(documents) >= count
     return documents[:count]
 
 
-def test_a_corpus_seeds_a_stream(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
-    """Documents of the corpus are duplicates in the stream, through kill, lost disk and restore.
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus that the embedded mode has judged.
 
-    Only a rebuild from the changelog alone has lost them, as is documented.
+    Attributes:
+        kept: its kept documents.
+        archive: the exported index.
+    """
+
+    kept: list[dict[str, Any]]
+    archive: Path
+
+
+def export_corpus(folder: Path, documents: list[dict[str, Any]], command: CommandLine) -> Corpus:
+    """Judge documents with the embedded mode, and export its index."""
+    lines, index, kept_path = folder / "corpus.jsonl", folder / "corpus", folder / "kept"
+    archive = folder / "corpus.tar.zst"
+    write_lines(lines, documents)
+    command(0, "dedup", lines, "--index", index, "--kept", kept_path)
+    command(0, "index", "export", index, archive)
+    ids = {json.loads(line)["id"] for line in kept_path.read_text().splitlines()}
+    return Corpus([document for document in documents if document["id"] in ids], archive)
+
+
+def write_lines(path: Path, documents: list[dict[str, Any]]) -> None:
+    """Write documents as lines of JSON."""
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+
+
+def assert_duplicates(stage: Stage, documents: list[dict[str, Any]], name: str) -> None:
+    """Check that the copies under this name are duplicates of the documents."""
+    expected = {f"{name}/{document['id']}": document["id"] for document in documents}
+    assert expected.items() <= originals(stage).items()
+
+
+def test_a_corpus_seeds_a_stream(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
+    """Copies of the corpus are duplicates, through a kill and a lost disk.
+
+    Only a rebuild from the changelog alone loses the corpus, as documented. This is one long test,
+    because each step needs the stream and the index of the step before it.
     """
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
     documents = distinct(2 * PART)
-    lines = tmp_path / "corpus.jsonl"
-    lines.write_text("".join(json.dumps(each) + "\n" for each in documents[:PART]))
-    corpus, exported = tmp_path / "corpus", tmp_path / "corpus.tar.zst"
-    command(0, "dedup", lines, "--index", corpus, "--kept", tmp_path / "kept")
-    corpus_ids = {json.loads(line)["id"] for line in (tmp_path / "kept").read_text().splitlines()}
-    assert len(corpus_ids) > PART // 2
-    command(0, "index", "export", corpus, exported)
-    seeding = ("index", "import", exported, stage.index, "--for-changelog", "-c", stage.config)
-    told = json.loads(command(0, *seeding, "--json"))
-    assert told["documents"] == len(corpus_ids)
-    assert stage.topics["changelog"] in told["log"]
-
-    seeded = [each for each in documents[:PART] if each["id"] in corpus_ids]
     fresh = documents[PART:]
-    stage.produce_json(copies(seeded[::2], "first") + fresh[: PART // 2])
-    total = len(seeded[::2]) + PART // 2
+    corpus = export_corpus(tmp_path, documents[:PART], command)
+    assert len(corpus.kept) > PART // 2
+    into = (stage.index, "--for-changelog", "-c", stage.config)
+    seeding = ("index", "import", corpus.archive, *into)
+    imported = json.loads(command(0, *seeding, "--json"))
+    assert imported["documents"] == len(corpus.kept)
+    assert stage.topics["changelog"] in imported["log"]
+
+    first = copies(corpus.kept[::2], "first") + fresh[: PART // 2]
+    stage.produce_json(first)
+    total = len(first)
     with stage.start_worker() as worker:
         stage.wait_until_committed({0: total}, worker)
         worker.kill()
-    found = originals(stage)
-    assert {f"first/{each['id']}": each["id"] for each in seeded[::2]}.items() <= found.items()
+    assert_duplicates(stage, corpus.kept[::2], "first")
 
-    # After the kill, the changelog's few entries go on behind the seed.
-    stage.produce_json(copies(seeded[1::2], "second") + fresh[PART // 2 :])
-    total += len(seeded[1::2]) + PART - PART // 2
+    # After the kill, the entries of the changelog follow the imported documents.
+    second = copies(corpus.kept[1::2], "second") + fresh[PART // 2 :]
+    stage.produce_json(second)
+    total += len(second)
     stage.run_until_committed({0: total})
-    found = originals(stage)
-    assert {f"second/{each['id']}": each["id"] for each in seeded[1::2]}.items() <= found.items()
-    entries = len(stage.read("changelog"))
-    assert entries
+    assert_duplicates(stage, corpus.kept[1::2], "second")
+    assert stage.read("changelog")
 
-    # The disk is lost: the export, and the changelog behind it, are all that it held.
+    # After the loss of the disk, the archive and the changelog restore the whole index.
     shutil.rmtree(stage.index)
     command(0, *seeding)
-    stream_kept = sorted(kept(stage))
-    again = copies(seeded, "third") + copies(
-        [each for each in fresh if each["id"] in stream_kept], "third"
-    )
-    stage.produce_json(again)
-    total += len(again)
+    stream_kept = kept(stage)
+    known = corpus.kept + [document for document in fresh if document["id"] in stream_kept]
+    stage.produce_json(copies(known, "third"))
+    total += len(known)
     stage.run_until_committed({0: total})
-    found = originals(stage)
-    assert all(each["id"] in found for each in again)
-    assert kept(stage) == set(stream_kept)
+    assert {f"third/{document['id']}" for document in known} <= originals(stage).keys()
+    assert kept(stage) == stream_kept
 
     command(0, "index", "rebuild", stage.index, "-c", stage.config, "--yes", "--partial")
-    stage.produce_json(copies(seeded, "fourth"))
-    stage.run_until_committed({0: total + len(seeded)})
-    assert len(kept(stage)) > len(stream_kept) + len(seeded) // 2
+    stage.produce_json(copies(corpus.kept, "fourth"))
+    stage.run_until_committed({0: total + len(corpus.kept)})
+    assert len(kept(stage)) > len(stream_kept) + len(corpus.kept) // 2
 
 
-def test_an_index_is_bound_only_where_it_fits(
+def test_an_index_is_bound_only_to_a_fitting_changelog(
     broker: Broker, tmp_path: Path, command: CommandLine
 ) -> None:
-    """A changelog that goes on elsewhere, and other sketches, are refused; nothing is left."""
+    """A changelog with other documents, and other parameters, are refused; nothing is left."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
     documents = distinct(PART)
     lines = tmp_path / "corpus.jsonl"
-    lines.write_text("".join(json.dumps(each) + "\n" for each in documents[:5]))
+    write_lines(lines, documents[:5])
     command(0, "dedup", lines, "--index", tmp_path / "corpus")
     bind = ("index", "import", tmp_path / "corpus", tmp_path / "new", "--for-changelog")
     other = stage.variant("other", dedup={"seed": 7})
@@ -141,10 +169,10 @@ def test_an_index_is_bound_only_where_it_fits(
     assert not (tmp_path / "new" / "segments").exists()
 
 
-def test_a_changelog_is_begun_anew_behind_an_index(
+def test_a_new_changelog_continues_an_index(
     broker: Broker, tmp_path: Path, command: CommandLine
 ) -> None:
-    """With the changelog lost, the index of the same source goes on; one of elsewhere must not."""
+    """After the loss of the changelog its index continues; an index of another source must not."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
@@ -152,33 +180,37 @@ def test_a_changelog_is_begun_anew_behind_an_index(
     stage.produce_json(documents)
     stage.run_until_committed({0: PART})
     known = kept(stage)
-    anew = stage.variant("anew", topics={"changelog": f"{stage.name}-changelog-2"})
-    anew.create_topics()
-    seeding = ("index", "import", stage.index, anew.index, "--for-changelog", "-c", anew.config)
+    restarted = stage.variant("restarted", topics={"changelog": f"{stage.name}-changelog-2"})
+    restarted.create_topics()
+    into = (restarted.index, "--for-changelog", "-c", restarted.config)
+    seeding = ("index", "import", stage.index, *into)
     command(0, *seeding)
-    again = copies([each for each in documents if each["id"] in known], "again")
+    again = copies([document for document in documents if document["id"] in known], "again")
     stage.produce_json(again)
-    anew.run_until_committed({0: PART + len(again)})
-    assert {each["id"] for each in again} <= originals(stage).keys()
+    restarted.run_until_committed({0: PART + len(again)})
+    assert {document["id"] for document in again} <= originals(stage).keys()
     assert kept(stage) == known
 
-    shutil.rmtree(anew.index)
+    shutil.rmtree(restarted.index)
     with closing(Manifest(stage.index, None)) as manifest:
         header = replace(manifest.header, log="changelog topic a of cluster b")
         manifest.rebind(header, manifest.checkpoint())
     assert "come from another topic named" in command(11, *seeding)
-    assert not (anew.index / "manifest").exists()
+    assert not (restarted.index / "manifest").exists()
 
 
 def test_erased_documents_stay_erased(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
-    """Their bytes are overwritten, they match no more, and a rebuild erases them too."""
+    """Their bytes are overwritten, they match nothing, and a rebuild erases them too.
+
+    This is one long test, because each step needs the index of the step before it.
+    """
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
     documents = distinct(2 * PART)
     victims = [documents[3], documents[PART - 1]]
-    for place, each in enumerate(victims):
-        each["id"] = f"id-that-must-go-{place}"
+    for number, victim in enumerate(victims):
+        victim["id"] = f"id-to-erase-{number}"
     stage.produce_json(documents[:PART])
     erasing = ("index", "delete", stage.index, "--id", victims[0]["id"], "--id", victims[1]["id"])
     with stage.start_worker() as worker:
@@ -186,23 +218,23 @@ def test_erased_documents_stay_erased(broker: Broker, tmp_path: Path, command: C
         assert "open in another process" in command(10, *erasing, "--yes", "-c", stage.config)
         worker.kill()
     entries = len(stage.read("changelog"))
-    unknown = ("--id", "nobody", "--yes", "-c", stage.config)
-    assert "no document with id nobody" in command(4, *erasing, *unknown)
+    unknown = ("--id", "missing", "--yes", "-c", stage.config)
+    assert "no document with id missing" in command(4, *erasing, *unknown)
     assert "give --config" in command(3, *erasing, "--yes")
     assert len(stage.read("changelog")) == entries
 
-    # A worker elsewhere has the same identity: it is fenced before the changelog is written.
+    # A worker elsewhere with the same transactional id is fenced before the changelog is written.
     with stage.variant("elsewhere").start_worker() as elsewhere:
         elsewhere.wait_until_ready()
-        told = json.loads(command(0, *erasing, "--yes", "--json", "-c", stage.config))
-        assert told["documents"] == 2
-        assert told["waiting"] == 0
+        erased = json.loads(command(0, *erasing, "--yes", "--json", "-c", stage.config))
+        assert erased["documents"] == 2
+        assert erased["waiting"] == 0
         stage.produce_json(documents[PART : PART + 1])
         elsewhere.assert_ends(8, "taken over")
     assert len(stage.read("changelog")) == entries + 1
-    held = b"".join(path.read_bytes() for path in stage.index.rglob("*") if path.is_file())
-    assert b"id-that-must-go" not in held
-    assert documents[4]["id"].encode() in held
+    content = b"".join(path.read_bytes() for path in stage.index.rglob("*") if path.is_file())
+    assert b"id-to-erase" not in content
+    assert documents[4]["id"].encode() in content
 
     command(0, "index", "rebuild", stage.index, "-c", stage.config, "--yes")
     stats = json.loads(command(0, "index", "stats", stage.index, "--json"))
@@ -211,13 +243,13 @@ def test_erased_documents_stay_erased(broker: Broker, tmp_path: Path, command: C
     stage.produce_json(again)
     stage.run_until_committed({0: PART + 1 + len(again)})
     assert originals(stage)["again/" + documents[4]["id"]] == documents[4]["id"]
-    assert {f"again/{each['id']}" for each in victims} <= kept(stage)
+    assert {f"again/{victim['id']}" for victim in victims} <= kept(stage)
 
 
-def test_a_rebuild_says_what_the_changelog_has_lost(
+def test_a_rebuild_reports_what_the_changelog_has_lost(
     broker: Broker, tmp_path: Path, command: CommandLine
 ) -> None:
-    """It replays all there is; a cut changelog it refuses, before anything is removed."""
+    """It replays the whole changelog, and refuses a truncated one before it removes anything."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
@@ -240,7 +272,7 @@ def test_a_rebuild_says_what_the_changelog_has_lost(
     rebuilt = json.loads(command(0, *rebuild, "--yes", "--partial"))
     assert rebuilt["lost"] > 0
     assert rebuilt["documents"] == after["documents"] - rebuilt["lost"]
-    # What has left the window is not missed.
+    # Documents that have left the window do not count as lost.
     narrow = stage.variant("narrow", index={"window_documents": rebuilt["documents"] - 1})
     shutil.move(stage.index, narrow.index)
     command(0, "index", "rebuild", narrow.index, "-c", narrow.config, "--yes")
@@ -249,7 +281,7 @@ def test_a_rebuild_says_what_the_changelog_has_lost(
 def test_the_index_of_another_log_is_not_removed(
     broker: Broker, tmp_path: Path, command: CommandLine
 ) -> None:
-    """A rebuild makes anew only what it can make anew."""
+    """A rebuild only removes an index that it can recreate."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
     lines = tmp_path / "corpus.jsonl"

@@ -1,8 +1,7 @@
-"""Starts, stops and interruptions: nothing is lost or comes twice, and the worker says why."""
+"""Starts, stops and interruptions: no record is lost or written twice."""
 
 from __future__ import annotations
 
-import hashlib
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,53 +12,29 @@ import psutil
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.stage import Stage, WorkerProcess, wait_until
+from tests.support.numbered import assert_all_judged_once, documents
+from tests.support.patience import wait_until
+from tests.support.stage import Stage
+from tests.support.workers import WorkerProcess
 
 pytestmark = pytest.mark.kafka
 
 MANY = 3_000
 
 
-def documents(start: int, stop: int) -> list[dict[str, str]]:
-    """Return documents that have nothing in common but every tenth, which repeats the one before.
-
-    Args:
-        start: number of the first.
-        stop: number after the last.
-    """
-    return [
-        {"id": str(number), "text": text_of(number - 1 if number % 10 == 9 else number)}
-        for number in range(start, stop)
-    ]
-
-
-def text_of(number: int) -> str:
-    """Return a text that resembles no other."""
-    return hashlib.sha256(b"%d" % number).hexdigest()
-
-
-def assert_all_judged_once(stage: Stage, total: int, partition: int = 0) -> None:
-    """Check the outcome of every record of a partition that holds ``documents(0, total)``."""
-    outcomes = stage.outcomes()
-    found = {offset: role for (at, offset), role in outcomes.items() if at == partition}
-    assert found == {
-        offset: "duplicates" if offset % 10 == 9 else "clean" for offset in range(total)
-    }
-
-
 def wait_for_some(stage: Stage, least: int, worker: WorkerProcess) -> None:
-    """Wait until the group stands behind so many records of the first partition."""
+    """Wait until this number of records of the first partition is committed."""
 
-    def there() -> bool:
+    def committed() -> bool:
         worker.assert_running()
         return stage.committed().get(0, 0) >= least
 
-    wait_until(there, f"{least} records to be judged")
+    wait_until(committed, f"{least} records to be judged")
 
 
 @contextmanager
 def suspended(broker: Broker) -> Iterator[None]:
-    """Freeze the broker for a while."""
+    """Suspend the broker during the context."""
     broker.suspend()
     try:
         yield
@@ -67,8 +42,8 @@ def suspended(broker: Broker) -> Iterator[None]:
         broker.resume()
 
 
-def test_a_drained_worker_goes_on_where_it_stopped(broker: Broker, tmp_path: Path) -> None:
-    """SIGTERM ends with 0, idle or busy; what was read is committed, and the next start goes on."""
+def test_a_drained_worker_continues_at_its_offsets(broker: Broker, tmp_path: Path) -> None:
+    """SIGTERM ends an idle or a busy worker with 0, and the next start continues."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(kafka={"start": "latest"}, batch={"documents": 100})
     stage.create_topics()
@@ -83,24 +58,26 @@ def test_a_drained_worker_goes_on_where_it_stopped(broker: Broker, tmp_path: Pat
     with stage.start_worker() as worker:
         stage.wait_until_committed({0: 5}, worker)
         assert stage.outcomes() == {(0, 3): "clean", (0, 4): "clean"}
-        # A partition that is made while the worker runs is read from its beginning.
+        # A partition that is added while the worker runs is read from its first offset.
         stage.add_partitions("source", 2)
         stage.produce_json(documents(0, 100), partition=1)
         stage.wait_until_committed({0: 5, 1: 100}, worker)
         stage.produce_json(documents(100, MANY), partition=1)
         stage.produce_json(documents(10_005, 10_006))
-        wait_until(lambda: stage.committed()[1] > 300, "the stream to flow")
+        wait_until(lambda: stage.committed()[1] > 300, "more than 300 records")
         worker.drain()
     committed = stage.committed()
     assert 300 < committed[1] < MANY
-    assert {offset for at, offset in stage.outcomes() if at == 1} == set(range(committed[1]))
+    assert {offset for number, offset in stage.outcomes() if number == 1} == set(
+        range(committed[1])
+    )
 
     stage.run_until_committed({0: 6, 1: MANY})
     assert_all_judged_once(stage, MANY, partition=1)
 
 
 def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path) -> None:
-    """The first is fenced, be it in the middle of a commit, and ends with 8; none judges twice."""
+    """The first is fenced, even during a commit, and ends with 8; no record is judged twice."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
     stage.produce_json(documents(0, 20))
@@ -119,7 +96,7 @@ def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Path) -> None:
-    """Down at the start, killed under a stream, killed when idle: alive, not ready, and then on."""
+    """It is down at the start, killed in a stream, and killed when idle; the worker continues."""
     stage = Stage(own_broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 100})
     stage.create_topics()
@@ -139,7 +116,7 @@ def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Pat
         stage.wait_until_committed({0: MANY}, worker)
         assert worker.metric("sessions_total", reason="broker") >= 1
 
-        # Nothing is written now, so only the worker's own question finds the broker gone.
+        # The worker is idle, so only its own request can find that the broker is gone.
         own_broker.kill()
         assert_waiting(worker)
         own_broker.start()
@@ -148,10 +125,10 @@ def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Pat
     assert_all_judged_once(stage, MANY)
 
 
-def test_what_a_killed_broker_left_open_stays_unseen(own_broker: Broker, tmp_path: Path) -> None:
-    """A broker that restarts may end a transaction without a mark where a partition has no leader.
+def test_a_transaction_left_open_stays_invisible(own_broker: Broker, tmp_path: Path) -> None:
+    """A restarted broker may end a transaction without a marker in a partition without a leader.
 
-    Its records must not come to light with the next commit under the same transactional id.
+    Its records must not become visible with the next commit of the same transactional id.
     """
     stage = Stage(own_broker.bootstrap, tmp_path)
     stage.create_topics()
@@ -166,28 +143,28 @@ def test_what_a_killed_broker_left_open_stays_unseen(own_broker: Broker, tmp_pat
 
 
 def assert_waiting(worker: WorkerProcess) -> None:
-    """Wait until the worker says that it waits for the broker; it must be alive all the while."""
+    """Wait until the worker reports that it waits for the broker; it must stay alive."""
 
     def waiting() -> bool:
         assert worker.get("/livez")[0] == 200
-        status, words = worker.get("/readyz")
-        return status == 503 and words.startswith("waiting for broker: ")
+        status, text = worker.get("/readyz")
+        return status == 503 and text.startswith("waiting for broker: ")
 
-    wait_until(waiting, "the worker to miss the broker")
+    wait_until(waiting, "the worker to wait for the broker")
 
 
 def kill_the_pool(worker: WorkerProcess) -> None:
-    """Kill the process that sketches, as the OOM killer would."""
+    """Kill the pool's process, as the OOM killer would."""
     before = worker.metric("pool_restarts_total")
     main = psutil.Process(worker.process.pid)
     for child in main.children():
         if "spawn_main" in " ".join(child.cmdline()):
             child.kill()
-    wait_until(lambda: worker.metric("pool_restarts_total") > before, "the pool to be made anew")
+    wait_until(lambda: worker.metric("pool_restarts_total") > before, "the pool to restart")
 
 
-def test_a_worker_that_cannot_drain_ends_all_the_same(own_broker: Broker, tmp_path: Path) -> None:
-    """A second signal ends at once, the budget ends the patience of the first; nothing is lost."""
+def test_a_worker_that_cannot_drain_still_ends(own_broker: Broker, tmp_path: Path) -> None:
+    """A second signal ends it at once, or the budget ends the drain; no record is lost."""
     stage = Stage(own_broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 50})
     stage.create_topics()

@@ -1,4 +1,4 @@
-"""What a worker logs in its life: few lines, each in its place, and nothing of the documents."""
+"""The log of a worker from start to end: few lines, and no contents of documents."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.stage import Message, Stage
+from tests.support.stage import Stage
+from tests.support.topics import Message
 
 pytestmark = pytest.mark.kafka
 
-SECRET = "a sentence that nobody but its readers may see"  # noqa: S105 - a text, not a password
+SENTENCE = "a sentence that must not appear in the log"
 
 
 def test_each_step_is_one_line_of_json_without_texts(broker: Broker, tmp_path: Path) -> None:
-    """By default, and away from a terminal: five steps, and no text, key or header."""
+    """Without a terminal the default is JSON: five steps, and no text, key or header."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(log={"format": "auto"})
     stage.create_topics(2)
-    kept = Message(json.dumps({"id": "1", "text": SECRET}).encode(), b"secret-key")
-    broken = Message(b'{"text": "' + SECRET.encode(), headers=[("h", SECRET.encode())])
+    kept = Message(json.dumps({"id": "1", "text": SENTENCE}).encode(), b"secret-key")
+    broken = Message(b'{"text": "' + SENTENCE.encode(), headers=[("h", SENTENCE.encode())])
     stage.produce([kept, kept, broken])
     worker = stage.run_until_judged(3)
     assert sorted(stage.outcomes().values()) == ["clean", "dead_letter", "duplicates"]
@@ -32,8 +33,8 @@ def test_each_step_is_one_line_of_json_without_texts(broker: Broker, tmp_path: P
     assert ours == ["listening", "replaying the changelog", "running", "draining", "stopped"]
     for event in events:
         assert {"event", "level", "logger", "timestamp"} <= event.keys()
-        # What brokers say while they make their own topics; never a flood of it.
+        # The client also logs while a new broker creates its internal topics.
         assert event["level"] == "info" or event["logger"].startswith("aiokafka")
     assert len(lines) <= len(ours) + 3, lines
-    for word in ("sentence", "secret-key"):
-        assert word not in worker.log()
+    for fragment in ("sentence", "secret-key"):
+        assert fragment not in worker.log()

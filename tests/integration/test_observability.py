@@ -1,4 +1,4 @@
-"""What a live worker says of itself: its pages agree with what the topics hold."""
+"""The status server of a live worker: its pages agree with the topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.stage import Message, Stage, WorkerProcess, wait_until
+from tests.support.patience import wait_until
+from tests.support.stage import Stage
+from tests.support.topics import Message
+from tests.support.workers import WorkerProcess
 
 pytestmark = pytest.mark.kafka
 
@@ -23,22 +26,22 @@ HISTOGRAMS = {
 
 
 def watch_until_ready(worker: WorkerProcess) -> list[str]:
-    """Return what /readyz said on the way to being ready."""
-    said: list[str] = []
+    """Return the answers of /readyz until the worker is ready."""
+    answers: list[str] = []
 
     def ready() -> bool:
         worker.assert_running()
         assert worker.get("/livez") == (200, "live\n")
-        status, words = worker.get("/readyz")
-        said.append(words.strip())
+        status, text = worker.get("/readyz")
+        answers.append(text.strip())
         return status == 200
 
     wait_until(ready, "the worker to be ready")
-    return said
+    return answers
 
 
 def test_the_pages_of_a_live_worker_agree_with_the_topics(broker: Broker, tmp_path: Path) -> None:
-    """Ready only after the replay; counts equal the records; the lag reaches nothing."""
+    """It is ready after the replay, the counts equal the records, and the lag reaches 0."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 10})
     stage.create_topics(2)
@@ -49,16 +52,18 @@ def test_the_pages_of_a_live_worker_agree_with_the_topics(broker: Broker, tmp_pa
     entries = len(stage.read("changelog"))
 
     with stage.start_worker() as worker:
-        said = watch_until_ready(worker)
-        assert said[-1] == "ready"
-        assert all(words.startswith(("starting", "replaying")) for words in said[:-1])
+        answers = watch_until_ready(worker)
+        assert answers[-1] == "ready"
+        assert all(answer.startswith(("starting", "replaying")) for answer in answers[:-1])
         assert worker.metric("replayed_entries_total") == entries
         assert worker.metric("index_documents") == 200
 
         stage.produce_json([{"id": f"{text}'", "text": text} for text in texts[150:]])
-        stage.produce([Message(b"no JSON", partition=1), Message(None, partition=1)])
+        stage.produce([Message(b"not JSON", partition=1), Message(None, partition=1)])
         stage.wait_until_committed({0: 350, 1: 2}, worker)
-        wait_until(lambda: worker.metric("documents_total", verdict="kept") == 100, "all counts")
+        wait_until(
+            lambda: worker.metric("documents_total", verdict="kept") == 100, "the kept documents"
+        )
         assert_counts(worker)
         assert_status(worker)
         worker.drain()

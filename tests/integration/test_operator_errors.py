@@ -1,4 +1,4 @@
-"""What the operator gets wrong: one line that says so, and an exit code that means it."""
+"""Mistakes of the operator: one line that explains each, and its documented exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.stage import Message, Stage, WorkerProcess
+from tests.support.stage import Stage
+from tests.support.topics import Message
+from tests.support.workers import WorkerProcess
 
 pytestmark = pytest.mark.kafka
 
@@ -22,22 +24,28 @@ DOCUMENTS = [
     {"id": "second", "text": "Pack my box with five dozen liquor jugs."},
 ]
 
-
 UNKNOWN = {"dedup": {"treshold": 0.9}}
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A worker that must refuse to work, and what it must say."""
+    """Settings that a worker must refuse.
+
+    Attributes:
+        code: the exit code.
+        fragments: texts in the message.
+        settings: changed settings, by section.
+        flags: arguments of the command.
+    """
 
     code: int
-    words: Sequence[str]
+    fragments: Sequence[str]
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     flags: Sequence[str] = ()
 
 
 def assert_all_refused(stage: Stage, mistakes: dict[str, Mistake]) -> None:
-    """Start a worker for each mistake, all at once, on copies of the stage's index."""
+    """Start a worker for each mistake, in parallel, on copies of the stage's index."""
     with ExitStack() as running:
         workers = {}
         for ordinal, (name, mistake) in enumerate(mistakes.items(), start=1):
@@ -47,45 +55,45 @@ def assert_all_refused(stage: Stage, mistakes: dict[str, Mistake]) -> None:
             variant.configure(**mistake.settings)
             workers[name] = running.enter_context(variant.start_worker(*mistake.flags))
         for name, worker in workers.items():
-            worker.assert_ends(mistakes[name].code, *mistakes[name].words)
+            worker.assert_ends(mistakes[name].code, *mistakes[name].fragments)
 
 
 def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    """A setting that is unknown, unreadable or senseless ends the start with exit code 3."""
+    """An unknown, unreadable or invalid setting ends the start with exit code 3."""
     stage = Stage("127.0.0.1:9", tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = str(used.getsockname()[1])
         assert_all_refused(
             stage,
             {
                 "unknown": Mistake(3, ["dedup.treshold", "dedup.threshold"], UNKNOWN),
                 "missing": Mistake(3, ["no-such.yaml"], flags=["--config", "no-such.yaml"]),
                 "no-port": Mistake(3, ["host:port"], {"kafka": {"bootstrap_servers": "broker"}}),
-                "taken": Mistake(3, [port, "status.port"], flags=["--status-port", port]),
+                "used-port": Mistake(3, [port, "status.port"], flags=["--status-port", port]),
             },
         )
 
 
-def test_topics_that_cannot_be_used_are_named(broker: Broker, tmp_path: Path) -> None:
-    """Missing topics, a torn changelog and a compacted one end the start with exit code 5."""
-    empty, torn, compacted = (
-        Stage(broker.bootstrap, tmp_path / name) for name in ("empty", "torn", "compacted")
+def test_unusable_topics_are_named(broker: Broker, tmp_path: Path) -> None:
+    """Missing topics, and a changelog with 2 partitions or compaction, end with exit code 5."""
+    empty, split, compacted = (
+        Stage(broker.bootstrap, tmp_path / name) for name in ("empty", "split", "compacted")
     )
-    torn.create_topics(1)
-    torn.add_partitions("changelog", 2)
+    split.create_topics(1)
+    split.add_partitions("changelog", 2)
     compacted.create_topics(1, changelog={"cleanup.policy": "compact,delete"})
     with (
         empty.start_worker() as first,
-        torn.start_worker() as second,
+        split.start_worker() as second,
         compacted.start_worker() as third,
     ):
         first.assert_ends(5, *empty.topics.values())
-        second.assert_ends(5, torn.topics["changelog"], "2 partitions")
+        second.assert_ends(5, split.topics["changelog"], "2 partitions")
         third.assert_ends(5, compacted.topics["changelog"], "cleanup.policy compact,delete")
 
 
-def test_an_index_refuses_strangers(broker: Broker, tmp_path: Path) -> None:
-    """Another process, other parameters, another changelog, lost offsets: each has its own code."""
+def test_an_index_refuses_other_workers_and_settings(broker: Broker, tmp_path: Path) -> None:
+    """A second process, other parameters and another changelog have their own exit codes."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
     stage.produce_json(DOCUMENTS)
@@ -110,8 +118,8 @@ def test_an_index_refuses_strangers(broker: Broker, tmp_path: Path) -> None:
     )
 
 
-def test_offsets_that_are_gone_are_not_passed_over(broker: Broker, tmp_path: Path) -> None:
-    """Records deleted unread, and a changelog made anew under an index, end with exit code 5."""
+def test_deleted_offsets_are_not_skipped(broker: Broker, tmp_path: Path) -> None:
+    """Records deleted unread, and a recreated changelog, end with exit code 5."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
     stage.produce_json(DOCUMENTS)
@@ -127,49 +135,49 @@ def test_offsets_that_are_gone_are_not_passed_over(broker: Broker, tmp_path: Pat
         worker.assert_ends(5, stage.topics["changelog"], "index directory")
 
 
-def secured(bootstrap: str, **security: str) -> dict[str, dict[str, Any]]:
-    """Return the settings of a guarded listener."""
-    return {"kafka": {"bootstrap_servers": bootstrap, "security": security}}
+def security(bootstrap: str, **settings: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of a secured listener."""
+    return {"kafka": {"bootstrap_servers": bootstrap, "security": settings}}
 
 
 def login(broker: Broker, password: str) -> dict[str, dict[str, Any]]:
     """Return the settings of a login."""
-    return secured(
-        broker.sasl_bootstrap,
+    return security(
+        broker.secured.sasl_bootstrap,
         protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
-        sasl_username=broker.doors.username,
+        sasl_username=broker.secured.username,
         sasl_password=password,
     )
 
 
 def tls(broker: Broker, authority: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of an encrypted connection."""
-    return secured(broker.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
+    return security(broker.secured.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
 
 
-def test_a_guarded_broker_lets_in_who_may_and_says_why_not(
+def test_a_secured_broker_accepts_only_the_right_credentials(
     secured_broker: Broker, tmp_path: Path
 ) -> None:
-    """A wrong password or authority ends with exit code 6; the right ones carry a stream."""
-    doors = secured_broker.doors
+    """A wrong password or authority ends with exit code 6; the right ones let records pass."""
+    listeners = secured_broker.secured
     right = {
-        "login": login(secured_broker, doors.password),
-        "tls": tls(secured_broker, doors.ca_pem_path),
+        "login": login(secured_broker, listeners.password),
+        "tls": tls(secured_broker, listeners.ca_pem_path),
     }
     stages = {name: Stage(secured_broker.bootstrap, tmp_path / name) for name in right}
     with ExitStack() as running:
         workers: dict[str, WorkerProcess] = {}
         for name, stage in stages.items():
             stage.create_topics()
-            stage.produce([Message(b'{"text": "a text that is let in"}')])
+            stage.produce([Message(b'{"text": "a text that passes"}')])
             stage.configure(**right[name])
             workers[name] = running.enter_context(stage.start_worker())
         assert_all_refused(
             stages["login"],
             {
                 "password": Mistake(6, ["Authentication"], login(secured_broker, "wrong")),
-                "authority": Mistake(6, ["TLS"], tls(secured_broker, doors.stranger_ca_pem_path)),
+                "authority": Mistake(6, ["TLS"], tls(secured_broker, listeners.other_ca_pem_path)),
             },
         )
         for name, stage in stages.items():

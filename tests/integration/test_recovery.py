@@ -1,4 +1,4 @@
-"""Recovery: whatever becomes of the index, the verdicts are as if nothing had happened."""
+"""Recovery: after any loss of the index the verdicts are those of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.formats import changelog
 from streamdedup.model import Document
 from tests.support.corpora import stream_of_documents
-from tests.support.stage import PLACES, Stage
+from tests.support.outcomes import POSITION_IN
+from tests.support.stage import Stage
 
 pytestmark = pytest.mark.kafka
 
 PART = 500
 Matches = list[tuple[str, float, float | None]]
-"""Id, estimate and, where the texts were compared, similarity of each match of a verdict; none for
-a kept document."""
+"""Id, estimate and computed similarity (None without texts) of each match of a verdict; empty for a
+kept document."""
 
 
 def stream(count: int) -> list[dict[str, Any]]:
-    """Return documents of which every third repeats one before it, some from far back."""
+    """Return documents of which every third repeats an earlier one, some over a long distance."""
     fresh = stream_of_documents(count)
     documents = []
     for number in range(count):
         document = fresh[number]
         if number % 3 == 2:
-            origin = number - 1 if number % 2 else number // 2
-            document = {"id": document["id"], "text": fresh[origin]["text"] + " again"}
+            original = number - 1 if number % 2 else number // 2
+            document = {"id": document["id"], "text": fresh[original]["text"] + " again"}
         documents.append(document)
     return documents
 
 
 def expected(stage: Stage, documents: Sequence[dict[str, Any]]) -> list[Matches]:
-    """Judge the same documents in the same order in this process, undisturbed."""
+    """Judge the documents in the same order in this process."""
     with Deduplicator(stage.settings()) as deduplicator:
         verdicts = deduplicator.process(
             Document(document["text"], document["id"]) for document in documents
@@ -58,72 +59,72 @@ def expected(stage: Stage, documents: Sequence[dict[str, Any]]) -> list[Matches]
 
 
 def verdicts(stage: Stage) -> dict[int, list[Matches]]:
-    """Return every verdict that each offset has got, a second time after its offset was reset."""
-    found: dict[int, list[Matches]] = {}
+    """Return the verdicts on each offset; there are two after its offset was reset."""
+    by_offset: dict[int, list[Matches]] = {}
     for role in ("clean", "duplicates"):
         for record in stage.read(role):
             content = json.loads(record.value)
             matches = content["matches"] if role == "duplicates" else []
-            _, offset = PLACES[role](record)
-            found.setdefault(offset, []).append(
+            _, offset = POSITION_IN[role](record)
+            by_offset.setdefault(offset, []).append(
                 [
                     (match["id"], match["jaccard_estimate"], match.get("jaccard"))
                     for match in matches
                 ]
             )
-    return found
+    return by_offset
 
 
 def test_a_lost_index_is_rebuilt_from_the_changelog(broker: Broker, tmp_path: Path) -> None:
-    """With the index gone, and then the group's offsets, the verdicts are those of a calm run.
+    """After the loss of the index, and a reset of the offsets, the verdicts are unchanged.
 
-    The texts that verdicts near the threshold go by must come back from the changelog too.
+    The texts that decide verdicts near the threshold are restored from the changelog too.
     """
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(batch={"documents": 64}, dedup={"verify": "exact", "threshold": 0.95})
     stage.create_topics()
     documents = stream(2 * PART)
-    calm = expected(stage, documents)
+    undisturbed = expected(stage, documents)
 
     stage.produce_json(documents[:PART])
     stage.run_until_committed({0: PART})
     shutil.rmtree(stage.index)
     stage.produce_json(documents[PART:])
     stage.run_until_committed({0: 2 * PART})
-    once = dict(enumerate([matches] for matches in calm))
+    once = dict(enumerate([matches] for matches in undisturbed))
     assert verdicts(stage) == once
-    compared = [match for matches in calm[PART:] for match in matches if match[2] is not None]
+    compared = [
+        match for matches in undisturbed[PART:] for match in matches if match[2] is not None
+    ]
     assert compared
-    assert sum(bool(matches) for matches in calm) > PART // 3
+    assert sum(bool(matches) for matches in undisturbed) > PART // 3
 
-    # Offsets set back by hand: each position gets the verdict that it had, and none is indexed.
+    # After an offset reset each position gets its earlier verdict, and none is indexed again.
     entries = len(stage.read("changelog"))
     stage.commit({0: 0})
     stage.run_until_committed({0: 2 * PART})
-    assert verdicts(stage) == {offset: both * 2 for offset, both in once.items()}
+    assert verdicts(stage) == {offset: matches * 2 for offset, matches in once.items()}
     assert kept_documents(stage, since=entries) == []
 
 
-def test_a_group_without_offsets_goes_on_where_the_index_stands(
-    broker: Broker, tmp_path: Path
-) -> None:
-    """Brokers forget offsets; the changelog does not, and so no record gets a second verdict."""
+def test_a_group_without_offsets_continues_at_the_index(broker: Broker, tmp_path: Path) -> None:
+    """Brokers delete old offsets, but the changelog has them: no record gets a second verdict."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
     documents = stream(30)
     stage.produce_json(documents[:20])
     stage.run_until_committed({0: 20})
     stage.produce_json(documents[20:])
-    forgetful = stage.variant("forgetful", kafka={"group_id": f"{stage.name}-new"})
-    with forgetful.start_worker() as worker:
+    renamed = stage.variant("renamed", kafka={"group_id": f"{stage.name}-new"})
+    with renamed.start_worker() as worker:
         stage.wait_for(30, worker)
         worker.drain()
-    calm = expected(stage, documents)
-    assert verdicts(stage) == dict(enumerate([matches] for matches in calm))
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
 
 
 def kept_documents(stage: Stage, since: int) -> list[str]:
-    """Return the ids that the changelog's entries hold, from the given one on."""
+    """Return the ids in the entries of the changelog, from the entry ``since`` on."""
     fingerprint = stage.settings().dedup.sketch_parameters().fingerprint()
     return [
         document
@@ -133,7 +134,7 @@ def kept_documents(stage: Stage, since: int) -> list[str]:
 
 
 def test_an_index_behind_the_changelog_catches_up(broker: Broker, tmp_path: Path) -> None:
-    """A crash after a commit leaves the index behind; with entries in pieces, and a window."""
+    """A crash after a commit leaves the index behind, here with split entries and a window."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(
         batch={"documents": 100, "changelog_entry_bytes": 10_000},
@@ -142,17 +143,17 @@ def test_an_index_behind_the_changelog_catches_up(broker: Broker, tmp_path: Path
     stage.create_topics()
     documents = stream(4 * PART)
     parts = [documents[start : start + PART] for start in range(0, 4 * PART, PART)]
-    old = tmp_path / "old"
+    backup = tmp_path / "backup"
     for turn, part in enumerate(parts, start=1):
         stage.produce_json(part)
         stage.run_until_committed({0: turn * PART})
         if turn == 1:
-            shutil.copytree(stage.index, old)
+            shutil.copytree(stage.index, backup)
         elif turn == 2:
             shutil.rmtree(stage.index)
-            shutil.copytree(old, stage.index)
+            shutil.copytree(backup, stage.index)
         elif turn == 3:
             shutil.rmtree(stage.index)
-    calm = expected(stage, documents)
-    assert verdicts(stage) == dict(enumerate([matches] for matches in calm))
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
     assert len(stage.read("changelog")) > 2 * 4 * PART // 100

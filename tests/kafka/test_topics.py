@@ -1,4 +1,4 @@
-"""The topics: what keeps a worker from using them, and how long the changelog must be kept."""
+"""Requirements on the topics, and the retention of the changelog."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ WINDOW = {"window": "7d", "allowed_lateness": "1d"}
 
 
 def facts(**changes: Any) -> TopicFacts:
-    """Return the facts of a topic that suits, with changes."""
+    """Return a usable topic, with changes."""
     return replace(TopicFacts("documents-changelog", 1, 1_048_588, 2**62, 2**62), **changes)
 
 
 def problems(role: str, **changes: Any) -> list[str]:
-    """Return what is said of five topics that suit, except for the changes to one."""
+    """Return the problems of five usable topics after changes to one of them."""
     settings = Settings()
     name = getattr(settings.topics, role)
-    topics = {each: facts(name=each) for each in topic_names(settings.topics)}
+    topics = {topic: facts(name=topic) for topic in topic_names(settings.topics)}
     topics[name] = facts(name=name, **changes)
     return topic_problems(settings, topics)
 
 
-def test_topics_that_suit_are_no_problem() -> None:
-    """Five topics as `topics create` makes them are fine."""
+def test_usable_topics_have_no_problems() -> None:
+    """Five topics as `topics create` makes them pass."""
     assert problems("source", partitions=12) == []
 
 
@@ -47,31 +47,31 @@ def test_topics_that_suit_are_no_problem() -> None:
         ("changelog", {"partitions": 2}, "has 2 partitions"),
         ("changelog", {"cleanup_policy": "compact"}, "cleanup.policy compact"),
         ("changelog", {"max_message_bytes": 899_999}, "batch.changelog_entry_bytes is 900000"),
-        ("clean", {"min_insync_replicas": 2}, "fewer than 2 have"),
+        ("clean", {"min_insync_replicas": 2}, "min.insync.replicas is 2"),
     ],
     ids=str,
 )
-def test_what_a_worker_cannot_use_is_said(role: str, changes: dict[str, Any], words: str) -> None:
-    """Each is one sentence with the topic's name."""
+def test_an_unusable_topic_is_reported(role: str, changes: dict[str, Any], words: str) -> None:
+    """Each problem is one sentence that names the topic."""
     (problem,) = problems(role, **changes)
     assert words in problem
     assert getattr(Settings().topics, role) in problem or "changelog topic" in problem
 
 
-def test_compaction_of_the_source_is_no_problem() -> None:
-    """Only the changelog loses by it, and only what is written to needs its replicas."""
+def test_a_compacted_source_has_no_problems() -> None:
+    """Only the changelog must not be compacted, and only written topics need their replicas."""
     assert problems("source", cleanup_policy="compact", min_insync_replicas=2) == []
 
 
 def test_all_missing_topics_are_named_at_once() -> None:
-    """Nobody has to start a worker five times."""
+    """One start of a worker is enough to learn all of them."""
     (problem,) = topic_problems(Settings(), {})
     for name in topic_names(Settings().topics):
         assert name in problem
 
 
 def test_the_changelog_is_kept_for_the_window_and_a_day() -> None:
-    """The retention that `topics create` gives never warns; without a window it has no end."""
+    """The retention of `topics create` never warns; without a window it has no limit."""
     assert changelog_retention_ms(Settings()) == FOREVER
     settings = load_settings(index=WINDOW)
     retention_ms = changelog_retention_ms(settings)
@@ -96,15 +96,15 @@ def test_the_changelog_is_kept_for_the_window_and_a_day() -> None:
     ],
     ids=str,
 )
-def test_a_short_retention_is_warned_of(
+def test_a_short_retention_is_reported(
     index: dict[str, Any], changes: dict[str, Any], words: list[str] | None
 ) -> None:
-    """One line names both values; a retention of exactly the window's span is enough."""
+    """One line names both values; a retention equal to the window is enough."""
     warning = retention_warning(load_settings(index=index), facts(**changes))
     if words is None:
         assert warning is None
         return
     assert warning is not None
     assert "\n" not in warning
-    for word in [*words, "copies would pass as new"]:
-        assert word in warning
+    for fragment in [*words, "copies would pass as new"]:
+        assert fragment in warning

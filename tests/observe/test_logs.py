@@ -1,4 +1,4 @@
-"""Logging: one form for all, no texts, and no floods."""
+"""Logging: one format for every logger, no document texts, no repeated warnings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import structlog
 from streamdedup.observe import logs
 from streamdedup.observe.logs import RepeatFilter
 from streamdedup.settings.sections import LogSettings
+from tests.support.clock import Clock
 
 TEXT = "the text of a document"
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         """Return True."""
@@ -28,7 +29,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    """Put the process's logging back after each test."""
+    """Restore the logging of the process after each test."""
     root, client = logging.getLogger(), logging.getLogger("aiokafka")
     handlers, levels = list(root.handlers), (root.level, client.level)
     yield
@@ -46,7 +47,7 @@ def configured(stream: io.StringIO | None = None, **settings: Any) -> io.StringI
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    """Return the lines that were written, read as JSON."""
+    """Return the written lines, parsed as JSON."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -59,7 +60,7 @@ def fail_beside_a_text(logger: Any) -> None:
         logger.exception("failed")
 
 
-def test_away_from_a_terminal_each_line_is_json() -> None:
+def test_each_line_is_json_without_a_terminal() -> None:
     """An event is one JSON object with stable keys."""
     stream = configured()
     structlog.get_logger("streamdedup.roles.worker").info("running", partitions=3)
@@ -85,13 +86,13 @@ def test_away_from_a_terminal_each_line_is_json() -> None:
 def test_the_format_follows_the_setting_and_the_stream(
     stream: io.StringIO, chosen: str, human: bool
 ) -> None:
-    """Auto is for people on a terminal and JSON elsewhere; the others are as they say."""
+    """Auto is human on a terminal and JSON elsewhere; the other values are fixed."""
     configured(stream, format=chosen)
     structlog.get_logger("x").info("hello")
     assert stream.getvalue().startswith("{") is not human
 
 
-def test_stderr_is_where_the_log_goes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """Standard output stays free for data."""
     logs.configure(LogSettings())
     structlog.get_logger("x").info("hello")
@@ -100,8 +101,8 @@ def test_stderr_is_where_the_log_goes(capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(err)["event"] == "hello"
 
 
-def test_the_standard_library_is_written_in_the_same_form() -> None:
-    """Libraries' messages become lines with the same keys."""
+def test_the_standard_library_has_the_same_format() -> None:
+    """Messages of libraries become lines with the same keys."""
     stream = configured()
     logging.getLogger("aiohttp.server").error("Error %s", "here")
     (line,) = lines(stream)
@@ -120,8 +121,8 @@ def test_the_standard_library_is_written_in_the_same_form() -> None:
     ],
 )
 @pytest.mark.parametrize("library", [False, True], ids=["ours", "a library's"])
-def test_less_severe_events_are_left_out(level: str, written: list[str], library: bool) -> None:
-    """The level counts for our events and those of libraries."""
+def test_events_below_the_level_are_dropped(level: str, written: list[str], library: bool) -> None:
+    """The level applies to our events and to those of libraries."""
     stream = configured(level=level)
     logger = logging.getLogger("x") if library else structlog.get_logger("x")
     for name in ("debug", "info", "warning", "error"):
@@ -139,7 +140,7 @@ def test_less_severe_events_are_left_out(level: str, written: list[str], library
     ],
 )
 def test_the_kafka_client_only_warns_unless_debugging(level: str, written: list[str]) -> None:
-    """The client's chatter is left out, and its warnings too where only errors are wanted."""
+    """The client's information is dropped, and its warnings too at level error."""
     stream = configured(level=level)
     logger = logging.getLogger("aiokafka.consumer.fetcher")
     for name in ("debug", "info", "warning", "error"):
@@ -150,7 +151,7 @@ def test_the_kafka_client_only_warns_unless_debugging(level: str, written: list[
 @pytest.mark.parametrize("human", [False, True], ids=["json", "human"])
 @pytest.mark.parametrize("library", [False, True], ids=["ours", "a library's"])
 def test_a_traceback_shows_no_local_variables(human: bool, library: bool) -> None:
-    """A traceback names the lines of code, and no text of a document."""
+    """A traceback shows lines of code, but no text of a document."""
     stream = configured(Terminal() if human else None)
     fail_beside_a_text(logging.getLogger("x") if library else structlog.get_logger("x"))
     written = stream.getvalue()
@@ -159,8 +160,8 @@ def test_a_traceback_shows_no_local_variables(human: bool, library: bool) -> Non
     assert TEXT not in written
 
 
-def test_json_takes_any_value_and_one_line() -> None:
-    """Paths, errors, line ends and lone surrogates neither break the line nor the log."""
+def test_any_value_fits_on_one_line_of_json() -> None:
+    """Classes, errors, line breaks and lone surrogates are escaped."""
     stream = configured()
     structlog.get_logger("x").info("odd", error=OSError("a\nb"), id="\ud800", path=io.StringIO)
     (line,) = lines(stream)
@@ -169,7 +170,7 @@ def test_json_takes_any_value_and_one_line() -> None:
 
 
 def test_bound_context_is_on_every_line() -> None:
-    """Context variables reach our events and those of libraries."""
+    """Context variables are added to our events and to those of libraries."""
     stream = configured()
     with structlog.contextvars.bound_contextvars(session=4):
         structlog.get_logger("x").info("a")
@@ -178,8 +179,8 @@ def test_bound_context_is_on_every_line() -> None:
     assert [line.get("session") for line in lines(stream)] == [4, 4, None]
 
 
-def test_the_last_configuration_wins_and_lines_come_once() -> None:
-    """Configuring again replaces the first handler, and no other one."""
+def test_the_last_configuration_replaces_the_first() -> None:
+    """Configuring again replaces our handler, and leaves others in place."""
     other = logging.NullHandler()
     logging.getLogger().addHandler(other)
     first, second = configured(), configured(level="warning")
@@ -191,7 +192,7 @@ def test_the_last_configuration_wins_and_lines_come_once() -> None:
 
 
 def test_a_repeated_warning_is_written_once() -> None:
-    """Warnings that differ in numbers alone are one; ours and libraries' alike."""
+    """Warnings that differ only in numbers are equal, ours and those of libraries."""
     stream = configured()
     for attempt in range(5):
         structlog.get_logger("x").warning("no broker", attempt=attempt, server=f"a:{attempt}")
@@ -199,38 +200,27 @@ def test_a_repeated_warning_is_written_once() -> None:
     assert [line["event"] for line in lines(stream)] == ["no broker", "Unable to connect to node 0"]
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.time
-
-
 def record(
     message: str | dict[str, Any] = "m", level: int = logging.WARNING, name: str = "x"
 ) -> logging.LogRecord:
-    """Return a record of the standard library's, or of ours where the message is a mapping."""
+    """Return a log record; a mapping as message makes it one of structlog."""
     return logging.LogRecord(name, level, "file", 1, message, None, None)
 
 
-def test_after_the_interval_a_warning_says_how_many_were_left_out() -> None:
-    """The first after the interval is written with the count; the next begins anew."""
+def test_after_the_interval_a_warning_has_the_number_of_suppressed_ones() -> None:
+    """The first warning after the interval has the count, and resets it."""
     clock = Clock()
     repeats = RepeatFilter(10.0, clock)
     written = []
     for clock.time in (0.0, 1.0, 9.9, 10.0, 11.0, 30.0, 50.0):
-        one = record()
-        if repeats.filter(one):
-            written.append((clock.time, getattr(one, "suppressed", None)))
+        warning = record()
+        if repeats.filter(warning):
+            written.append((clock.time, getattr(warning, "suppressed", None)))
     assert written == [(0.0, 0), (10.0, 2), (30.0, 1), (50.0, 0)]
 
 
-def test_the_count_of_repetitions_is_on_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line that is written after repetitions were left out carries their number."""
+def test_the_number_of_suppressed_warnings_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line after suppressed repetitions has their number as a field."""
     clock = Clock()
     monkeypatch.setattr(logs, "RepeatFilter", lambda: RepeatFilter(10.0, clock))
     stream = configured()
@@ -255,22 +245,22 @@ def test_the_count_of_repetitions_is_on_the_line(monkeypatch: pytest.MonkeyPatch
 def test_different_warnings_do_not_hide_each_other(
     first: logging.LogRecord, second: logging.LogRecord
 ) -> None:
-    """What differs in more than numbers is told apart."""
+    """Warnings that differ in more than numbers are different."""
     repeats = RepeatFilter(10.0, Clock())
     assert repeats.filter(first)
     assert repeats.filter(second)
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.CRITICAL])
-def test_only_warnings_and_errors_are_held_back(level: int) -> None:
-    """Information passes each time, and so does what is critical."""
+def test_only_warnings_and_errors_are_suppressed(level: int) -> None:
+    """Information passes each time, and so do critical events."""
     repeats = RepeatFilter(10.0, Clock())
     assert all(repeats.filter(record(level=level)) for _ in range(3))
 
 
 def test_the_memory_of_warnings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endlessly many different warnings push the oldest out, and nothing grows."""
-    monkeypatch.setattr(logs, "_MOST_REMEMBERED", 3)
+    """Beyond the limit the oldest warning is forgotten."""
+    monkeypatch.setattr(logs, "_MAX_REMEMBERED", 3)
     clock = Clock()
     repeats = RepeatFilter(10.0, clock)
     for letter in "abc":
@@ -278,6 +268,6 @@ def test_the_memory_of_warnings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     clock.time = 20.0
     for letter in "ad":
         assert repeats.filter(record(letter))
-    assert not repeats.filter(record("a"))  # written again of late, so b was the oldest
+    assert not repeats.filter(record("a"))  # written again recently, so b was the oldest
     clock.time = 25.0
     assert repeats.filter(record("b"))

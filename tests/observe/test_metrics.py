@@ -1,4 +1,4 @@
-"""The metrics: what each call moves, the page, and the document that explains them."""
+"""The metrics: what each call counts, the exposed page, and docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
 from streamdedup.settings.sections import PoolSettings, Settings
+from tests.support.clock import Clock
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "metrics.md"
@@ -59,27 +60,16 @@ STATS = IndexStats(
 )
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.time
-
-
 class Page:
-    """Metrics, and their page read back as Prometheus would."""
+    """Metrics, and their exposed page, parsed as Prometheus would."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Clock(100.0)
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, now=lambda: NOW, clock=self.clock)
 
     def value(self, name: str, **labels: Any) -> float:
-        """Return a series' value on the page."""
+        """Return the value of a series on the page."""
         text = self.metrics.render()[0].decode()
         wanted = {key: str(value) for key, value in labels.items()}
         for family in text_string_to_metric_families(text):
@@ -95,32 +85,34 @@ def page() -> Page:
     return Page()
 
 
-def record(partition: int, offset: int, value: bytes | None = b"abc", at: int = -1) -> Record:
+def record(
+    partition: int, offset: int, value: bytes | None = b"abc", timestamp_ms: int = -1
+) -> Record:
     """Return a record at a position."""
-    return Record(Position("t", partition, offset), value, timestamp_ms=at)
+    return Record(Position("t", partition, offset), value, timestamp_ms=timestamp_ms)
 
 
 def judgement(outcomes: list[Outcome | str], counts: JudgementCounts | None = None) -> Judgement:
-    """Return a judgement with these outcomes; a text is the reason of a rejection."""
+    """Return a judgement with these outcomes; a string is the reason of a rejection."""
     none = np.zeros(0, dtype=np.int64)
     empty = Sketches(np.zeros((0, 8), np.uint8), np.zeros((0, 3), np.uint64))
     columns = DocumentColumns([], [], none, none.astype(np.uint64), empty)
     verdicts = [
-        Verdict(outcome, "id", Position("t", 0, place))
+        Verdict(outcome, "id", Position("t", 0, row))
         if isinstance(outcome, Outcome)
         else Verdict(
             Outcome.REJECTED,
             "id",
-            Position("t", 0, place),
+            Position("t", 0, row),
             rejection=Rejection("decode", outcome, "why"),
         )
-        for place, outcome in enumerate(outcomes)
+        for row, outcome in enumerate(outcomes)
     ]
     return Judgement(verdicts, IndexUpdate(0, columns, (), none), counts or JudgementCounts())
 
 
 def test_received_records_are_counted_by_partition(page: Page) -> None:
-    """A poll counts records, bytes, the batch, and moves the positions."""
+    """A poll counts records, bytes and the batch, and sets the positions."""
     page.metrics.count_received([record(0, 5), record(0, 6, None), record(3, 9, b"12345")])
     page.metrics.count_received([record(0, 7)])
     assert page.value("documents_received_total", partition=0) == 3
@@ -132,8 +124,8 @@ def test_received_records_are_counted_by_partition(page: Page) -> None:
     assert page.value("batch_documents_sum") == 4
 
 
-def test_a_judgement_is_counted_whole(page: Page) -> None:
-    """Verdicts, reasons, candidates and their similarities are all in one call."""
+def test_one_call_counts_a_judgement(page: Page) -> None:
+    """It counts verdicts, reasons, candidates and their similarities."""
     counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42], 7, 6, 5)
     page.metrics.count_judgement(
         judgement(
@@ -158,9 +150,13 @@ def test_a_judgement_is_counted_whole(page: Page) -> None:
 
 
 def test_latencies_run_from_the_records_timestamps(page: Page) -> None:
-    """A record without timestamp is left out; a clock that is ahead makes no negative latency."""
+    """A record without timestamp does not count, and no latency is negative."""
     now_ms = int(NOW * 1000)
-    batch = [record(0, 0, at=now_ms - 2000), record(0, 1), record(0, 2, at=now_ms + 5000)]
+    batch = [
+        record(0, 0, timestamp_ms=now_ms - 2000),
+        record(0, 1),
+        record(0, 2, timestamp_ms=now_ms + 5000),
+    ]
     page.metrics.count_judgement(judgement([Outcome.KEPT] * 3), batch, now_ms)
     assert page.value("end_to_end_latency_seconds_count") == 2
     assert page.value("end_to_end_latency_seconds_sum") == 2.0
@@ -168,8 +164,8 @@ def test_latencies_run_from_the_records_timestamps(page: Page) -> None:
     assert page.value("end_to_end_latency_seconds_sum") == 4.0
 
 
-def test_a_stage_is_timed_however_it_ends(page: Page) -> None:
-    """A stage that raises is observed as one that returns is."""
+def test_a_stage_is_timed_even_if_it_fails(page: Page) -> None:
+    """A stage that raises is observed like one that returns."""
     with page.metrics.stage("probe"):
         page.clock.time += 0.25
     with contextlib.suppress(ZeroDivisionError), page.metrics.stage("probe"):
@@ -182,8 +178,8 @@ def test_a_stage_is_timed_however_it_ends(page: Page) -> None:
     assert page.value("batch_duration_seconds_count", stage="sketch") == 0
 
 
-def test_only_a_commit_moves_the_time_of_the_last_one(page: Page) -> None:
-    """A transaction that may have failed is counted, and is no commit."""
+def test_only_a_commit_sets_the_time_of_the_last_commit(page: Page) -> None:
+    """A transaction with an unknown outcome is counted, but not as a commit."""
     page.metrics.count_transaction("unknown")
     assert page.value("transactions_total", result="unknown") == 1
     assert math.isnan(page.value("last_commit_timestamp_seconds"))
@@ -192,7 +188,7 @@ def test_only_a_commit_moves_the_time_of_the_last_one(page: Page) -> None:
 
 
 def test_the_index_is_observed(page: Page) -> None:
-    """The index's own figures are shown, what it counts as counters, and what its disk has left."""
+    """The figures of the index are gauges and counters, with the free disk space."""
     page.metrics.observe_index(STATS, DiskRoom(free_bytes=5, bytes_left=4))
     assert page.value("index_documents") == 10
     assert page.value("index_postings") == 210
@@ -211,8 +207,8 @@ def test_the_index_is_observed(page: Page) -> None:
     assert page.value("index_lookups_total", result="absent") == 50
 
 
-def test_settings_are_described(page: Page) -> None:
-    """The fingerprint, the bands and the size of the pool are shown."""
+def test_settings_are_exposed(page: Page) -> None:
+    """The fingerprint, the bands and the size of the pool are metrics."""
     settings = Settings(pool=PoolSettings(workers=3))
     page.metrics.describe(settings)
     dedup = settings.dedup
@@ -243,7 +239,7 @@ def test_settings_are_described(page: Page) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_small_calls_move_their_series(
+def test_each_one_line_method_changes_its_series(
     page: Page,
     call: str,
     arguments: tuple[Any, ...],
@@ -251,13 +247,13 @@ def test_the_small_calls_move_their_series(
     labels: dict[str, Any],
     value: float,
 ) -> None:
-    """Each of the one-line methods moves the series that it is named for."""
+    """The value of the series follows the call."""
     getattr(page.metrics, call)(*arguments)
     assert page.value(series, **labels) == value
 
 
-def test_the_page_is_lean_and_says_its_type(page: Page) -> None:
-    """The page is text for Prometheus, without the series that only repeat the start time."""
+def test_the_page_has_its_type_and_no_created_series(page: Page) -> None:
+    """The page is in Prometheus's text format, without series that repeat the start time."""
     body, content_type = page.metrics.render()
     assert content_type.startswith("text/plain; version=0.0.4")
     assert b"_created" not in body
@@ -265,41 +261,41 @@ def test_the_page_is_lean_and_says_its_type(page: Page) -> None:
 
 
 def test_series_with_known_labels_begin_at_zero(page: Page) -> None:
-    """A rate over a counter that has not moved yet is zero, not missing."""
+    """A rate over a counter that was never incremented is zero, not missing."""
     assert page.value("documents_total", verdict="duplicate") == 0
     assert page.value("transactions_total", result="fenced") == 0
 
 
 def test_gauges_are_unknown_at_first(page: Page) -> None:
-    """No gauge without labels shows a zero that nobody has measured."""
+    """No gauge without labels shows a zero that was not measured."""
     for entry in CATALOGUE:
         if entry.kind == "gauge" and not entry.label:
             assert math.isnan(page.value(entry.name)), entry.name
 
 
 def test_nothing_is_global() -> None:
-    """Two Metrics do not share a registry, and the library's own one stays untouched."""
-    before = set(REGISTRY._names_to_collectors)  # noqa: SLF001 - no public way to list the names
+    """Two Metrics share no registry, and the library's default registry stays unchanged."""
+    before = {metric.name for metric in REGISTRY.collect()}
     first, second = Metrics(), Metrics()
     first.count_pool_restart()
     assert first.render() != second.render()
-    assert set(REGISTRY._names_to_collectors) == before  # noqa: SLF001
+    assert {metric.name for metric in REGISTRY.collect()} == before
 
 
 @pytest.mark.parametrize("values", [[], [0.5], [0.1, 0.5, 0.50001, 1.0, 7.0], [-1.0, 0.5] * 50])
-def test_a_batch_histogram_counts_as_single_observations_do(values: list[float]) -> None:
-    """Arrays land in the same buckets as one call per value would put them."""
+def test_a_batch_histogram_equals_single_observations(values: list[float]) -> None:
+    """An array changes the same buckets as one call per value."""
     entry = Entry("x", "batch histogram", "An x.", buckets=(0.1, 0.5, 1.0))
     histogram = BatchHistogram(entry)
     histogram.observe(values)
     histogram.observe(np.array([0.3]))
     (metric,) = histogram.collect()
-    found = {sample.labels.get("le", sample.name): sample.value for sample in metric.samples}
+    series = {sample.labels.get("le", sample.name): sample.value for sample in metric.samples}
     seen = [*values, 0.3]
     for bound in entry.buckets:
-        assert found[str(bound)] == sum(value <= bound for value in seen)
-    assert found["+Inf"] == found["streamdedup_x_count"] == len(seen)
-    assert found["streamdedup_x_sum"] == pytest.approx(sum(seen))
+        assert series[str(bound)] == sum(value <= bound for value in seen)
+    assert series["+Inf"] == series["streamdedup_x_count"] == len(seen)
+    assert series["streamdedup_x_sum"] == pytest.approx(sum(seen))
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
@@ -314,15 +310,15 @@ def test_the_catalogue_follows_the_conventions(entry: Entry) -> None:
     assert list(entry.buckets) == sorted(set(entry.buckets))
 
 
-def test_stages_and_results_are_the_words_of_the_types() -> None:
-    """What the type checker lets pass is what the catalogue shows from the start."""
+def test_stages_and_results_are_those_of_the_types() -> None:
+    """The values that the type checker allows are those that begin at zero."""
     values = {entry.name: entry.values for entry in CATALOGUE}
     assert values["batch_duration_seconds"] == get_args(catalogue.Stage)
     assert values["transactions_total"] == get_args(catalogue.TransactionResult)
 
 
-def test_similarities_are_told_apart_near_the_threshold() -> None:
-    """The buckets are fine where thresholds are chosen."""
+def test_similarity_buckets_are_fine_near_the_threshold() -> None:
+    """The buckets are narrow in the range of usual thresholds."""
     buckets = {entry.name: entry.buckets for entry in CATALOGUE}["candidate_similarity"]
     assert buckets == (
         *(0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7),
@@ -331,7 +327,7 @@ def test_similarities_are_told_apart_near_the_threshold() -> None:
 
 
 def test_the_document_and_the_catalogue_agree() -> None:
-    """Every metric is explained, with its type, label and values, and nothing else is."""
+    """docs/metrics.md lists exactly the catalogue, with types, labels and values."""
     rows = re.findall(
         r"^\| `(\w+)` \| (\w+) \| ([^|]*)\| ([^|]+) \| ([^|]+) \|$",
         DOCUMENT.read_text(encoding="utf-8"),
@@ -357,7 +353,7 @@ def test_the_document_and_the_catalogue_agree() -> None:
 
 
 def test_the_page_shows_what_the_catalogue_declares(page: Page) -> None:
-    """Each declared metric is on the page under its name, and no other is."""
+    """The page has exactly the declared metrics."""
     page.metrics.describe(Settings())
     shown = set(re.findall(r"^# TYPE (\w+) ", page.metrics.render()[0].decode(), re.MULTILINE))
     assert shown == {entry.full_name for entry in CATALOGUE}

@@ -1,4 +1,4 @@
-"""The HTTP port: what each page says in each phase, and the heartbeat."""
+"""The HTTP server: each path in each phase, and the heartbeat."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Site:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    """Serve the state of a worker on some port."""
+    """Serve the state of a worker on a free port."""
     state, metrics = WorkerState(), Metrics()
     async with (
         StatusServer(ANY_PORT, metrics, state) as server,
@@ -51,8 +51,8 @@ async def site() -> AsyncIterator[Site]:
         yield Site(state, metrics, server, client)
 
 
-async def test_the_port_is_the_one_that_was_bound() -> None:
-    """Port 0 lets the system choose; start() and the attribute tell which."""
+async def test_start_returns_the_bound_port() -> None:
+    """With port 0 the system chooses; start() and the attribute have the result."""
     server = StatusServer(ANY_PORT, Metrics(), WorkerState())
     port = await server.start()
     assert port == server.port > 0
@@ -61,7 +61,7 @@ async def test_the_port_is_the_one_that_was_bound() -> None:
 
 @pytest.mark.parametrize("phase", get_args(Phase))
 async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
-    """/readyz is 200 in one phase alone, and the gauge says the same."""
+    """/readyz is 200 in one phase only, and the gauge agrees."""
     site.state.enter(phase, "because")
     code, _, text = await site.get("/readyz")
     assert code == (200 if phase == "running" else 503)
@@ -78,7 +78,7 @@ async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
         (WorkerState("starting"), "starting"),
         (
             WorkerState("replaying", replay_done=3, replay_total=10),
-            "replaying the changelog: at 3 of 10",
+            "replaying the changelog: offset 3 of 10",
         ),
         (
             WorkerState("waiting_for_broker", "no broker answers"),
@@ -89,13 +89,13 @@ async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
     ],
     ids=lambda value: value.phase if isinstance(value, WorkerState) else "",
 )
-def test_the_explanation_is_for_people(state: WorkerState, text: str) -> None:
-    """One line says what the worker does, and why."""
+def test_the_explanation_is_one_plain_line(state: WorkerState, text: str) -> None:
+    """It says what the worker does, and why."""
     assert state.explanation() == text
 
 
 async def test_a_reason_does_not_outlive_its_phase(site: Site) -> None:
-    """Entering a phase without a reason forgets the last one."""
+    """Entering a phase without a reason clears the previous reason."""
     site.state.enter("waiting_for_broker", "no broker answers")
     site.state.enter("running")
     assert await site.get("/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
@@ -103,7 +103,7 @@ async def test_a_reason_does_not_outlive_its_phase(site: Site) -> None:
 
 
 async def test_not_ready_while_short(site: Site) -> None:
-    """What will soon stop the worker makes it unready while it still judges."""
+    """A shortage makes the worker unready while it still judges."""
     site.state.enter("running")
     site.state.shortage = "the disk is full soon"
     assert (await site.get("/readyz"))[::2] == (503, "running: the disk is full soon\n")
@@ -111,13 +111,13 @@ async def test_not_ready_while_short(site: Site) -> None:
 
 @pytest.mark.parametrize("phase", get_args(Phase))
 async def test_alive_in_every_phase(site: Site, phase: Phase) -> None:
-    """/livez asks for nothing but an event loop that runs: no broker is no reason to restart."""
+    """/livez only needs a running event loop: a missing broker must not cause a restart."""
     site.state.enter(phase)
     assert (await site.get("/livez"))[0] == 200
 
 
 async def test_metrics_are_served(site: Site) -> None:
-    """/metrics is the page that Metrics renders, under its content type."""
+    """/metrics is the page that Metrics renders, with its content type."""
     site.metrics.count_pool_restart()
     code, content_type, page = await site.get("/metrics")
     assert (code, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
@@ -138,7 +138,7 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
         "version": streamdedup.__version__,
         "phase": "replaying",
         "ready": False,
-        "explanation": "replaying the changelog: at 2 of 5",
+        "explanation": "replaying the changelog: offset 2 of 5",
         "replay": {"done": 2, "total": 5},
         "partitions": 2,
         "positions": {"0": 10, "1": 20},
@@ -148,13 +148,13 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/x"])
-async def test_there_is_nothing_else(site: Site, path: str) -> None:
-    """Other paths are not found."""
+async def test_other_paths_are_not_found(site: Site, path: str) -> None:
+    """Unknown paths return 404."""
     assert (await site.get(path))[0] == 404
 
 
 async def test_pages_are_read_only(site: Site) -> None:
-    """No page takes anything but GET and HEAD."""
+    """Only GET and HEAD are allowed."""
     url = f"http://127.0.0.1:{site.server.port}/metrics"
     async with site.client.post(url) as response:
         assert response.status == 405
@@ -163,14 +163,14 @@ async def test_pages_are_read_only(site: Site) -> None:
 
 
 async def test_requests_are_not_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Probes every few seconds leave no line."""
+    """Frequent probes do not fill the log."""
     with caplog.at_level(logging.DEBUG, "aiohttp"):
         await site.get("/livez")
     assert not caplog.records
 
 
-async def test_a_taken_port_is_the_operators_to_change(site: Site) -> None:
-    """A port in use is one line that names the setting."""
+async def test_a_used_port_is_a_settings_error(site: Site) -> None:
+    """The message is one line that names the setting."""
     taken = StatusSettings(port=site.server.port)
     with pytest.raises(SettingsError) as caught:
         await StatusServer(taken, Metrics(), WorkerState()).start()
@@ -180,8 +180,8 @@ async def test_a_taken_port_is_the_operators_to_change(site: Site) -> None:
     )
 
 
-async def test_a_host_without_address_is_the_operators_to_change() -> None:
-    """A name that resolves to nothing is one line that names the setting."""
+async def test_an_unknown_host_is_a_settings_error() -> None:
+    """The message for an unresolvable name is one line that names the setting."""
     nowhere = StatusSettings(host="nowhere.invalid", port=0)
     with pytest.raises(SettingsError, match=r"nowhere\.invalid:0 .*status\.host") as caught:
         await StatusServer(nowhere, Metrics(), WorkerState()).start()
@@ -189,7 +189,7 @@ async def test_a_host_without_address_is_the_operators_to_change() -> None:
 
 
 async def test_closing_frees_the_port_and_ends_the_heartbeat() -> None:
-    """After the context nothing listens and no task is left; closing twice does no harm."""
+    """After the context the port is free and no task is left; closing twice is allowed."""
     tasks = asyncio.all_tasks()
     async with StatusServer(ANY_PORT, Metrics(), WorkerState()) as server:
         assert {task.get_name() for task in asyncio.all_tasks() - tasks} >= {"heartbeat"}
@@ -200,20 +200,20 @@ async def test_closing_frees_the_port_and_ends_the_heartbeat() -> None:
 
 
 async def test_the_heartbeat_measures_a_blocked_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work that blocks the event loop shows in the histogram of its lag."""
+    """Work that blocks the event loop is visible in the histogram of its lag."""
     monkeypatch.setattr(status, "HEARTBEAT_S", 0.01)
     seen: list[float] = []
-    beaten = asyncio.Event()
+    observed = asyncio.Event()
     metrics = Metrics()
 
     def observe(seconds: float) -> None:
         seen.append(seconds)
-        beaten.set()
+        observed.set()
 
     monkeypatch.setattr(metrics, "observe_loop_lag", observe)
     async with StatusServer(ANY_PORT, metrics, WorkerState()):
         await asyncio.sleep(0)
-        time.sleep(0.15)  # noqa: ASYNC251 - to block the loop is the point
-        await asyncio.wait_for(beaten.wait(), timeout=30)
+        time.sleep(0.15)  # noqa: ASYNC251 - the test blocks the loop on purpose
+        await asyncio.wait_for(observed.wait(), timeout=30)
     assert max(seen) > 0.1
     assert min(seen) >= 0.0

@@ -1,6 +1,6 @@
 """The sketch against theory: bias, deviation, S-curve, and the field's worked examples.
 
-Every cell of a table is made of pairs of sets of random characters, with fixed seeds.
+The table is measured on pairs of sets of random characters, with fixed seeds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Planted(NamedTuple):
 
 @lru_cache(maxsize=1)
 def pool(size: int) -> I64:
-    """Draw twice as many distinct characters as a set has, for each pair."""
+    """Draw twice the size of a set of distinct characters, for each pair."""
     rng = np.random.default_rng(size)
     rows = [rng.choice(2**20, 2 * size, replace=False) for _ in range(PAIRS)]
     return np.stack(rows) + FIRST_ASTRAL
@@ -60,20 +60,20 @@ def texts_of(sets: I64) -> list[str]:
 
 @lru_cache(maxsize=2)
 def first_values(variant: str, size: int) -> Values:
-    """Sketch the first set of each pair, which is the same at every similarity."""
+    """Sketch the first set of each pair; it is the same at every similarity."""
     return SKETCHERS[variant].values(texts_of(pool(size)[:, :size]))
 
 
 @lru_cache(maxsize=2)
 def planted(variant: str, size: int, jaccard: float) -> Planted:
-    """Sketch pairs of sets of a size, as near to a similarity as sets of that size can be."""
+    """Sketch pairs of sets of a size, with the closest possible similarity."""
     common = round(2 * size * jaccard / (1 + jaccard))
     second = SKETCHERS[variant].values(texts_of(pool(size)[:, size - common : 2 * size - common]))
     return Planted(common / (2 * size - common), first_values(variant, size), second)
 
 
 def check(estimates: NDArray[np.float64], jaccard: float, deviation: float) -> None:
-    """Check that estimates are unbiased and scatter no more than 1.05 times as they should."""
+    """Check that estimates are unbiased, with at most 1.05 times the theoretical standard error."""
     if jaccard == 1.0:
         assert estimates.tolist() == [1.0] * PAIRS
         return
@@ -98,7 +98,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("size", "variant", "jaccard"), TABLE)
 def test_estimate(size: int, variant: str, jaccard: float) -> None:
-    """Whole and stored signatures are unbiased, and their deviation is that of the variant."""
+    """Whole and stored signatures are unbiased, with the standard error of the variant."""
     pair = planted(variant, size, jaccard)
     agreement = np.mean(pair.first == pair.second, axis=1)
     num_perm = pair.first.shape[1]
@@ -110,7 +110,7 @@ def test_estimate(size: int, variant: str, jaccard: float) -> None:
 
 @pytest.mark.parametrize(("size", "most"), [(20, 0.020), (75, 0.020), (250, 0.020), (2500, 0.026)])
 def test_stored_signature_halves_the_error(size: int, most: float) -> None:
-    """At similarity .8 the 128 bytes deviate by half as much as 128 classic values, .035."""
+    """At similarity .8 the error of 128 bytes is about half that of 128 classic values, .035."""
     assert SKETCHERS["fast"].codec.num_bytes == 128
     assert np.std(stored_estimates("fast", planted("fast", size, 0.8))) <= most
 
@@ -121,7 +121,7 @@ def test_stored_signature_halves_the_error(size: int, most: float) -> None:
     ("bands", "rows", "jaccard"), [(20, 5, 0.5), (20, 6, 0.7), (8, 16, 0.8), (42, 3, 0.3)]
 )
 def test_band_recall(variant: str, size: int, bands: int, rows: int, jaccard: float) -> None:
-    """As many planted pairs share a band as the S-curve says, within the error of sampling."""
+    """The share of planted pairs with a common band is the S-curve's, within sampling error."""
     pair = planted(variant, size, jaccard)
     equal = (pair.first == pair.second)[:, : bands * rows].reshape(PAIRS, bands, rows)
     share = np.mean(equal.all(axis=2).any(axis=1))
@@ -138,7 +138,7 @@ def estimate(texts: list[str], **changes: Any) -> float:
 
 @pytest.mark.parametrize("variant", ["fast", "classic"])
 def test_lorem_ipsum(variant: str) -> None:
-    """The worked example: a sentence and its continuation have 22 of 47 shingles in common."""
+    """A sentence and its continuation have 22 of 47 shingles in common."""
     short = "Lorem Ipsum dolor sit amet"
     long = short + " is how dummy text starts"
     shingles = [{text[at : at + 5] for at in range(len(text) - 4)} for text in (short, long)]
@@ -155,7 +155,7 @@ def test_words() -> None:
 
 
 def test_bag() -> None:
-    """A bag compares counts: ``aaaab`` and ``aab`` have 3 of 5 in common, as sets all."""
+    """A bag compares counts: ``aaaab`` and ``aab`` share 3 of 5 elements."""
     assert estimate(["aaaab", "aab"], shingle_size=1, shingle_bag=True) == pytest.approx(
         3 / 5, abs=0.025
     )
@@ -164,7 +164,7 @@ def test_bag() -> None:
 
 @pytest.mark.parametrize("variant", ["fast", "classic"])
 def test_refined_web(variant: str) -> None:
-    """450 bands of 20 rows, 9,000 values, find two texts at .9 and no others."""
+    """450 bands of 20 rows find two texts at .9 and no unrelated one."""
     sketcher = Sketcher(parameters(variant=variant, num_perm=9000, bands=450, rows=20))
     rng = np.random.default_rng(3)
     text = "".join(map(chr, rng.integers(97, 123, 3000)))

@@ -45,7 +45,7 @@ def test_curve(bands: int, rows: int, jaccard: float, value: float, tolerance: f
 
 
 def test_one_band_and_all_bands() -> None:
-    """At .8 one band of five rows agrees with .328, and all twenty miss with .00035."""
+    """At .8 a band of five rows agrees with probability .328; twenty bands all miss with .00035."""
     assert Banding(1, 5).candidate_probability(0.8) == pytest.approx(0.328, abs=5e-4)
     assert 1 - Banding(20, 5).candidate_probability(0.8) == pytest.approx(0.00035, abs=1e-5)
 
@@ -57,7 +57,7 @@ def test_one_band_and_all_bands() -> None:
     ids=[f"{rows}-rows" for rows in range(4, 9)],
 )
 def test_bands_for_rows(rows: int, bands: int) -> None:
-    """Recall .99 at .8 takes so many bands, and one fewer is too few."""
+    """Recall .99 at .8 needs this many bands; one fewer is too few."""
     # A corpus is planned for that makes exactly these rows the fewest that will do.
     background = 0.05
     corpus = int(0.9 / (bands * background**rows))
@@ -78,7 +78,7 @@ RECALLS = (0.5, 0.9, 0.99, 0.9999)
 )
 @pytest.mark.parametrize("num_perm", [64, 256, 9000])
 def test_choice_reaches_recall(threshold: float, recall: float, num_perm: int) -> None:
-    """Whatever is chosen reaches the recall and fits, and nothing else is ever chosen."""
+    """The chosen bands reach the recall and fit; else the choice is refused."""
     if Banding(num_perm, 1).candidate_probability(threshold) < recall:
         with pytest.raises(ValueError, match="cannot reach recall"):
             choose_bands(threshold, recall, num_perm)
@@ -90,7 +90,7 @@ def test_choice_reaches_recall(threshold: float, recall: float, num_perm: int) -
 
 @pytest.mark.parametrize("threshold", [0.01, 1e-18, 1e-300, 5e-324], ids=str)
 def test_hopeless_threshold(threshold: float) -> None:
-    """A threshold that no number of values can serve is refused, not a crash in the arithmetic."""
+    """A threshold that no number of values can reach is refused without an arithmetic error."""
     with pytest.raises(ValueError, match="cannot reach recall"):
         choose_bands(threshold, 0.99, 256)
 
@@ -105,7 +105,7 @@ def test_hopeless_threshold(threshold: float) -> None:
     ],
 )
 def test_explicit_bands_must_fit(bands: int, rows: int, num_perm: int, accepted: bool) -> None:
-    """Explicit bands are taken as they stand where the signature is long enough for them."""
+    """Explicit bands are used if the signature is long enough for them."""
     dedup = {"bands": bands, "rows": rows, "num_perm": num_perm}
     if accepted:
         assert load_settings(dedup=dedup).dedup.banding() == (bands, rows)
@@ -115,7 +115,7 @@ def test_explicit_bands_must_fit(bands: int, rows: int, num_perm: int, accepted:
 
 
 def test_swapped_bands_show() -> None:
-    """450 x 20 and 20 x 450 take as many values, and only one of them finds anything."""
+    """450 x 20 and 20 x 450 use the same values, but only the first finds duplicates."""
     right = load_settings(dedup={"bands": 450, "rows": 20, "num_perm": 9000}).dedup.banding()
     swapped = load_settings(dedup={"bands": 20, "rows": 450, "num_perm": 9000}).dedup.banding()
     assert right.candidate_probability(0.8) > 0.99
@@ -123,12 +123,12 @@ def test_swapped_bands_show() -> None:
 
 
 def test_ten_bands_of_five() -> None:
-    """The 50-value curve of the slides has its approximate threshold at .631."""
+    """The approximate threshold of 10 bands of 5 rows is .631."""
     assert Banding(10, 5).rough_threshold() == pytest.approx(0.631, abs=5e-4)
 
 
 def test_steepest_point() -> None:
-    """16 x 16 rises fastest at .838; the usual approximation says .841."""
+    """16 x 16 rises fastest at .838; the common approximation is .841."""
     banding = Banding(16, 16)
     assert banding.steepest() == pytest.approx(0.838, abs=5e-4)
     assert banding.rough_threshold() == pytest.approx(0.841, abs=5e-4)
@@ -159,7 +159,7 @@ def test_doubling_rows_and_squaring_bands() -> None:
 
 
 def test_values_by_the_root_finder() -> None:
-    """Catch .5 with 99 %, let .05 through under 1 %: so 42 bands of 3 rows of 128 values."""
+    """42 bands of 3 rows find .5 with 99 % and .05 with less than 1 %."""
     chosen = [banding for banding in fitting_bands(0.5, 0.99, 128) if banding.rows == 3]
     assert chosen == [(35, 3)]
     assert Banding(42, 3).values <= 128
@@ -169,21 +169,21 @@ def test_values_by_the_root_finder() -> None:
 
 
 def test_no_more_random_candidates_than_the_curve_says() -> None:
-    """Random candidates per lookup are the curve at the background, times the documents."""
+    """The random candidates per lookup are the curve at the background times the documents."""
     assert Banding(20, 7).random_candidates(10_000_000, 0.05) == pytest.approx(0.15625, rel=1e-3)
     assert Banding(3, 1).random_candidates(100, 1.0) == 100
 
 
 @pytest.mark.parametrize("probability", [1e-6, 0.1, 0.5, 0.99])
 def test_similarity_at_a_probability(probability: float) -> None:
-    """The curve can be read the other way."""
+    """``similarity_at`` inverts the curve."""
     banding = Banding(20, 7)
     at = banding.similarity_at(probability)
     assert banding.candidate_probability(at) == pytest.approx(probability)
 
 
 def test_curve_keeps_small_probabilities() -> None:
-    """Far left the curve is bands x J^rows, not rounded away."""
+    """At low similarity the curve is bands x J^rows, without rounding errors."""
     assert Banding(20, 20).candidate_probability(0.1) == pytest.approx(20e-20, rel=1e-9)
 
 
@@ -199,7 +199,10 @@ def test_curve_keeps_small_probabilities() -> None:
             id="refinedweb-swapped",
         ),
         pytest.param(
-            Banding(5, 20), 256, ["not the 0.99", "did you mean 20 bands of 5 rows"], id="swapped"
+            Banding(5, 20),
+            256,
+            ["less than dedup.recall 0.99", "did you mean 20 bands of 5 rows"],
+            id="swapped",
         ),
         pytest.param(Banding(9, 13), 128, ["find 39.9% of the pairs at 0.8"], id="integral-tuner"),
         pytest.param(Banding(14, 8), 256, ["find 92.4% of the pairs at 0.8"], id="fineweb"),
@@ -208,7 +211,7 @@ def test_curve_keeps_small_probabilities() -> None:
     ],
 )
 def test_doubts(banding: Banding, num_perm: int, words: list[str]) -> None:
-    """What is wrong with bands that were written down is said, and what may have been meant."""
+    """Problems of explicit bands are named, with a suggestion."""
     problems = doubts(banding, 0.8, 0.99, num_perm)
     assert len(problems) == len(words)
     for problem, part in zip(problems, words, strict=True):

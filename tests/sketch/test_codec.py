@@ -1,4 +1,4 @@
-"""Stored signatures: packing is reversed by unpacking, and what is equal is counted."""
+"""Stored signatures: packing, unpacking and estimates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_round_trip(values: list[int], bits: int, wide: bool) -> None:
 )
 @examples(200)
 def test_estimate_by_definition(pairs: list[tuple[int, int, bool]], bits: int) -> None:
-    """The estimate is the corrected share of equal fields, whatever fills the last byte."""
+    """The estimate is the corrected share of equal fields, for any padding of the last byte."""
     codec = SignatureCodec(len(pairs), bits)
     one = codec.pack(np.array([[pair[0] for pair in pairs]], dtype=np.uint32))
     other = codec.pack(np.array([[p[0] if p[2] else p[1] for p in pairs]], dtype=np.uint32))
@@ -51,7 +51,7 @@ def test_estimate_by_definition(pairs: list[tuple[int, int, bool]], bits: int) -
 
 @pytest.mark.parametrize("bits", BITS)
 def test_estimate_ends(bits: int) -> None:
-    """Equal signatures give exactly one, and signatures with nothing in common exactly zero."""
+    """Equal signatures give exactly one, and complementary signatures exactly zero."""
     signature = np.arange(100, dtype=np.uint8)
     others = np.stack([signature, ~signature])
     codec = SignatureCodec(800 // bits, bits)
@@ -60,13 +60,13 @@ def test_estimate_ends(bits: int) -> None:
 
 
 def test_size() -> None:
-    """The default takes 128 bytes; a last byte that is not full counts whole."""
+    """The default takes 128 bytes; a partly filled byte counts as a whole one."""
     assert SignatureCodec(256, 4).num_bytes == 128
     assert SignatureCodec(9, 2).num_bytes == 3
 
 
 def test_standard_error() -> None:
-    """The error is the binomial one, wider by what the lost bits cost."""
+    """The standard error is binomial, increased by the truncation."""
     assert SignatureCodec(256, 8).standard_error(0.8) == pytest.approx(0.02506, abs=1e-5)
     assert SignatureCodec(256, 4).standard_error(0.8) == pytest.approx(0.02602, abs=1e-5)
     assert SignatureCodec(256, 4).standard_error(1.0) == 0.0

@@ -1,50 +1,17 @@
-"""The kernels against Python's own methods; test_normalize.py has the profiles."""
+"""Rewriting by a table: which texts the kernel handles; test_batch.py compares the results."""
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamdedup.sketch.fold import collapse_ascii, make_table, rewrite
-from tests.support.builders import examples
-
-ASCII = [chr(code) for code in range(128)]
-CHARACTERS = st.one_of(st.sampled_from(" \t\x1cAz"), st.sampled_from(ASCII))
-
-
-def expected(texts: list[str], *, fold: bool) -> list[str]:
-    """Do with Python's own methods what the kernel does."""
-    return [" ".join((text.lower() if fold else text).split()) for text in texts]
-
-
-@pytest.mark.parametrize("fold", [True, False])
-@given(texts=st.lists(st.text(CHARACTERS, max_size=80), max_size=6))
-@examples(500)
-def test_like_python(fold: bool, texts: list[str]) -> None:
-    """Case and white space are those of Python's strings."""
-    assert collapse_ascii(texts, fold=fold) == expected(texts, fold=fold)
-
-
-@pytest.mark.parametrize("fold", [True, False])
-def test_every_pair(fold: bool) -> None:
-    """So they are for every pair of characters, alone and between letters."""
-    pairs = ["".join(pair) for pair in itertools.product(ASCII, repeat=2)]
-    texts = pairs + [f"x{pair}y" for pair in pairs]
-    assert collapse_ascii(texts, fold=fold) == expected(texts, fold=fold)
-
-
-def test_chunks() -> None:
-    """Texts of more than one chunk come back in order."""
-    texts = [f" Text  {number}" for number in range(700)] + [" x" * 200_000, "", "\n"]
-    assert collapse_ascii(texts, fold=True) == expected(texts, fold=True)
+from streamdedup.sketch.fold import rewrite
+from streamdedup.sketch.fold_table import make_table
 
 
 def nfkc_casefold(text: str) -> str:
-    """Do what the table of the tests below says."""
+    """Apply the change that ``TABLE`` describes."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
@@ -52,7 +19,7 @@ TABLE = make_table(nfkc_casefold, composes=True, collapses=True)
 
 
 def left(text: str) -> str:
-    """Stand for the plain way."""
+    """Mark a text that the kernel leaves to the plain function."""
     return f"left: {text}"
 
 
@@ -74,12 +41,12 @@ def left(text: str) -> str:
     ids=ascii,
 )
 def test_ordinary_texts_are_not_left(text: str) -> None:
-    """What languages are written with, in composed and in decomposed letters, is for the kernel."""
+    """The kernel handles ordinary text, in composed and in decomposed letters."""
     assert rewrite([text], TABLE, left) == [" ".join(nfkc_casefold(text).split())]
 
 
 def test_odd_texts_are_left() -> None:
-    """The texts beside one that is left to the plain way are not."""
+    """Only the odd texts of a batch go to the plain function."""
     odd = "a" + "\u0301" * 31
     long = "\ufdfa" * 1000
     texts = ["\u00c9 ", odd, "\u00df", "", long, "\u00c9\x00"]
@@ -87,7 +54,7 @@ def test_odd_texts_are_left() -> None:
 
 
 def test_many_others() -> None:
-    """Texts of more than one chunk come back in order, however long one is."""
+    """Texts of several chunks come back in order, also very long ones."""
     texts = [f" \u00c4  {number}" for number in range(700)] + ["\u2026" * 300_000, "", "\u00df"]
     assert rewrite(texts[:700], TABLE, left) == [f"\u00e4 {number}" for number in range(700)]
     assert rewrite(texts[700:], TABLE, nfkc_casefold) == ["." * 900_000, "", "ss"]

@@ -1,4 +1,4 @@
-"""The kernels: against whole-number arithmetic in Python, and against what they once gave."""
+"""The kernels: against integer arithmetic in Python, and against golden values."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CHARACTERS = Shingling(words=False, size=5, bag=False, seed=1)
 
 
 def mixed(value: int) -> int:
-    """Return Stafford's mixer 13, in whole numbers."""
+    """Compute Stafford's mixer 13 on integers."""
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % WORD
     value = (value ^ value >> 27) * 0x94D049BB133111EB % WORD
     return value ^ value >> 31
 
 
 def words_of(seed: int, count: int) -> list[int]:
-    """Return SplitMix64's sequence, in whole numbers."""
+    """Compute SplitMix64's sequence on integers."""
     return [mixed((seed + step * GOLDEN_RATIO) % WORD) for step in range(1, count + 1)]
 
 
@@ -47,7 +47,7 @@ def hashed(elements: Iterable[int], seed: int) -> int:
 
 
 def slow_hashes(text: str, shingling: Shingling) -> list[int]:
-    """Hash every shingle alone."""
+    """Hash every shingle on its own."""
     elements = [ord(character) + 1 for character in text]
     if shingling.words:
         words = text.split(" ")
@@ -62,7 +62,7 @@ def slow_hashes(text: str, shingling: Shingling) -> list[int]:
 
 
 def numbered(hashes: list[int]) -> list[int]:
-    """Give the repetitions of a hash hashes of their own."""
+    """Replace repetitions of a hash by hashes of their own."""
     seen: Counter[int] = Counter()
     found = []
     for each in hashes:
@@ -100,7 +100,7 @@ def slow_fast(hashes: list[int], words: list[int]) -> list[int]:
 
 
 def rehashed(value: int, word: int, step: int) -> int:
-    """Hash a hash for one round; the first takes it as it is."""
+    """Hash a hash for one round; the first round uses the hash itself."""
     if step == 0:
         return value
     value = value * (word | 1) % WORD
@@ -125,7 +125,7 @@ def kernel_classic(texts: list[str], shingling: Shingling, num_perm: int, bits: 
 
 
 def sketch(texts: list[str], **changes: int | str) -> Sketches:
-    """Sketch texts as they stand, in the unnamed namespace."""
+    """Sketch texts without normalisation, in the unnamed namespace."""
     return Sketcher(parameters(**changes)).sketch(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
@@ -156,7 +156,7 @@ KINDS = [
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("seed", [0, 2**63 - 1], ids=["zero", "largest"])
 def test_values_by_definition(text: str, words: bool, bag: bool, seed: int) -> None:
-    """The rolling kernels give what the definitions give, for every kind of character."""
+    """The rolling kernels agree with the definitions, for every kind of character."""
     shingling = Shingling(words, 3, bag, seed)
     hashes = slow_hashes(text, shingling)
     assert kernel_fast([text], shingling, 12) == [slow_fast(hashes, words_of(seed, 24))]
@@ -176,7 +176,7 @@ def test_values_by_definition(text: str, words: bool, bag: bool, seed: int) -> N
 def test_batches_by_definition(
     texts: list[str], words: bool, bag: bool, size: int, num_perm: int
 ) -> None:
-    """A batch gives each text what it would get alone, by the definition."""
+    """Each text of a batch has the signature of the definition."""
     shingling = Shingling(words, size, bag, 1)
     hashes = [slow_hashes(text, shingling) for text in texts]
     random_words = words_of(1, 2 * num_perm)
@@ -187,13 +187,13 @@ def test_batches_by_definition(
 
 
 def test_random_words() -> None:
-    """The words are SplitMix64's published sequence, so that no library can change an index."""
+    """The words are SplitMix64's published sequence, independent of any library."""
     expected = [0x910A2DEC89025CC1, 0xBEEB8DA1658EEC67, 0xF893A2EEFB32555E]
     assert minhash.random_words(1, 3).tolist() == expected
 
 
 def test_every_bin_is_filled() -> None:
-    """Also one shingle fills all the bins, most of them in the rounds and the rest behind them."""
+    """One shingle fills all bins: most in the rounds, the rest after them."""
     [row] = kernel_fast(["a"], CHARACTERS, 1000)
     assert len(set(row)) > 990
 
@@ -288,7 +288,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("variant", "text", "signature", "keys"), GOLDEN)
 def test_golden(variant: str, text: str, signature: str, keys: list[int]) -> None:
-    """A sketch is the same on every platform and in every release that reads the same indexes."""
+    """A sketch is the same on every platform, and in every release that reads the same indexes."""
     made = sketch([text], variant=variant, shingle_size=5, num_perm=8, bands=2, rows=3)
     assert made.signatures.tobytes().hex() == signature
     assert made.band_keys.tolist() == [keys]
@@ -296,7 +296,7 @@ def test_golden(variant: str, text: str, signature: str, keys: list[int]) -> Non
 
 @pytest.mark.parametrize("variant", ["fast", "classic"])
 def test_batch_size_does_not_matter(variant: str) -> None:
-    """The same texts in batches of any size, beside any others, have the same sketches."""
+    """A text has the same sketch in batches of any size."""
     rng = random.Random(2)
     alphabets = ["abcdefgh ", "abcé ", "abc日本 \U0001f600"]
     texts = ["".join(rng.choices(rng.choice(alphabets), k=rng.randrange(40))) for _ in range(600)]

@@ -17,7 +17,7 @@ TEXTS = st.text(alphabet="ab \u00e9\u4e00", max_size=14)
 
 
 def shingles(text: str, shingling: Shingling) -> Counter[str]:
-    """Count the shingles of a text by their definition."""
+    """Count the shingles of a text by the definition."""
     units = text.split() or [text] if shingling.words else list(text)
     if not text:
         return Counter()
@@ -35,7 +35,7 @@ def shingles(text: str, shingling: Shingling) -> Counter[str]:
 )
 @examples(400)
 def test_by_definition(first: str, second: str, words: bool, size: int, bag: bool) -> None:
-    """The similarity is the shared part of sets, or of bags."""
+    """The similarity is the Jaccard similarity of the sets or bags."""
     if words:
         # Scripts without spaces have a word for each letter; that is tested with words.
         first, second = (" ".join(text.replace("\u4e00", "c").split()) for text in (first, second))

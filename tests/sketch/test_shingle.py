@@ -1,4 +1,4 @@
-"""Packing: code points one after the other, in the narrowest type, in chunks that stay small."""
+"""Packing: code points in the narrowest type, in small chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.builders import examples
 @given(texts=st.lists(st.text(st.characters(), max_size=8), max_size=5))
 @examples(200)
 def test_pack(texts: list[str]) -> None:
-    """Every text is found again between its offsets."""
+    """Every text is between its offsets."""
     codes, offsets = pack(texts)
     assert len(offsets) == len(texts) + 1
     for text, start, stop in zip(texts, offsets[:-1], offsets[1:], strict=True):
@@ -27,14 +27,14 @@ def test_pack(texts: list[str]) -> None:
     ids=["ascii", "latin-1", "beyond", "surrogate"],
 )
 def test_width(text: str, kind: type[np.generic]) -> None:
-    """A byte per character where that is enough."""
+    """A character takes one byte if that is enough."""
     assert pack(["", text]).codes.dtype == kind
 
 
 @given(lengths=st.lists(st.sampled_from([0, 1, 2**17, 2**18, 2**18 + 1]), max_size=6))
 @examples(50)
 def test_chunks_of_characters(lengths: list[int]) -> None:
-    """Chunks are the whole batch in order, none empty, and none too long but by a single text."""
+    """Chunks cover the batch in order; none is empty, and only a single text can be too long."""
     texts = ["x" * length for length in lengths]
     found = [texts[chunk] for chunk in chunks(texts)]
     assert [text for chunk in found for text in chunk] == texts

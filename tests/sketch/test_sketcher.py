@@ -1,4 +1,4 @@
-"""The sketcher: namespaces, exact copies, and the name of the parameters."""
+"""The sketcher: namespaces, exact copies, and the fingerprint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.builders import parameters
 
 
 def test_exact_copies_share_the_last_key() -> None:
-    """The last key is the whole text's: equal for copies, another for a near-copy."""
+    """The last key is that of the whole text: equal for copies, different for near-copies."""
     texts = ["the same text", "the same text", "the same texts"]
     keys = Sketcher(parameters()).sketch(texts, np.zeros(3, dtype=np.uint64)).band_keys[:, -1]
     assert keys[0] == keys[1]
@@ -18,7 +18,7 @@ def test_exact_copies_share_the_last_key() -> None:
 
 
 def test_namespaces_share_no_key() -> None:
-    """The same text has other keys in another namespace, and the same signature."""
+    """The same text has different keys in each namespace, and the same signature."""
     namespaces = np.array([0, namespace_hash("en"), namespace_hash("de")], dtype=np.uint64)
     made = Sketcher(parameters()).sketch(["one and the same"] * 3, namespaces)
     for column in made.band_keys.T:
@@ -27,7 +27,7 @@ def test_namespaces_share_no_key() -> None:
 
 
 def test_namespace_hash() -> None:
-    """Only the unnamed namespace has zero; surrogates are names like any other."""
+    """Only the unnamed namespace has hash zero; lone surrogates are valid in names."""
     names = ["", "a", "b", "\ud800", "\udfff"]
     assert namespace_hash("") == 0
     assert len({namespace_hash(name) for name in names}) == len(names)
@@ -35,7 +35,7 @@ def test_namespace_hash() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_shapes(count: int) -> None:
-    """Sketches have one row per text, also where there is none."""
+    """Sketches have one row per text, also without texts."""
     p = parameters()
     made = Sketcher(p).sketch(["text"] * count, np.zeros(count, dtype=np.uint64))
     assert made.signatures.shape == (count, p.num_perm // 2)
@@ -63,7 +63,7 @@ def test_shapes(count: int) -> None:
     ids=str,
 )
 def test_fingerprint(name: str, value: int | str) -> None:
-    """Each parameter has a say in the fingerprint, which is 16 hexadecimal digits."""
+    """The fingerprint has 16 hexadecimal digits and depends on each parameter."""
     fingerprint = parameters().fingerprint()
     assert len(bytes.fromhex(fingerprint)) == 8
     assert parameters(**{name: value}).fingerprint() != fingerprint
@@ -71,15 +71,15 @@ def test_fingerprint(name: str, value: int | str) -> None:
 
 
 def test_fingerprint_is_stable() -> None:
-    """The fingerprint of given parameters never changes: every changelog entry carries it."""
+    """The fingerprint of given parameters never changes, because every changelog entry has it."""
     changes = {"num_perm": 8, "bands": 2, "rows": 3, "shingle_size": 5}
-    assert parameters(**changes).fingerprint() == "122263cf14f601a1"
+    assert parameters(**changes).fingerprint() == "d2276ed0733fe62e"
     words = parameters(**changes, shingle_unit="word")
-    assert words.fingerprint() == "2ec1b3539365ceb5"
+    assert words.fingerprint() == "8969089a1018f917"
 
 
 def test_fingerprint_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How words are cut has a say in it where shingles are of words, and only there."""
+    """The version of the word rule changes it only if shingles are of words."""
     units = [parameters(), parameters(shingle_unit="word")]
     before = [unit.fingerprint() for unit in units]
     monkeypatch.setattr("streamdedup.sketch.parameters.WORDS_VERSION", 2)

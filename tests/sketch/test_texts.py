@@ -1,4 +1,4 @@
-"""Stored texts: there and back, their bound, and damage."""
+"""Stored texts: round trip, size limit, and damage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NO_LIMIT = 2**40
 @given(text=st.text(st.characters(), max_size=200))
 @examples(200)
 def test_there_and_back(text: str) -> None:
-    """Every text comes back, empty ones and lone surrogates too."""
+    """Every text survives a round trip, also empty ones and lone surrogates."""
     packed = TextPacker(NO_LIMIT).pack(text)
     assert packed != NOT_STORED
     assert unpack_text(packed) == text
 
 
 def test_long_texts_are_not_stored() -> None:
-    """What counts is the size on disk."""
+    """The limit applies to the compressed size."""
     text = "once upon a time " * 100
     size = len(TextPacker(NO_LIMIT).pack(text))
     assert size < len(text) / 10
@@ -37,6 +37,6 @@ def test_long_texts_are_not_stored() -> None:
     ids=["no frame", "cut", "nothing"],
 )
 def test_damage(data: bytes) -> None:
-    """Bytes that are no stored text are damage."""
+    """Bytes that are not a stored text are damage."""
     with pytest.raises(IndexDamaged, match="stored text cannot be read"):
         unpack_text(data)

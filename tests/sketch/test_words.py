@@ -1,4 +1,4 @@
-"""Words: where they begin and end, script by script."""
+"""Words: their beginnings and ends in each script."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ TEXT = st.one_of(
 
 @pytest.mark.parametrize(("text", "words"), TABLE)
 def test_words(text: str, words: list[str]) -> None:
-    """Each script is cut as its readers expect, or into letters if it has no spaces."""
+    """Each script is split into words, or into letters if it has no spaces."""
     assert split_words(text) == words
 
 
 @given(TEXT)
 @examples(500)
 def test_words_are_pieces_in_order(text: str) -> None:
-    """Words are found one behind the other, and between them is neither letter, digit nor mark."""
+    """Words are in order, and no letter, digit or mark is between them."""
     rest = text.replace("\u2019", "'")
     for word in split_words(text):
         gap, found, rest = rest.partition(word)
@@ -78,7 +78,7 @@ def test_words_are_pieces_in_order(text: str) -> None:
 @given(TEXT)
 @examples(300)
 def test_words_are_whole(text: str) -> None:
-    """A word is one word when it stands alone, and when spaces stand around it."""
+    """A word is one word alone, and between spaces."""
     for word in split_words(text):
         assert split_words(word) == [word]
         assert split_words(f" {word} \u00e9") == [word, "\u00e9"]
@@ -87,21 +87,21 @@ def test_words_are_whole(text: str) -> None:
 @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=80))
 @examples(300)
 def test_ascii_is_like_an_expression(text: str) -> None:
-    """Of ASCII a short expression says what words are."""
+    """The words of ASCII texts match a regular expression."""
     assert split_words(text) == re.findall("[0-9A-Za-z]+(?:'[0-9A-Za-z]+)*", text)
 
 
 @given(TEXT)
 @examples(300)
 def test_join(text: str) -> None:
-    """Words are joined by spaces; a text without any is left alone."""
+    """Words are joined by spaces; a text without words is unchanged."""
     assert join_words(text) == (" ".join(split_words(text)) or text)
 
 
 @given(st.lists(TEXT, max_size=5))
 @examples(300)
 def test_join_packed(texts: list[str]) -> None:
-    """Packed texts are joined one by one, whatever stands beside them."""
+    """The words of each packed text are joined independently."""
     found, expected = join_packed(pack(texts)), pack([join_words(text) for text in texts])
     assert found.codes.tolist() == expected.codes.tolist()
     assert found.offsets.tolist() == expected.offsets.tolist()
@@ -109,7 +109,7 @@ def test_join_packed(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("script", CONTINUOUS)
 def test_scripts_without_spaces(script: str) -> None:
-    """Each letter of such a script is a word, and no letter of another script is among them."""
+    """Each letter of such a script is a word, and the ranges contain no other script."""
     letters = [
         chr(point)
         for first, last in CONTINUOUS[script]
@@ -134,13 +134,13 @@ def test_scripts_without_spaces(script: str) -> None:
 @given(TEXT)
 @examples(300)
 def test_case_and_form_do_not_matter(text: str) -> None:
-    """Behind normalisation, equivalent forms of a text have the same words."""
+    """After normalisation, equivalent forms of a text have the same words."""
     plain = PROFILES["plain"]
     assert split_words(plain(unicodedata.normalize("NFD", text))) == split_words(plain(text))
 
 
 def is_word_part(character: str) -> bool:
-    """Say whether a character can stand in no gap between words."""
+    """Tell whether a character must belong to a word."""
     # Variation selectors on plane 14 are marks, but are dropped before words are looked for.
     return (
         character.isalnum() or unicodedata.category(character)[0] == "M"

@@ -1,8 +1,9 @@
-"""*Blocking.* What several tests build: small settings, indexes, and streams through the engine."""
+"""*Blocking.* Builders for tests: small settings, indexes, and batches."""
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,17 +25,23 @@ from streamdedup.model import (
     SourceRange,
     Verdict,
 )
-from streamdedup.settings.sections import DedupSettings, IndexSettings, Settings
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
 
 TOPIC = "documents"
 MIB = 1024**2
 COLUMNS = 9
-"""Columns of band keys under the small settings: eight bands and the exact key."""
+"""Columns of band keys under the small settings: eight bands and the key of the whole text."""
 
 
 def examples(count: int) -> settings:
-    """Return hypothesis settings for so many examples, the same ones in every run."""
+    """Return hypothesis settings for so many examples, the same ones in every run.
+
+    With ``NUMBA_DISABLE_JIT=1``, when kernels are slow, a tenth of them.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        count = count // 10
     return settings(
         max_examples=count,
         deadline=None,
@@ -44,7 +51,7 @@ def examples(count: int) -> settings:
     )
 
 
-def small_settings(  # noqa: PLR0913 - one keyword per setting that tests vary
+def small_settings(  # noqa: PLR0913 - one keyword for each setting that tests vary
     directory: Path,
     *,
     threshold: float = 0.5,
@@ -59,7 +66,7 @@ def small_settings(  # noqa: PLR0913 - one keyword per setting that tests vary
     seed: int = 1,
     verify: Literal["estimate", "exact"] = "estimate",
 ) -> Settings:
-    """Return settings whose sketches are small and quick, and whose index is not forced to disk."""
+    """Return settings with small, fast sketches and an index that is not forced to disk."""
     return Settings(
         dedup=DedupSettings(
             threshold=threshold,
@@ -93,16 +100,16 @@ def open_index(settings: Settings, log: str = LOCAL_LOG) -> Index:
 def sketched(
     texts: Sequence[str | Document], settings: Settings, first: int = 0, partition: int = 0
 ) -> SketchedBatch:
-    """Prepare documents at following offsets of one partition."""
+    """Prepare documents at consecutive offsets of one partition."""
     documents = [text if isinstance(text, Document) else Document(text) for text in texts]
-    positions = [Position(TOPIC, partition, first + place) for place in range(len(documents))]
+    positions = [Position(TOPIC, partition, first + row) for row in range(len(documents))]
     return Preparer(settings).prepare_documents(documents, positions)
 
 
 def pass_through(
     index: Index, batches: Iterable[SketchedBatch], settings: Settings, rule: Rule | None = None
 ) -> list[Verdict]:
-    """Judge batches one after the other, and apply what each keeps."""
+    """Judge batches one after another, and apply the update of each."""
     rule = rule or Rule.from_settings(settings)
     verdicts: list[Verdict] = []
     for batch in batches:
@@ -121,7 +128,7 @@ def columns(
     topic: str = TOPIC,
     num_bytes: int = 16,
 ) -> DocumentColumns:
-    """Return documents with chosen band keys; every signature repeats the document's place."""
+    """Return documents with chosen band keys; every byte of a signature is the document's row."""
     count = len(band_keys)
     signatures = np.repeat(np.arange(count, dtype=np.uint8)[:, None], num_bytes, axis=1)
     width = len(band_keys[0]) if count else COLUMNS
@@ -135,12 +142,12 @@ def columns(
 
 
 def update_of(documents: DocumentColumns, first_number: int) -> IndexUpdate:
-    """Return the update that keeps all of the documents; event times count as they are."""
-    ranges = tuple(SourceRange(*at, at.offset + 1) for at in documents.positions)
+    """Return the update that keeps all documents; their event times are the effective times."""
+    ranges = tuple(SourceRange(*position, position.offset + 1) for position in documents.positions)
     return IndexUpdate(first_number, documents, ranges, documents.event_times_ms)
 
 
 def parameters(**changes: Any) -> SketchParameters:
     """Return the parameters of the small settings, with changes."""
-    found = small_settings(Path()).dedup.sketch_parameters()
-    return SketchParameters(**{**vars(found), **changes})
+    unchanged = small_settings(Path()).dedup.sketch_parameters()
+    return SketchParameters(**{**vars(unchanged), **changes})

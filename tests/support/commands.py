@@ -1,4 +1,4 @@
-"""*Blocking.* The command line, run in this process as it is typed."""
+"""*Blocking.* Runs the command line in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamdedup.cli import main
 
 
 class CommandLine:
-    """Runs ``streamdedup``, without a terminal to ask anybody."""
+    """Runs ``streamdedup`` without a terminal."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd = capfd
@@ -20,7 +20,7 @@ class CommandLine:
         """Run a command that must end with this exit code.
 
         Returns:
-            What it prints; of one that fails, its one line on standard error.
+            Its standard output; for a command that fails, its one line on standard error.
         """
         self._capfd.readouterr()
         with pytest.MonkeyPatch.context() as patch:

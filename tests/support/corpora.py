@@ -1,4 +1,4 @@
-"""*Blocking.* Real text for tests: the corpora beside the checkout, else the standard library's."""
+"""*Blocking.* Real text for tests: the corpora in shared/data, else the docstrings of Python."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def _corpus(name: str) -> list[dict[str, Any]]:
 
 
 def stream_of_documents(count: int) -> list[dict[str, Any]]:
-    """Return at least ``count`` real documents with unique ids, in a stream's order.
+    """Return at least ``count`` real documents with unique ids, in the order of a stream.
 
-    Without the corpora the standard library's documentation strings stand in, and where they are
-    too few, each again with its last word gone, which makes near-duplicates far apart.
+    Without the corpora these are the docstrings of the standard library. If there are too few, they
+    are repeated without their last word, which makes near-duplicates that are far apart.
     """
     if DATA.is_dir():
         names = ("news_reuters", "forum_cypherpunks")
         documents = [
-            {"id": f"{name}/{each['id']}", "text": each["text"]}
+            {"id": f"{name}/{document['id']}", "text": document["text"]}
             for name in names
-            for each in _corpus(name)
+            for document in _corpus(name)
         ]
     else:
         documents = [{"id": name, "text": text} for name, text in docstrings()]
-    again = 0
+    copy = 0
     while len(documents) < count:
-        again += 1
+        copy += 1
         documents += [
-            {"id": f"{each['id']}~{again}", "text": each["text"].rpartition(" ")[0] or "empty"}
-            for each in documents[: count - len(documents)]
+            {"id": f"{one['id']}~{copy}", "text": one["text"].rpartition(" ")[0] or "empty"}
+            for one in documents[: count - len(documents)]
         ]
     return documents

@@ -1,4 +1,4 @@
-"""*Blocking.* Standard streams that tests lead elsewhere, at the level of file descriptors."""
+"""*Blocking.* Redirects the standard streams of a test, by their file descriptors."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 PIPE_BYTES = 65536
-"""What a pipe holds before its writer must wait."""
+"""The capacity of a pipe, beyond which its writer must wait."""
 
 
 @contextmanager
 def standard_input(content: bytes) -> Iterator[None]:
-    """Let standard input be a pipe with this content."""
+    """Redirect standard input to a pipe with this content."""
     assert len(content) <= PIPE_BYTES
     source, sink = os.pipe()
     os.write(sink, content)
     os.close(sink)
-    with _led_to(0, source):
+    with _redirected(0, source):
         yield
 
 
 @contextmanager
-def deaf_standard_output() -> Iterator[None]:
-    """Let standard output be a pipe that nobody reads any more."""
+def closed_standard_output() -> Iterator[None]:
+    """Redirect standard output to a pipe whose reader has closed it."""
     source, sink = os.pipe()
     os.close(source)
-    with _led_to(1, sink):
+    with _redirected(1, sink):
         yield
 
 
 @contextmanager
-def _led_to(descriptor: int, target: int) -> Iterator[None]:
+def _redirected(descriptor: int, target: int) -> Iterator[None]:
     before = os.dup(descriptor)
     os.dup2(target, descriptor)
     os.close(target)

@@ -1,8 +1,8 @@
-"""*Blocking.* Builds the stand-in image under the official image's name, without pulling anything.
+"""*Blocking.* Builds a substitute image under the official image's name, without pulling any.
 
-`python -m deploy.broker.image.build`, as root and with a Docker engine: a Debian base with a Java
-runtime made by debootstrap (kept in the user's cache folder), Kafka's jars, the files beside this
-one. Where the image of that name is there already, or can be pulled, nothing is built.
+`python -m deploy.broker.image.build` needs root and a Docker engine. The image contains a Debian
+base with Java, made by debootstrap and kept in the user's cache folder, Kafka's jars, and the files
+of this folder. If the official image exists or can be pulled, nothing is built.
 """
 
 import argparse
@@ -27,14 +27,14 @@ _PACKAGES = "openjdk-17-jre-headless"
 _DEBOOTSTRAP_SECONDS = 900
 _ENGINE_SECONDS = 600
 _TAIL_CHARACTERS = 2000
-_NO_MEANS = 3
+_UNOBTAINABLE_STATUS = 3
 
-# Half of the tree's size, and nothing that a broker reads.
 _DROPPED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt")
+"""Folders that a broker does not read, which are half of the tree's size."""
 
 
 def build_image() -> str:
-    """Build the stand-in image on the engine that answers; return its name."""
+    """Build the substitute image with the Docker engine; return its name."""
     base, jars = obtain_base(), obtain_jars()
     client = DockerClient(timeout=_ENGINE_SECONDS).client
     try:
@@ -50,16 +50,16 @@ def build_image() -> str:
 
 
 def obtain_base() -> Path:
-    """Return the base's tar archive, making it where the cache folder has none."""
+    """Return the base's tar archive; create it if the cache folder has none."""
     archive = cache_folder() / f"base-{_SUITE}-{_PACKAGES}.tar"
     if archive.exists():
         return archive
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
-        raise BrokerUnobtainable("making the image's base needs debootstrap, and root to run it")
+        raise BrokerUnobtainable("the base of the image needs debootstrap, run as root")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="streamdedup-base-") as scratch:
         tree, packed = Path(scratch, "tree"), archive.with_name(f".{archive.name}.{os.getpid()}")
-        print("making a Debian base with Java, once (one to two minutes)", file=sys.stderr)
+        print("creating a Debian base with Java (only once, one to two minutes)", file=sys.stderr)
         _run("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(tree))
         for name in _DROPPED:
             shutil.rmtree(tree / name, ignore_errors=True)
@@ -83,14 +83,15 @@ def _run(*command: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise BrokerUnobtainable(str(error)) from None
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip()[-_TAIL_CHARACTERS:]
-        raise BrokerUnobtainable(f"{command[0]} failed; it said:\n{said}")
+        output = (done.stdout + done.stderr).strip()[-_TAIL_CHARACTERS:]
+        raise BrokerUnobtainable(f"{command[0]} failed:\n{output}")
 
 
 def main() -> int:
-    """Make sure that the engine has an image of the official name; print that name.
+    """Ensure that the engine has an image of the official name, and print the name.
 
-    Returns 3 where this machine lacks the means, and 1 where they are there and it still fails.
+    Returns:
+        The exit status: 3 if this machine cannot build the image, 1 if the build failed.
     """
     argparse.ArgumentParser(
         prog="python -m deploy.broker.image.build", description=__doc__
@@ -101,7 +102,7 @@ def main() -> int:
         print(image_name() if missing_image() is None else build_image())
     except BrokerError as error:
         print(f"error: {error}", file=sys.stderr)
-        return _NO_MEANS if isinstance(error, BrokerUnobtainable) else 1
+        return _UNOBTAINABLE_STATUS if isinstance(error, BrokerUnobtainable) else 1
     return 0
 
 

@@ -1,4 +1,4 @@
-{{/* Names. A StatefulSet's name and a hash must fit into a label of 63 characters. */}}
+{{/* Names. A StatefulSet's name plus a hash must fit a label of 63 characters. */}}
 {{- define "streamdedup.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
@@ -17,7 +17,7 @@
 {{- .Values.serviceAccount.name | default (ternary (include "streamdedup.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
-{{/* Labels that tell this release's objects from others; a StatefulSet never changes them. */}}
+{{/* Labels that identify this release's objects; immutable in a StatefulSet. */}}
 {{- define "streamdedup.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "streamdedup.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -45,7 +45,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* The settings file: what the values say, with what only the chart can know laid over it. */}}
+{{/* The settings file: config from the values, overridden by paths and ports of the chart. */}}
 {{- define "streamdedup.config" -}}
 {{- $security := dict -}}
 {{- with .Values.credentials -}}
@@ -65,7 +65,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $index := dict "directory" "/data/index" -}}
 {{- if not (or .Values.persistence.enabled (dig "index" "disk_budget" "" .Values.config)) -}}
-{{- /* Kubernetes evicts a pod whose directory grows beyond its limit; the worker stops before. */ -}}
+{{- /* Kubernetes evicts a pod whose emptyDir exceeds its limit; the worker stops earlier. */ -}}
 {{- $_ := set $index "disk_budget" .Values.persistence.size -}}
 {{- end -}}
 {{- $ours := dict "index" $index "status" (dict "port" 9464) -}}
@@ -75,7 +75,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $ours) -}}
 {{- end -}}
 
-{{/* Whole seconds of a duration of the settings file: a number, 500ms, 1h30m, 1d. */}}
+{{/* Whole seconds of a duration setting: a number, 500ms, 1h30m, 1d. */}}
 {{- define "streamdedup.seconds" -}}
 {{- $text := toString . | nospace -}}
 {{- if regexMatch "^[0-9.]+$" $text -}}
@@ -86,7 +86,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- sub (unixEpoch $end | int64) (unixEpoch $start | int64) -}}
 {{- end -}}
 
-{{/* Variables of the container, as a YAML list; nothing where there are none. */}}
+{{/* Environment of the container, as a YAML list; empty if there is none. */}}
 {{- define "streamdedup.env" -}}
 {{- $env := list -}}
 {{- with .Values.credentials.sasl -}}
@@ -100,7 +100,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* What every container of the worker's pod mounts. */}}
+{{/* Mounts of every container of the pod. */}}
 {{- define "streamdedup.volumeMounts" -}}
 - name: tmp
   mountPath: /tmp
@@ -116,7 +116,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Ports of the brokers: those given, else those of the bootstrap servers. As a JSON list. */}}
+{{/* Ports of the brokers, as a JSON list; default: those of the bootstrap servers. */}}
 {{- define "streamdedup.brokerPorts" -}}
 {{- $ports := .Values.networkPolicy.brokers.ports -}}
 {{- if not $ports -}}
@@ -127,28 +127,28 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toJson (uniq $ports) -}}
 {{- end -}}
 
-{{/* Refuses values that the schema cannot judge. */}}
+{{/* Refuses invalid values that the schema cannot express. */}}
 {{- define "streamdedup.check" -}}
 {{- $protocol := dig "security" "protocol" "PLAINTEXT" .Values.config.kafka -}}
 {{- with .Values.credentials -}}
 {{- if and .sasl.existingSecret (not (hasPrefix "SASL_" $protocol)) -}}
-{{- fail (printf "credentials.sasl is given, but config.kafka.security.protocol is %s: use SASL_SSL" $protocol) -}}
+{{- fail (printf "credentials.sasl is set, but config.kafka.security.protocol is %s: use SASL_SSL" $protocol) -}}
 {{- end -}}
 {{- if and (or .ca.existingSecret .certificate.existingSecret) (not (hasSuffix "SSL" $protocol)) -}}
-{{- fail (printf "credentials.ca or .certificate is given, but config.kafka.security.protocol is %s: use SSL or SASL_SSL" $protocol) -}}
+{{- fail (printf "credentials.ca or .certificate is set, but config.kafka.security.protocol is %s: use SSL or SASL_SSL" $protocol) -}}
 {{- end -}}
 {{- end -}}
 {{- $network := "(?i)(^|[-_.])(nfs[0-9]?|efs|cephfs|glusterfs|azurefile|filestore|smb|cifs|juicefs)([-_.]|$)" -}}
 {{- if regexMatch $network .Values.persistence.storageClass -}}
 {{- fail (printf "persistence.storageClass %q names a network file system, on which LMDB does not work: use a local disk or a block device" .Values.persistence.storageClass) -}}
 {{- end -}}
-{{- $ours := dict "STREAMDEDUP_INDEX__DIRECTORY" "it is where the volume is mounted" "STREAMDEDUP_STATUS__PORT" "the probes ask 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget, from which the grace period follows" -}}
+{{- $ours := dict "STREAMDEDUP_INDEX__DIRECTORY" "the volume is mounted there" "STREAMDEDUP_STATUS__PORT" "the probes use 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget; the grace period is computed from it" -}}
 {{- range $variable := .Values.extraEnv -}}
 {{- with get $ours (upper $variable.name) -}}
 {{- fail (printf "extraEnv must not set %s: %s" $variable.name .) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (or .Values.strimzi.topics.enabled .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
-{{- fail "strimzi.cluster is empty: name the Kafka cluster that the topics and the user belong to" -}}
+{{- fail "strimzi.cluster is empty: set it to the Kafka cluster of the topics and the user" -}}
 {{- end -}}
 {{- end -}}

@@ -1,5 +1,5 @@
-// The version of the Prometheus operator whose definitions the chart's objects must fit. Nothing is
-// built from it: to change it, write the version here, then go mod download.
+// The version of the Prometheus operator whose CRDs validate the chart's objects. Nothing is built
+// from it. To change it, edit the version, then run go mod download.
 module streamdedup/helm/tools/crds
 
 go 1.26.0

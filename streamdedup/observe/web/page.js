@@ -1,4 +1,4 @@
-// Asks the worker again and again, and shows what it says. All of it is set as text, never as HTML.
+// Polls the worker and shows its state. Everything is set as text, never as HTML.
 "use strict";
 
 const PERIOD_MS = 2000;
@@ -7,33 +7,33 @@ const OUTCOMES = ["kept", "duplicate", "rejected"];
 const numbers = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const shown = new Map();
-let answered = null;
-let scaled = false;
-let asked = 0;
+let answeredAt = null;
+let rangeIsSet = false;
+let requests = 0;
 
 const byId = (id) => document.getElementById(id);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-function say(id, text) {
-  // Screen readers would read out again what is set again.
+function setText(id, text) {
+  // Setting an equal text again would make screen readers read it again.
   if (byId(id).textContent !== text) byId(id).textContent = text;
 }
 
 function element(name, text = "", kind = "") {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
+  const node = document.createElement(name);
+  node.textContent = text;
+  if (kind) node.className = kind;
+  return node;
 }
 
 function shape(name, attributes, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.textContent = text;
+  return node;
 }
 
-async function ask(path) {
+async function fetchJson(path) {
   const response = await fetch(path, { signal: AbortSignal.timeout(10 * PERIOD_MS) });
   if (!response.ok) throw new Error(`${path}: ${response.status}`);
   return response.json();
@@ -41,19 +41,19 @@ async function ask(path) {
 
 function showState(state) {
   byId("phase").className = state.ready ? "ready" : "";
-  const words = state.phase.replaceAll("_", " ");
-  say("phase", state.ready ? "ready" : words);
-  const detail = state.explanation.startsWith(words) ? state.explanation.slice(words.length)
+  const phase = state.phase.replaceAll("_", " ");
+  setText("phase", state.ready ? "ready" : phase);
+  const detail = state.explanation.startsWith(phase) ? state.explanation.slice(phase.length)
     : state.explanation;
-  say("explanation", state.ready ? "" : detail.replace(/^: /, ""));
+  setText("explanation", state.ready ? "" : detail.replace(/^: /, ""));
   const replay = byId("replay");
   replay.hidden = state.phase !== "replaying";
   replay.max = Math.max(1, state.replay.total);
   replay.value = state.replay.done;
-  const behind = Object.values(state.lag);
-  say("lag", behind.length ? numbers.format(sum(behind)) : "–");
-  say("partitions", numbers.format(state.partitions));
-  say("version", state.version);
+  const lags = Object.values(state.lag);
+  setText("lag", lags.length ? numbers.format(sum(lags)) : "–");
+  setText("partitions", numbers.format(state.partitions));
+  setText("version", state.version);
   byId("by-partition").replaceChildren(...Object.keys(state.positions).map((partition) => {
     const row = element("tr");
     const lag = state.lag[partition];
@@ -66,12 +66,12 @@ function showState(state) {
   }));
 }
 
-function frame(svg, label, parts) {
+function drawChart(svg, label, parts) {
   svg.setAttribute("aria-label", label);
   svg.replaceChildren(...parts);
 }
 
-function ordinate(share, label) {
+function horizontalLine(share, label) {
   const y = TOP + (HIGH - TOP - BOTTOM) * (1 - share);
   return [
     shape("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: y, y2: y }),
@@ -79,7 +79,7 @@ function ordinate(share, label) {
   ];
 }
 
-function abscissa(share, label, anchor = "middle") {
+function horizontalLabel(share, label, anchor = "middle") {
   const x = LEFT + (WIDE - LEFT - RIGHT) * share;
   return shape("text", { x, y: HIGH - 6, "text-anchor": anchor }, label);
 }
@@ -95,7 +95,7 @@ function bar(kind, from, to, low, high) {
   });
 }
 
-// The next of 1, 2, 5, 10, 20, ... so that the scale does not change with every record.
+// Returns the next of 1, 2, 5, 10, 20, ..., so that the scale does not change with every record.
 function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
   return [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= value);
@@ -103,26 +103,26 @@ function roundUp(value) {
 
 function showMinutes(minutes, slotSeconds) {
   const count = minutes.kept.length;
-  const totals = minutes.kept.map((_, at) => sum(OUTCOMES.map((name) => minutes[name][at])));
+  const totals = minutes.kept.map((_, slot) => sum(OUTCOMES.map((name) => minutes[name][slot])));
   const top = roundUp(Math.max(...totals) / slotSeconds);
-  const parts = [0, 0.5, 1].flatMap((share) => ordinate(share, short.format(top * share)));
-  for (let at = 0; at < count; at++) {
+  const parts = [0, 0.5, 1].flatMap((share) => horizontalLine(share, short.format(top * share)));
+  for (let slot = 0; slot < count; slot++) {
     let low = 0;
     for (const name of OUTCOMES) {
-      const high = low + minutes[name][at] / slotSeconds / top;
-      if (high > low) parts.push(bar(name, at / count, (at + 1) / count, low, high));
+      const high = low + minutes[name][slot] / slotSeconds / top;
+      if (high > low) parts.push(bar(name, slot / count, (slot + 1) / count, low, high));
       low = high;
     }
   }
-  parts.push(abscissa(0, "10 minutes ago", "start"), abscissa(1, "now", "end"));
-  // The last slot is not over.
+  parts.push(horizontalLabel(0, "10 minutes ago", "start"), horizontalLabel(1, "now", "end"));
+  // The last slot is incomplete, so the rate leaves it out.
   const last = Math.round(60 / slotSeconds);
   const rate = sum(totals.slice(-last - 1, -1)) / (last * slotSeconds);
   const [kept, duplicates, rejected] = OUTCOMES.map((name) => sum(minutes[name]));
   const total = kept + duplicates + rejected;
-  say("rate", rate < 10 ? rate.toFixed(1) : numbers.format(Math.round(rate)));
-  say("share", total ? `${(100 * duplicates / total).toFixed(1)} %` : "–");
-  frame(byId("verdicts"), `In ten minutes ${numbers.format(kept)} records were kept, ` +
+  setText("rate", rate < 10 ? rate.toFixed(1) : numbers.format(Math.round(rate)));
+  setText("share", total ? `${(100 * duplicates / total).toFixed(1)} %` : "–");
+  drawChart(byId("verdicts"), `In ten minutes ${numbers.format(kept)} records were kept, ` +
     `${numbers.format(duplicates)} were duplicates and ${numbers.format(rejected)} rejected.`, parts);
 }
 
@@ -133,14 +133,14 @@ function showSimilarities(counts, threshold) {
   const scale = (count) => Math.log10(count + 1) / top;
   const ticks = [0];
   for (let power = 0; power <= powers; power += Math.ceil(powers / 5)) ticks.push(10 ** power);
-  const parts = ticks.flatMap((tick) => ordinate(scale(tick), short.format(tick)));
-  counts.forEach((count, at) => {
+  const parts = ticks.flatMap((tick) => horizontalLine(scale(tick), short.format(tick)));
+  counts.forEach((count, bin) => {
     if (!count) return;
-    const kind = (at + 0.5) / bins < threshold ? "below" : "duplicate";
-    const made = bar(kind, at / bins, (at + 1) / bins, 0, scale(count));
-    const range = `${(at / bins).toFixed(2)} to ${((at + 1) / bins).toFixed(2)}`;
-    made.append(shape("title", {}, `${range}: ${numbers.format(count)}`));
-    parts.push(made);
+    const kind = (bin + 0.5) / bins < threshold ? "below" : "duplicate";
+    const column = bar(kind, bin / bins, (bin + 1) / bins, 0, scale(count));
+    const range = `${(bin / bins).toFixed(2)} to ${((bin + 1) / bins).toFixed(2)}`;
+    column.append(shape("title", {}, `${range}: ${numbers.format(count)}`));
+    parts.push(column);
   });
   const x = LEFT + (WIDE - LEFT - RIGHT) * threshold;
   parts.push(
@@ -148,67 +148,67 @@ function showSimilarities(counts, threshold) {
     shape("text", { x, y: 12, "text-anchor": threshold > 0.8 ? "end" : "middle" },
       `threshold ${threshold}`),
     ...[0, 0.2, 0.4, 0.6, 0.8, 1].map((share) =>
-      abscissa(share, String(share), share === 1 ? "end" : "middle")),
+      horizontalLabel(share, String(share), share === 1 ? "end" : "middle")),
   );
-  const above = sum(counts.filter((_, at) => (at + 0.5) / bins >= threshold));
-  frame(byId("similarities"), `${numbers.format(above)} of ${numbers.format(sum(counts))} ` +
+  const above = sum(counts.filter((_, bin) => (bin + 0.5) / bins >= threshold));
+  drawChart(byId("similarities"), `${numbers.format(above)} of ${numbers.format(sum(counts))} ` +
     `candidate pairs have an estimated similarity of ${threshold} or more.`, parts);
 }
 
 function age(seconds) {
-  if (seconds === null) return "age not known";
+  if (seconds === null) return "age unknown";
   const size = Math.abs(seconds);
   const [unit, name] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]
     .find(([unit]) => size >= unit) ?? [0.001, "ms"];
-  const words = `${numbers.format(Math.round(size / unit))} ${name}`;
-  return seconds < 0 ? `original ${words} younger` : `original ${words} older`;
+  const text = `${numbers.format(Math.round(size / unit))} ${name}`;
+  return seconds < 0 ? `original ${text} newer` : `original ${text} older`;
 }
 
 function side(title, id, position, texts, parts) {
-  const made = element("div");
+  const column = element("div");
   const name = element("p", `${title} `, "soft");
   name.append(element("bdi", id, "name"), element("span", " at "), element("bdi", position));
-  made.append(name);
+  column.append(name);
   if (texts && parts) {
     const text = element("p", "", "text");
     text.dir = "auto";
     for (const [words, differs] of parts) {
       text.append(differs ? element("mark", words) : document.createTextNode(words));
     }
-    made.append(text);
+    column.append(text);
   } else if (texts) {
-    made.append(element("p", "The text is no longer held, or is too large.", "soft"));
+    column.append(element("p", "The text is too large, or no longer in memory.", "soft"));
   }
-  return made;
+  return column;
 }
 
 function facts(duplicate) {
   const { jaccard, texts } = duplicate;
   const estimate = duplicate.estimate.toFixed(3);
-  const made = element("p", "Similarity ", "soft");
-  made.append(element("strong", jaccard === null ? estimate : jaccard.toFixed(3)));
-  made.append(jaccard === null ? " estimated" : ` by the texts, ${estimate} estimated`);
-  made.append(` · ${age(duplicate.age_s)}`);
+  const line = element("p", "Similarity ", "soft");
+  line.append(element("strong", jaccard === null ? estimate : jaccard.toFixed(3)));
+  line.append(jaccard === null ? " (estimate)" : ` (computed from the texts; estimate ${estimate})`);
+  line.append(` · ${age(duplicate.age_s)}`);
   const both = texts && texts[0] && texts[1];
-  if (both && !texts.flat().some(([, differs]) => differs)) made.append(" · the same words");
-  return made;
+  if (both && !texts.flat().some(([, differs]) => differs)) line.append(" · the same words");
+  return line;
 }
 
 function item(duplicate) {
-  const made = element("li");
+  const entry = element("li");
   const sides = element("div", "", "sides");
   const texts = duplicate.texts;
   sides.append(
     side("Original", duplicate.original_id, duplicate.original_position, texts, texts?.[1]),
     side("Duplicate", duplicate.id, duplicate.position, texts, texts?.[0]),
   );
-  made.append(facts(duplicate), sides);
-  return made;
+  entry.append(facts(duplicate), sides);
+  return entry;
 }
 
 function showDuplicates({ remembered, duplicates }) {
-  const some = duplicates.length < remembered ? `, the latest ${duplicates.length} are shown` : "";
-  say("found", remembered ? `${numbers.format(remembered)} remembered${some}.` : "None remembered.");
+  const some = duplicates.length < remembered ? `; showing the latest ${duplicates.length}` : "";
+  setText("found", remembered ? `${numbers.format(remembered)} in memory${some}.` : "None in memory.");
   const current = new Set(duplicates.map(({ number }) => number));
   for (const number of shown.keys()) if (!current.has(number)) shown.delete(number);
   const items = duplicates.map((duplicate) => {
@@ -216,37 +216,37 @@ function showDuplicates({ remembered, duplicates }) {
     return shown.get(duplicate.number);
   });
   const list = byId("duplicates");
-  // To put the same items in anew would undo a selection of text.
-  if (items.length !== list.children.length || items.some((one, at) => one !== list.children[at])) {
+  // Replacing equal items would clear a selection of text.
+  if (items.length !== list.children.length || items.some((node, row) => node !== list.children[row])) {
     list.replaceChildren(...items);
   }
 }
 
 function showRange() {
-  say("low-is", Number(byId("low").value).toFixed(2));
-  say("high-is", Number(byId("high").value).toFixed(2));
+  setText("low-is", Number(byId("low").value).toFixed(2));
+  setText("high-is", Number(byId("high").value).toFixed(2));
 }
 
-// No duplicate is less similar than the threshold.
+// No duplicate is below the threshold, so the sliders start there.
 function fitRange(threshold) {
-  if (scaled) return;
-  scaled = true;
+  if (rangeIsSet) return;
+  rangeIsSet = true;
   for (const id of ["low", "high"]) byId(id).min = Math.floor(threshold * 100) / 100;
   byId("low").value = byId("low").min;
   showRange();
 }
 
 async function refreshDuplicates() {
-  const turn = ++asked;
+  const request = ++requests;
   const [low, high] = [byId("low").value, byId("high").value];
-  const answer = await ask(`page/duplicates?low=${low}&high=${high}`);
-  // The slider may have gone on in the meantime.
-  if (turn === asked) showDuplicates(answer);
+  const answer = await fetchJson(`page/duplicates?low=${low}&high=${high}`);
+  // A later request of a moved slider makes this answer obsolete.
+  if (request === requests) showDuplicates(answer);
 }
 
 async function refresh() {
-  const state = await ask("page/state");
-  answered = new Date();
+  const state = await fetchJson("page/state");
+  answeredAt = new Date();
   showState(state);
   if (state.minutes) {
     showMinutes(state.minutes, state.slot_seconds);
@@ -258,15 +258,15 @@ async function refresh() {
   }
 }
 
-function complain() {
+function showNoAnswer() {
   byId("phase").className = "";
-  say("phase", "no answer");
-  say("explanation", answered ? `since ${answered.toLocaleTimeString()}` : "");
+  setText("phase", "no answer");
+  setText("explanation", answeredAt ? `since ${answeredAt.toLocaleTimeString()}` : "");
 }
 
-async function follow() {
+async function poll() {
   for (;;) {
-    if (!document.hidden) await refresh().catch(complain);
+    if (!document.hidden) await refresh().catch(showNoAnswer);
     await new Promise((resume) => { setTimeout(resume, PERIOD_MS); });
   }
 }
@@ -276,13 +276,13 @@ for (const [moved, other, limit] of [["low", "high", Math.max], ["high", "low", 
   byId(moved).addEventListener("input", () => {
     byId(other).value = limit(byId(other).value, byId(moved).value);
     showRange();
-    refreshDuplicates().catch(complain);
+    refreshDuplicates().catch(showNoAnswer);
   });
 }
 byId("hold").addEventListener("click", () => {
   const held = byId("hold").getAttribute("aria-pressed") === "true";
   byId("hold").setAttribute("aria-pressed", String(!held));
-  if (held) refreshDuplicates().catch(complain);
+  if (held) refreshDuplicates().catch(showNoAnswer);
 });
 showRange();
-follow();
+poll();

@@ -1,4 +1,4 @@
-"""*Async.* Checks the page in a real browser; ``write`` makes the pictures of docs/page.md anew."""
+"""*Async.* Checks the page in a real browser; ``write`` updates the pictures of docs/page.md."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ from PIL import Image
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import SLOT_S
 from streamdedup.observe.status import StatusServer
-from streamdedup.settings.sections import Settings, StatusSettings
 from tests.support.browser.chromium import Tab, open_tab
-from tests.support.browser.feed import Feed
+from tests.support.browser.feed import Feed, page_settings
 from tests.support.browser.samples import HOSTILE, article, stream
 from tests.support.paths import ROOT
 
 IMAGES = ROOT / "docs" / "images"
-_DOCUMENTS, _MOST = 4800, 50
-"""Documents of the stream, and of a batch."""
+_DOCUMENTS, _MAX_BATCH = 4800, 50
+"""Documents of the stream, and most documents of a batch."""
+
 _WIDTH, _HEIGHT = 1100, 1150
+
 _COLOURS = 128
-"""Colours of a picture: few make it small."""
-_LEAST_CONTRAST = 4.5
+"""Colours of a picture; few colours make the file small."""
+
+_MIN_CONTRAST = 4.5
 """WCAG 2, level AA, for text."""
 
 _CONTRASTS = """
 (() => {
-  const light = ([r, g, b]) => {
+  const luminance = ([r, g, b]) => {
     const [x, y, z] = [r, g, b].map((value) => value / 255)
       .map((value) => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
     return 0.2126 * x + 0.7152 * y + 0.0722 * z;
   };
   const numbers = (colour) => (colour.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
-  const behind = (node) => {
-    for (let at = node; at; at = at.parentElement) {
-      const colour = numbers(getComputedStyle(at).backgroundColor);
+  const background = (node) => {
+    for (let parent = node; parent; parent = parent.parentElement) {
+      const colour = numbers(getComputedStyle(parent).backgroundColor);
       if (colour.length < 4 || colour[3] > 0) return colour;
     }
     return [255, 255, 255];
   };
-  const found = {};
+  const ratios = {};
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
     if (!walker.currentNode.data.trim() || !node.checkVisibility()) continue;
     const style = getComputedStyle(node);
     const colour = node.closest("svg") ? style.fill : style.color;
-    const [a, b] = [light(numbers(colour)), light(behind(node))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    found[`${node.tagName} ${node.id} ${node.className}`] = ratio;
+    const [a, b] = [luminance(numbers(colour)), luminance(background(node))];
+    const name = `${node.tagName} ${node.id} ${node.className}`;
+    ratios[name] = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   }
-  return found;
+  return ratios;
 })()
 """
 
 
 @dataclass
 class Scene:
-    """A served page, what feeds it, and a browser that shows it."""
+    """A served page, its feed, and a browser tab that shows it."""
 
     feed: Feed
     server: StatusServer
@@ -73,14 +75,14 @@ class Scene:
 
 @asynccontextmanager
 async def scene(*, show_text: bool = True) -> AsyncIterator[Scene]:
-    """Serve a page with some thousand documents on it, and open it."""
-    settings = Settings(status=StatusSettings(port=0, show_text=show_text))
+    """Serve a page with some thousand documents, and open it in a browser."""
+    settings = page_settings(show_text=show_text)
     generator, documents = random.Random(3), stream(_DOCUMENTS)
     time_s = 0.0
     with Feed(settings, lambda: time_s) as feed:
         while documents:
-            size = generator.randrange(_MOST // 2, _MOST)
-            feed.give([*documents[:size], b"no JSON"])
+            size = generator.randrange(_MAX_BATCH // 2, _MAX_BATCH)
+            feed.give([*documents[:size], b"not JSON"])
             del documents[:size]
             time_s += SLOT_S
         async with StatusServer(settings.status, Metrics(), feed.state) as server:
@@ -92,8 +94,8 @@ async def scene(*, show_text: bool = True) -> AsyncIterator[Scene]:
                 assert not tab.complaints, tab.complaints
 
 
-async def check_what_it_shows(scene: Scene) -> None:
-    """State, figures, and pairs side by side with their differences marked."""
+async def check_contents(scene: Scene) -> None:
+    """The page shows the state, the charts, and pairs side by side with marked differences."""
     tab = scene.tab
     assert await tab.value("document.getElementById('phase').textContent") == "ready"
     assert await tab.value("document.querySelectorAll('#verdicts rect.duplicate').length") >= 1
@@ -107,8 +109,8 @@ async def check_what_it_shows(scene: Scene) -> None:
     assert (left < right, top) == (True, level), boxes
 
 
-async def check_nothing_else_is_asked(scene: Scene) -> None:
-    """Every request goes to the worker, or is the empty icon in the page itself."""
+async def check_requests(scene: Scene) -> None:
+    """Every request goes to the worker, apart from the empty icon in the page itself."""
     hosts = {urlsplit(url).netloc for url in scene.tab.requests if not url.startswith("data:")}
     assert hosts == {f"127.0.0.1:{scene.server.port}"}, hosts
     assert await scene.tab.value("document.cookie") == ""
@@ -116,21 +118,21 @@ async def check_nothing_else_is_asked(scene: Scene) -> None:
 
 
 async def check_hostile_documents(scene: Scene) -> None:
-    """What would run as HTML stands there as text, in the texts and in the ids."""
+    """HTML in texts and ids is shown as text."""
     tab = scene.tab
     text = HOSTILE + article(random.Random(1))
     scene.feed.give([{"id": f"<b>1</b>{HOSTILE}"[:500], "text": text}])
     scene.feed.give([{"id": "\u202e<i>2</i>", "text": f"{text} Once more, {HOSTILE}"}])
     await tab.until("document.getElementById('duplicates').textContent.includes('<i>2</i>')")
     assert await tab.value("window.hacked") is None
-    strange = "#duplicates :is(script, img, svg, iframe, a, b, i)"
-    assert await tab.value(f"document.querySelectorAll('{strange}').length") == 0
+    elements = "#duplicates :is(script, img, svg, iframe, a, b, i)"
+    assert await tab.value(f"document.querySelectorAll('{elements}').length") == 0
     shown = await tab.value("document.querySelector('#duplicates li').textContent")
     assert "<script>window.hacked" in shown, shown
 
 
 async def check_keyboard(scene: Scene) -> None:
-    """Tab reaches every control, the focus shows, and arrows move the slider and the list."""
+    """Tab reaches every control, the focus is visible, and arrow keys move the sliders."""
     tab = scene.tab
     await tab.value("document.activeElement.blur()")
     reached = []
@@ -164,8 +166,8 @@ async def check_keyboard(scene: Scene) -> None:
     await tab.until(f"{similarities}.length === 10")
 
 
-async def check_it_follows(scene: Scene) -> None:
-    """New duplicates come by themselves, and not while the list is held."""
+async def check_updates(scene: Scene) -> None:
+    """New duplicates appear by themselves, but not while the list is held."""
     tab = scene.tab
     fresh = article(random.Random(2))
     scene.feed.give([{"id": "fresh", "text": fresh}, {"id": "repeat", "text": fresh}])
@@ -174,35 +176,35 @@ async def check_it_follows(scene: Scene) -> None:
     await tab.press("Enter", 13)
     await tab.until("document.getElementById('hold').ariaPressed === 'true'")
     scene.feed.give([{"id": "later", "text": fresh}])
-    await tab.until_asked(2)
+    await tab.until_requests(2)
     assert "later" not in await tab.value("document.getElementById('duplicates').textContent")
     await tab.press("Enter", 13)
     await tab.until("document.getElementById('duplicates').textContent.includes('later')")
 
 
 async def check_light_and_dark(scene: Scene) -> None:
-    """Every text stands out from what is behind it, and both schemes are really different."""
-    papers = set()
+    """Every text has enough contrast in both colour schemes, and they differ."""
+    backgrounds = set()
     for scheme in ("light", "dark"):
         await scene.tab.scheme(scheme)
-        papers.add(await scene.tab.value("getComputedStyle(document.body).backgroundColor"))
+        backgrounds.add(await scene.tab.value("getComputedStyle(document.body).backgroundColor"))
         contrasts = await scene.tab.value(_CONTRASTS)
-        faint = {name: ratio for name, ratio in contrasts.items() if ratio < _LEAST_CONTRAST}
+        faint = {name: ratio for name, ratio in contrasts.items() if ratio < _MIN_CONTRAST}
         assert not faint, (scheme, faint)
         assert len(contrasts) > 15, contrasts
-    assert len(papers) == 2, papers
+    assert len(backgrounds) == 2, backgrounds
 
 
 async def check_narrow(scene: Scene) -> None:
-    """A telephone shows it all without scrolling sideways."""
+    """A narrow screen needs no horizontal scrolling."""
     await scene.tab.screen(360, 700)
     width = await scene.tab.value("document.documentElement.scrollWidth")
     assert width <= 360, width
     await scene.tab.screen(_WIDTH, _HEIGHT)
 
 
-async def check_a_replay(scene: Scene) -> None:
-    """A replay shows how far it has come, and its end."""
+async def check_replay(scene: Scene) -> None:
+    """A replay shows its progress, and its end."""
     state = scene.feed.state
     state.enter("replaying")
     state.replay_done, state.replay_total = 30, 120
@@ -212,43 +214,43 @@ async def check_a_replay(scene: Scene) -> None:
     await scene.tab.until("document.getElementById('replay').hidden")
 
 
-async def check_a_lost_worker(scene: Scene) -> None:
-    """A worker that is gone is said to be gone; this one does not come back."""
+async def check_lost_worker(scene: Scene) -> None:
+    """The page reports a worker that does not answer; this check ends the worker."""
     await scene.server.close()
     await scene.tab.until("document.getElementById('phase').textContent === 'no answer'")
-    # The browser itself notes each request that failed.
+    # The browser logs each failed request.
     assert all("ERR_CONNECTION_REFUSED" in line for line in scene.tab.complaints)
     scene.tab.complaints.clear()
 
 
 CHECKS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
-    check_what_it_shows,
-    check_nothing_else_is_asked,
+    check_contents,
+    check_requests,
     check_hostile_documents,
     check_keyboard,
-    check_it_follows,
+    check_updates,
     check_light_and_dark,
     check_narrow,
-    check_a_replay,
-    check_a_lost_worker,
+    check_replay,
+    check_lost_worker,
 )
 
 
 async def check() -> None:
-    """Run all checks on one page, and one more on a page that shows no texts."""
+    """Run all checks on one page, and one more on a page without texts."""
     async with scene() as with_text:
-        for one in CHECKS:
-            await one(with_text)
-            _say(f"ok: {one.__name__.removeprefix('check_').replace('_', ' ')}")
+        for check_page in CHECKS:
+            await check_page(with_text)
+            _print(f"ok: {check_page.__name__.removeprefix('check_').replace('_', ' ')}")
     async with scene(show_text=False) as without:
         page = await without.tab.value("document.body.innerText")
         assert "status.show_text is off" in page
         assert "news-" in page
         assert not {"council", "report"} & set(page.split()), page
-        _say("ok: no texts unless they are wanted")
+        _print("ok: no texts without show_text")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

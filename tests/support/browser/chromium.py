@@ -1,4 +1,4 @@
-"""*Async.* Chromium without a window, led through its DevTools protocol."""
+"""*Async.* Headless Chromium, controlled through its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -16,16 +16,28 @@ from typing import Any
 
 import aiohttp
 
-PATIENCE_S = 30.0
-"""How long a condition is waited for."""
+TIMEOUT_S = 30.0
+"""How long to wait for a condition."""
+
+
+_FLAGS = (
+    "--headless",
+    "--remote-debugging-port=0",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--hide-scrollbars",
+    "--lang=en",
+)
 
 
 class Tab:
     """A tab of a browser.
 
     Attributes:
-        requests: addresses that were asked for.
-        complaints: what the console says is wrong: exceptions, and violations of the policy.
+        requests: the requested addresses.
+        complaints: errors of the console: exceptions, and violations of the policy.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -36,7 +48,7 @@ class Tab:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     async def listen(self) -> None:
-        """Take in answers and events until the browser ends."""
+        """Receive answers and events until the browser ends."""
         async for message in self._socket:
             content = json.loads(message.data)
             if "id" in content:
@@ -59,7 +71,7 @@ class Tab:
         answer = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        content = await asyncio.wait_for(answer, PATIENCE_S)
+        content = await asyncio.wait_for(answer, TIMEOUT_S)
         if "error" in content:
             raise RuntimeError(f"{method}: {content['error']}")
         result: dict[str, Any] = content["result"]
@@ -76,21 +88,21 @@ class Tab:
 
     async def until(self, expression: str) -> None:
         """Wait until an expression is true in the page."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         while not await self.value(f"Boolean({expression})"):
             if asyncio.get_running_loop().time() > deadline:
-                said = await self.value("document.body.innerText")
-                raise AssertionError(f"waited in vain for {expression}; the page says:\n{said}")
+                text = await self.value("document.body.innerText")
+                raise AssertionError(f"{expression} did not become true; the page shows:\n{text}")
             await asyncio.sleep(0.05)
 
-    async def until_asked(self, more: int) -> None:
-        """Wait until the page has asked for so many more things."""
-        enough = len(self.requests) + more
-        for _ in range(int(PATIENCE_S / 0.1)):
-            if len(self.requests) >= enough:
+    async def until_requests(self, more: int) -> None:
+        """Wait until the page has sent this number of further requests."""
+        total = len(self.requests) + more
+        for _ in range(int(TIMEOUT_S / 0.1)):
+            if len(self.requests) >= total:
                 return
             await asyncio.sleep(0.1)
-        raise AssertionError(f"waited in vain for {more} more requests")
+        raise AssertionError(f"the page did not send {more} further requests")
 
     async def press(self, key: str, code: int) -> None:
         """Press and release a key, named as in keyboard events."""
@@ -116,42 +128,32 @@ class Tab:
         )
 
     async def scheme(self, name: str) -> None:
-        """Prefer ``light`` or ``dark``."""
+        """Set the preferred colour scheme, ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": name}]
         await self.call("Emulation.setEmulatedMedia", features=features)
 
     async def picture(self) -> bytes:
-        """Return what the window shows, as PNG."""
+        """Return a screenshot of the window, as PNG."""
         answer = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(answer["data"])
 
 
 @contextlib.asynccontextmanager
 async def open_tab(url: str) -> AsyncIterator[Tab]:
-    """Start a browser and open an address; the browser ends with the context.
+    """Start a browser and open an address; the end of the context ends the browser.
 
     Raises:
-        RuntimeError: there is no browser, or it does not start.
+        RuntimeError: Chromium is not installed, or does not start.
     """
     program = shutil.which("chromium")
     if program is None:
-        raise RuntimeError("no chromium is installed")
+        raise RuntimeError("chromium is not installed")
     with tempfile.TemporaryDirectory(
         prefix="streamdedup-chromium-", ignore_cleanup_errors=True
     ) as profile:
-        flags = [
-            "--headless",
-            "--remote-debugging-port=0",
-            f"--user-data-dir={profile}",
-            "--no-first-run",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--disable-background-networking",
-            "--hide-scrollbars",
-            "--lang=en",
-        ]
+        flags = [*_FLAGS, f"--user-data-dir={profile}"]
         if os.getuid() == 0:
-            flags.append("--no-sandbox")  # it has none for root, and shows our own page alone
+            flags.append("--no-sandbox")  # root has no sandbox, and only our own page is shown
         with (Path(profile) / "log").open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 program, *flags, "about:blank", stdout=output, stderr=output
@@ -169,15 +171,15 @@ async def open_tab(url: str) -> AsyncIterator[Tab]:
 
 
 async def _port(profile: Path, process: asyncio.subprocess.Process) -> int:
-    """Wait for the port that the browser writes down."""
-    written = profile / "DevToolsActivePort"
-    for _ in range(int(PATIENCE_S / 0.1)):
+    """Wait until the browser has written its port to a file, and return the port."""
+    port_file = profile / "DevToolsActivePort"
+    for _ in range(int(TIMEOUT_S / 0.1)):
         if process.returncode is not None:
             break
-        if written.exists() and "\n" in written.read_text():
-            return int(written.read_text().split()[0])
+        if port_file.exists() and "\n" in port_file.read_text():
+            return int(port_file.read_text().split()[0])
         await asyncio.sleep(0.1)
-    raise RuntimeError(f"chromium does not start:\n{(profile / 'log').read_text()}")
+    raise RuntimeError(f"chromium did not start:\n{(profile / 'log').read_text()}")
 
 
 @contextlib.asynccontextmanager
@@ -196,7 +198,7 @@ async def _connect(port: int) -> AsyncIterator[Tab]:
 
 
 async def _remove(profile: Path) -> None:
-    """Remove the profile once the browser's helpers, which end after it, have let go of it."""
+    """Remove the profile; the browser's child processes use it for a moment after its end."""
     for _ in range(50):
         if await asyncio.to_thread(_removed, profile):
             return

@@ -1,8 +1,9 @@
-"""*Blocking.* A page with something on it, without Kafka: documents through a real index."""
+"""*Blocking.* Feeds the page without Kafka: documents are judged by a real index."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
@@ -12,22 +13,28 @@ from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Judgement, Position, Record
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
-from streamdedup.settings.sections import Settings
+from streamdedup.settings.sections import Settings, StatusSettings
 
 TOPIC = "documents"
 START_MS = 1_790_000_000_000
+
+
+def page_settings(**status: Any) -> Settings:
+    """Return settings that serve the page on a free port."""
+    return Settings(status=StatusSettings(port=0, **status))
 
 
 class Feed:
     """Judges documents as the worker does, and remembers them for the page.
 
     Attributes:
-        state: what the page shows; its ``recent`` gets the batches.
+        recent: the remembered batches.
+        state: what the page shows; it contains ``recent``.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
-        self.recent = Recent(settings, clock) if clock is not None else Recent(settings)
+        self.recent = Recent(settings, clock)
         self.state = WorkerState("running", partitions=1, recent=self.recent)
         self._resources = ExitStack()
         self._engine = self._resources.enter_context(Deduplicator(settings))
@@ -41,7 +48,7 @@ class Feed:
         self._resources.close()
 
     def give(self, documents: Iterable[dict[str, Any] | bytes]) -> Judgement:
-        """Judge documents, or bare values, as one batch."""
+        """Judge documents, or bare record values, as one batch."""
         records = [self._record(document) for document in documents]
         judgement = self._engine.judge(self._preparer.prepare_records(records))
         self._engine.apply(judgement)
@@ -54,5 +61,5 @@ class Feed:
         value = document if isinstance(document, bytes) else json.dumps(document).encode()
         position = Position(TOPIC, 0, self._next_offset)
         self._next_offset += 1
-        # Records come a second apart.
+        # Records are one second apart.
         return Record(position, value, timestamp_ms=START_MS + 1000 * position.offset)

@@ -1,4 +1,4 @@
-"""*Pure.* Documents for the page: made up, some of them hostile."""
+"""*Pure.* Generated documents for the page, some of them hostile."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ HOSTILE = (
     '</p></li><svg onload="window.hacked = \'svg\'"> <a href="javascript:window.hacked = 1">go</a> '
     "&lt;b&gt; ]]> --> <iframe srcdoc=\"<script>parent.hacked = 'frame'</script>\"> {{ 7 * 7 }} "
 )
-"""What would run, or would break out of its place, on a page that took text for HTML."""
+"""A text that would run code, or break the layout, on a page that interprets text as HTML."""
 
 
 def article(generator: random.Random, sentences: int = 8) -> str:
-    """Return a short piece of news that nobody has written."""
+    """Return a short news article, put together from templates."""
     return " ".join(
         sentence.format(
             town=generator.choice(_TOWNS),
@@ -50,15 +50,15 @@ def article(generator: random.Random, sentences: int = 8) -> str:
 
 
 def edited(text: str, generator: random.Random, changes: int) -> str:
-    """Return a text with so many of its words replaced."""
+    """Return a text with this number of its words replaced."""
     words = text.split(" ")
-    for place in generator.sample(range(len(words)), changes):
-        words[place] = generator.choice(("again", "soon", "perhaps", "Monday", "nearly", "twelve"))
+    for index in generator.sample(range(len(words)), changes):
+        words[index] = generator.choice(("again", "soon", "perhaps", "Monday", "nearly", "twelve"))
     return " ".join(words)
 
 
 def stream(count: int, seed: int = 7) -> list[dict[str, str]]:
-    """Return documents of which about a third repeat an earlier one, more or less."""
+    """Return documents; about a third repeat an earlier one, exactly or with changes."""
     generator = random.Random(seed)
     documents: list[dict[str, str]] = []
     for number in range(count):

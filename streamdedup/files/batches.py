@@ -1,0 +1,131 @@
+"""*Blocking.* The lines of a job's inputs, in batches of records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from streamdedup.errors import InputError
+from streamdedup.files.job import Job, Ledger
+from streamdedup.files.lines import STANDARD, Line, LineReader, Mark
+from streamdedup.model import Position, Record, Rejection
+from streamdedup.settings.sections import Settings
+
+_BATCH_BYTES = 16 * 1024**2
+"""A batch of long lines ends early, so that the batches in the pool fit in memory."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch of lines, and how far the inputs are judged once it has its verdicts.
+
+    Attributes:
+        records: the lines that hold a document, in order.
+        refused: the reasons for records that are rejected without a look at their value, by row.
+        marks: the new mark of each input of the batch, by topic.
+        size_bytes: total size of the values.
+        blank_lines: lines of white space, which get no verdict.
+        judged_before: lines that earlier runs of the job have judged.
+        bytes_read: bytes read from all inputs so far, compressed as they are on disk.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    refused: dict[int, Rejection] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    size_bytes: int = 0
+    blank_lines: int = 0
+    judged_before: int = 0
+    bytes_read: int = 0
+
+    def is_empty(self) -> bool:
+        """Whether the batch covers no line."""
+        return not (self.records or self.blank_lines or self.judged_before)
+
+
+class BatchReader:
+    """Reads the inputs of a job one after the other, from where earlier runs stopped.
+
+    Attributes:
+        failure: why an input could not be read to its end; the batches hold the lines before.
+    """
+
+    def __init__(self, job: Job, settings: Settings, ledger: Ledger) -> None:
+        self.failure: InputError | None = None
+        self._inputs = job.inputs
+        self._most_documents = settings.batch.documents
+        self._most_bytes = settings.limits.value_bytes
+        self._ledger = ledger
+        self._batch = Batch()
+        self._bytes_read = 0
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches, up to the end of the inputs or a failure."""
+        try:
+            for path in self._inputs:
+                with closing(LineReader(path, self._most_bytes)) as lines:
+                    yield from self._of_input(path, lines)
+        except InputError as error:
+            self.failure = error
+        if not self._batch.is_empty():
+            yield self._batch
+
+    def _of_input(self, path: str, lines: LineReader) -> Iterator[Batch]:
+        """Yield the batches that an input fills; its last lines go to the batch of the next."""
+        self._batch.judged_before += self._skip_judged(path, lines)
+        topic, before = self._ledger.topic(path), self._bytes_read
+        try:
+            for line in iter(lines.read, None):
+                self._add(path, Position(topic, 0, line.number), line)
+                if self._is_full():
+                    self._note_progress(topic, lines, before)
+                    yield self._batch
+                    self._batch = Batch()
+        finally:
+            self._note_progress(topic, lines, before)
+
+    def _skip_judged(self, path: str, lines: LineReader) -> int:
+        """Skip the lines that this job has judged; return how many there are."""
+        known, judged = self._ledger.known(path), self._ledger.judged(path)
+        if known.length > judged.length:
+            # Another job has judged more lines. Its verdicts hold only if the lines are the same.
+            with closing(LineReader(path, self._most_bytes)) as same:
+                same.skip(known)
+        lines.skip(judged)
+        return judged.lines
+
+    def _note_progress(self, topic: str, lines: LineReader, before: int) -> None:
+        self._bytes_read = before + lines.packed_bytes_read
+        self._batch.bytes_read = self._bytes_read
+        self._batch.marks[topic] = lines.mark()
+
+    def _is_full(self) -> bool:
+        batch = self._batch
+        return len(batch.records) >= self._most_documents or batch.size_bytes >= _BATCH_BYTES
+
+    def _add(self, path: str, position: Position, line: Line) -> None:
+        batch, value = self._batch, line.content
+        key = f"{_label(path)}:{line.number + 1}".encode()
+        if line.size > self._most_bytes:
+            batch.refused[len(batch.records)] = self._too_large(line)
+            batch.records.append(Record(position, None, key))
+        elif value.strip():
+            batch.records.append(Record(position, value, key))
+            batch.size_bytes += len(value)
+        else:
+            batch.blank_lines += 1
+
+    def _too_large(self, line: Line) -> Rejection:
+        message = (
+            f"the line has {line.size} bytes, limits.value_bytes is {self._most_bytes}; its value "
+            "is left out; raise limits.value_bytes to judge it"
+        )
+        return Rejection("decode", "ValueTooLarge", message)
+
+
+def _label(path: str) -> str:
+    """Return the name of an input in the ids of documents that have none."""
+    if path == STANDARD:
+        return "stdin"
+    return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")

@@ -1,0 +1,125 @@
+"""*Async.* What every role shares: sessions one after another, waiting for brokers, the drain.
+
+A role is the job of a process; the only role so far is the worker. A session lasts from the first
+look at the brokers to the first error. If no broker answers, the next session follows; any other
+error ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import stamina
+import structlog
+
+from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.kafka.cluster import inspect
+from streamdedup.kafka.connection import check_connection
+from streamdedup.kafka.messages import ClusterFacts
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import Phase, WorkerState
+from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_S = 1.0
+"""Pause after a failed session, so that a lasting failure does not cause a storm of sessions."""
+_LONGEST_WAIT_S = 5.0
+"""Longest pause between two attempts to reach the brokers."""
+
+
+class Phases:
+    """Shows the phase of a role on the status pages and in the metrics."""
+
+    def __init__(self, state: WorkerState, metrics: Metrics) -> None:
+        self._state = state
+        self._metrics = metrics
+
+    def begin_session(self, reason: str) -> None:
+        """Count a session; ``reason`` is ``start`` or ``broker``."""
+        self._metrics.count_session(reason)
+
+    def enter(self, phase: Phase, reason: str = "") -> None:
+        """Enter a phase, with a reason for people if the role is not running."""
+        self._state.enter(phase, reason)
+        self._metrics.observe_ready(self._state.ready)
+
+    def wait_for_broker(self, error: BrokerUnavailable) -> None:
+        """Enter the phase in which the role waits for a broker, and log the reason."""
+        self.enter("waiting_for_broker", str(error))
+        log.warning("waiting for the broker", reason=str(error))
+
+
+async def run_sessions(
+    session: Callable[[], Awaitable[None]], phases: Phases, stop: asyncio.Event
+) -> None:
+    """Run one session after another until ``stop`` is set.
+
+    Raises:
+        StreamdedupError: an error that retrying cannot fix.
+    """
+    reason = "start"
+    while not stop.is_set():
+        phases.begin_session(reason)
+        try:
+            await session()
+        except BrokerUnavailable as error:
+            phases.wait_for_broker(error)
+            reason = "broker"
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _PAUSE_S)
+    phases.enter("stopped")
+
+
+async def reach_brokers(settings: Settings, phases: Phases) -> ClusterFacts:
+    """Retry until a broker answers; return the facts about the topics.
+
+    Raises:
+        TopicError: a topic is missing or misconfigured.
+        BrokerRefused: the broker refuses this client.
+    """
+    stamina.instrumentation.set_on_retry_hooks(())  # wait_for_broker logs each failure
+    attempts = stamina.retry_context(
+        on=BrokerUnavailable, attempts=None, timeout=None, wait_max=_LONGEST_WAIT_S
+    )
+    async for attempt in attempts:
+        with attempt:
+            try:
+                await check_connection(settings.kafka)
+                return await inspect(settings)
+            except BrokerUnavailable as error:
+                phases.wait_for_broker(error)
+                raise
+    raise AssertionError("unreachable: the attempts have no end")
+
+
+def decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
+    """Return the error of a group that decides: first one that retrying cannot fix, if any."""
+    errors = [error for error in group.exceptions if isinstance(error, StreamdedupError)]
+    return min(errors, key=lambda error: isinstance(error, BrokerUnavailable))
+
+
+async def run_and_drain(
+    role: Coroutine[Any, Any, None], state: WorkerState, stop: asyncio.Event, budget_s: float
+) -> None:
+    """Run a role until it ends; after ``stop`` it has ``budget_s`` seconds to finish its work."""
+    running = asyncio.create_task(role)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not running.done() and state.ready:
+        log.info("draining", budget_s=budget_s)
+        await asyncio.wait({running}, timeout=budget_s)
+    if not running.done():
+        # Nothing is lost: the next start reads again what was not committed.
+        log.warning("stopping without a drain", phase=state.phase)
+        running.cancel()
+    try:
+        await running
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+    log.info("stopped")

@@ -1,0 +1,153 @@
+"""*Pure.* Settings of the comparison: sketches, bands, threshold, normalisation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import NoDecode
+
+from streamdedup.settings.section import Section
+from streamdedup.settings.units import Number
+from streamdedup.sketch.bands import DEFAULT_BACKGROUND, DEFAULT_CORPUS, Banding, choose_bands
+from streamdedup.sketch.normalize import PROFILES, STEPS, Profile, resolve
+from streamdedup.sketch.parameters import SketchParameters
+
+_FAST_BITS = 32
+
+
+def _as_profile(value: Any) -> Any:
+    """Check the name of a profile, or its list of steps as YAML, a variable or a flag holds it."""
+    if isinstance(value, str) and ("," in value or value.startswith("[")):
+        value = [part.strip().strip('"') for part in value.strip("[] ").split(",")]
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"invalid profile {value!r}; expected e.g. plain or [nfkc, casefold, collapse_space]"
+        )
+    resolve(value)
+    return value
+
+
+_PROFILE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"enum": sorted(PROFILES)},
+        {"type": "array", "items": {"enum": list(STEPS)}, "minItems": 1, "uniqueItems": True},
+    ]
+}
+ProfileName = Annotated[str | tuple[str, ...], NoDecode, BeforeValidator(_as_profile)]
+
+
+class DedupSettings(Section):
+    """What makes a document a duplicate.
+
+    An index and its changelog can be used only with the settings that they were created with. The
+    exceptions are ``empty_text``, ``verify`` from ``exact`` to ``estimate``, and ``threshold`` if
+    ``bands`` and ``rows`` are set.
+    """
+
+    threshold: float = Field(default=0.8, gt=0.0, le=1.0)
+    """A document is a duplicate if its estimated Jaccard similarity with a kept document is at
+    least this."""
+    recall: float = Field(default=0.99, gt=0.0, lt=1.0)
+    """Share of pairs exactly at the threshold that must share a bucket. Determines the bands."""
+    corpus_documents: int = Field(default=DEFAULT_CORPUS, ge=1, le=10**12)
+    """Number of documents in the index that the number of rows is chosen for."""
+    background: float = Field(default=DEFAULT_BACKGROUND, ge=0.0, lt=1.0)
+    """Similarity of unrelated documents that the number of rows is chosen for. `streamdedup
+    evaluate` measures it."""
+    bands: int | None = Field(default=None, ge=1, le=1000)
+    """Number of bands. Default: computed from threshold, recall and num_perm."""
+    rows: int | None = Field(default=None, ge=1, le=1000)
+    """Rows per band. Set bands and rows together."""
+    variant: Literal["fast", "classic"] = "fast"
+    """fast: Fast Similarity Sketching, whose time hardly depends on num_perm and whose error is
+    smaller on short texts. classic: MinHash with one hash function per value."""
+    num_perm: int = Field(default=256, ge=1, le=9000)
+    """MinHash values per signature. More values cost time and disk, and reduce the error of
+    estimates."""
+    value_bits: Annotated[Literal[32, 64], Number] = 32
+    """Bits of a MinHash value before it is stored. 64 needs variant classic."""
+    signature_bits: Annotated[Literal[1, 2, 4, 8], Number] = 4
+    """Bits that are stored of each value, to verify candidates: num_perm x signature_bits / 8
+    bytes per document. The estimate's standard error is at most sqrt(p (1 - p) / num_perm) /
+    (1 - q), with q = 2^-signature_bits and p = J + (1 - J) q."""
+    shingle_unit: Literal["character", "word"] = "character"
+    """Unit of a shingle: characters (code points), which suit every script, or words."""
+    shingle_size: int = Field(default=5, ge=1, le=64)
+    """Characters or words per shingle. A shorter text is one shingle."""
+    shingle_bag: bool = False
+    """Whether a shingle that a text repeats counts each time instead of once."""
+    profile: ProfileName = Field(default="plain", json_schema_extra=_PROFILE_SCHEMA)
+    """How text is normalised before it is compared: the name of a profile, or a list of steps.
+    docs/profiles.md describes both."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of all hashing."""
+    verify: Literal["estimate", "exact"] = "estimate"
+    """estimate: the signatures decide. exact: if the estimate is within two standard errors of the
+    threshold, the texts decide; the index and the changelog then store the texts, compressed. exact
+    needs an index and a changelog that were created with it."""
+    empty_text: Literal["keep", "reject"] = "keep"
+    """What happens to a document without text after normalisation: it is kept without being
+    indexed, or goes to the dead-letter topic."""
+
+    @model_validator(mode="after")
+    def _check(self) -> DedupSettings:
+        if (self.bands is None) != (self.rows is None):
+            raise ValueError("only one of bands and rows is set; set both or neither")
+        if self.variant == "fast" and self.value_bits != _FAST_BITS:
+            raise ValueError(
+                f"value_bits {self.value_bits} needs variant: classic; fast has {_FAST_BITS}"
+            )
+        self.banding()
+        return self
+
+    def banding(self) -> Banding:
+        """Return the bands and rows: those that are set, or those that the recall needs.
+
+        Raises:
+            ValueError: ``num_perm`` is too small for them.
+        """
+        if self.bands is None or self.rows is None:
+            return choose_bands(
+                self.threshold,
+                self.recall,
+                self.num_perm,
+                self.corpus_documents,
+                self.background,
+            )
+        banding = Banding(self.bands, self.rows)
+        if banding.values > self.num_perm:
+            raise ValueError(
+                f"{banding} need {banding.values} MinHash values, num_perm is {self.num_perm}; "
+                "raise num_perm or lower bands or rows"
+            )
+        return banding
+
+    @property
+    def keeps_texts(self) -> bool:
+        """Whether the index and the changelog store the texts."""
+        return self.verify == "exact"
+
+    def normalisation(self) -> Profile:
+        """Return the named profile, or the profile composed of the listed steps."""
+        return resolve(self.profile)
+
+    def sketch_parameters(self) -> SketchParameters:
+        """Return the parameters that determine the bits of a sketch."""
+        banding = self.banding()
+        profile = self.normalisation()
+        return SketchParameters(
+            profile=str(profile),
+            profile_version=profile.version,
+            shingle_unit=self.shingle_unit,
+            shingle_size=self.shingle_size,
+            shingle_bag=self.shingle_bag,
+            variant=self.variant,
+            num_perm=self.num_perm,
+            value_bits=self.value_bits,
+            signature_bits=self.signature_bits,
+            bands=banding.bands,
+            rows=banding.rows,
+            seed=self.seed,
+        )

@@ -1,0 +1,153 @@
+"""*Blocking* (reads the password from its file). Settings of the brokers and the topics."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
+
+from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.section import DAY, HOUR, SECOND, Section
+from streamdedup.settings.units import Duration, NameList
+
+TopicName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
+]
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,@]+):\d{1,5}")
+
+
+class SecuritySettings(Section):
+    """Authentication and encryption between the worker and the brokers."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """Kafka's security.protocol."""
+    ca_file: Path | None = None
+    """PEM file with the certificates of the authorities that signed the brokers' certificates.
+    Default: the authorities that the system trusts."""
+    certificate_file: Path | None = None
+    """PEM file with the worker's own certificate, for mutual TLS."""
+    key_file: Path | None = None
+    """PEM file with the private key of the worker's certificate."""
+    key_password_file: Path | None = None
+    """File with the password of the private key."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    """Kafka's sasl.mechanism."""
+    sasl_username: str = ""
+    """User name of the login."""
+    sasl_password: SecretStr | None = None
+    """Password of the login. Prefer sasl_password_file."""
+    sasl_password_file: Path | None = None
+    """File with the password of the login. A line break at its end is ignored."""
+
+    @field_validator("sasl_password")
+    @classmethod
+    def _refuse_mask(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and value.get_secret_value() == MASK:
+            raise ValueError(
+                f"the value is {MASK}, the mask of a printed secret; set the password itself"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_login(self) -> SecuritySettings:
+        password = bool(self.sasl_password) or self.sasl_password_file is not None
+        if self.sasl_password and self.sasl_password_file:
+            raise ValueError("sasl_password and sasl_password_file are both set; remove one")
+        if self.protocol.startswith("SASL"):
+            if not (self.sasl_username and password):
+                raise ValueError(f"{self.protocol} needs sasl_username and sasl_password_file")
+        elif self.sasl_username or password:
+            raise ValueError(
+                f"a login is set, but protocol {self.protocol} sends none; set protocol: SASL_SSL"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_certificates(self) -> SecuritySettings:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("only one of certificate_file and key_file is set; set both")
+        if self.key_password_file is not None and self.key_file is None:
+            raise ValueError("key_password_file needs key_file")
+        if not self.protocol.endswith("SSL") and (self.ca_file or self.certificate_file):
+            raise ValueError(
+                f"certificates are set, but protocol {self.protocol} does not encrypt; "
+                "set protocol: SSL or SASL_SSL"
+            )
+        return self
+
+    def password(self) -> str | None:
+        """Return the password of the login, from its file if that is set.
+
+        Raises:
+            SettingsError: the file cannot be read.
+        """
+        if self.sasl_password_file is not None:
+            return read_secret(self.sasl_password_file)
+        return self.sasl_password.get_secret_value() if self.sasl_password else None
+
+
+class KafkaSettings(Section):
+    """The brokers, and the worker's identity."""
+
+    bootstrap_servers: NameList = ("127.0.0.1:9092",)
+    """host:port of one or more brokers. The client finds the others through them."""
+    group_id: str = Field(default="streamdedup", min_length=1, max_length=200)
+    """Consumer group that the offsets are committed to, so that every lag tool shows them."""
+    ordinal: int = Field(default=0, ge=0)
+    """Number of this worker. Its transactional id is GROUP_ID-ORDINAL. A second worker with the
+    same id replaces the first, which the brokers fence."""
+    start: Literal["earliest", "latest"] = "earliest"
+    """Where to start reading a partition without a committed offset that existed at the first
+    start. Partitions that are added later are read from their beginning."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
+    """Compression of produced records."""
+    request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=HOUR)
+    """Longest time that one request to a broker may take."""
+    transaction_timeout: Duration = Field(default=dt.timedelta(seconds=60), ge=SECOND, le=DAY)
+    """Time after which the broker aborts a transaction that a dead worker left open. Brokers reject
+    more than their transaction.max.timeout.ms, which is 15 minutes by default."""
+    metadata_refresh: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=DAY)
+    """Interval between checks for new partitions of the source topic."""
+    security: SecuritySettings = SecuritySettings()
+    """TLS and login."""
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _check_servers(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            if not _SERVER.fullmatch(server):
+                raise ValueError(f"invalid server {server!r}; expected host:port")
+        return servers
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id of this worker."""
+        return f"{self.group_id}-{self.ordinal}"
+
+
+class TopicSettings(Section):
+    """The topics."""
+
+    source: TopicName = "documents"
+    """Topic that the documents are read from."""
+    clean: TopicName = "documents-clean"
+    """Topic of kept documents, with their original bytes."""
+    duplicates: TopicName = "documents-duplicates"
+    """Topic of duplicate records."""
+    dead_letter: TopicName = "documents-dead-letter"
+    """Topic of rejected records."""
+    changelog: TopicName = "documents-changelog"
+    """Topic that a lost index is rebuilt from. It has one partition."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TopicSettings:
+        names = [self.source, self.clean, self.duplicates, self.dead_letter, self.changelog]
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise ValueError(
+                f"{repeated!r} is set twice; the five topics need five different names"
+            )
+        return self

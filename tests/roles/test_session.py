@@ -1,0 +1,103 @@
+"""Sessions one after another, and the drain, without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamdedup.errors import BrokerRefused, BrokerUnavailable, StreamdedupError, TopicError
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.roles.session import Phases, decisive, run_and_drain, run_sessions
+
+
+async def test_an_unavailable_broker_starts_the_next_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The role waits with the reason, and ends as stopped."""
+    monkeypatch.setattr("streamdedup.roles.session._PAUSE_S", 0.0)
+    state, metrics, stop = WorkerState(), Metrics(), asyncio.Event()
+    seen: list[tuple[str, str]] = []
+
+    async def session() -> None:
+        await asyncio.sleep(0)
+        seen.append((state.phase, state.reason))
+        if len(seen) == 1:
+            raise BrokerUnavailable("no broker answers")
+        stop.set()
+
+    await run_sessions(session, Phases(state, metrics), stop)
+    assert seen == [("starting", ""), ("waiting_for_broker", "no broker answers")]
+    assert state.phase == "stopped"
+    page = metrics.render()[0].decode()
+    for reason in ("start", "broker"):
+        assert f'streamdedup_sessions_total{{reason="{reason}"}} 1.0' in page
+
+
+async def test_any_other_error_ends_the_role() -> None:
+    """Retrying cannot fix it, so no further session starts."""
+    state, stop = WorkerState(), asyncio.Event()
+
+    async def session() -> None:
+        await asyncio.sleep(0)
+        raise TopicError("missing topics")
+
+    with pytest.raises(TopicError):
+        await run_sessions(session, Phases(state, Metrics()), stop)
+    assert state.phase == "starting"
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [BrokerUnavailable("away"), BrokerRefused("no access")],
+        [BrokerRefused("no access"), BrokerUnavailable("away")],
+    ],
+    ids=["last", "first"],
+)
+def test_the_error_that_retrying_cannot_fix_decides(errors: list[StreamdedupError]) -> None:
+    """The reading and the judging task may fail together, in any order."""
+    assert isinstance(decisive(ExceptionGroup("both tasks", errors)), BrokerRefused)
+
+
+async def test_a_ready_role_finishes_its_work_after_a_stop() -> None:
+    """It gets its time budget."""
+    state, stop = WorkerState("running"), asyncio.Event()
+    finished = False
+
+    async def role() -> None:
+        nonlocal finished
+        stop.set()
+        await asyncio.sleep(0.01)
+        finished = True
+
+    await run_and_drain(role(), state, stop, budget_s=60)
+    assert finished
+
+
+@pytest.mark.parametrize(
+    ("state", "budget_s"),
+    [(WorkerState("running"), 0.01), (WorkerState("replaying"), 60)],
+    ids=["budget spent", "not ready"],
+)
+async def test_a_role_is_cancelled_if_it_cannot_drain(state: WorkerState, budget_s: float) -> None:
+    """It exceeds its budget, or has no work to finish."""
+    stop = asyncio.Event()
+
+    async def role() -> None:
+        stop.set()
+        await asyncio.Event().wait()
+
+    await run_and_drain(role(), state, stop, budget_s)
+
+
+async def test_an_error_of_the_role_passes_through() -> None:
+    """Without a stop the role ends by its own error."""
+
+    async def role() -> None:
+        await asyncio.sleep(0)
+        raise TopicError("missing topics")
+
+    with pytest.raises(TopicError):
+        await run_and_drain(role(), WorkerState(), asyncio.Event(), budget_s=1)

@@ -1,0 +1,121 @@
+"""Secrets: read from files, required where needed, and never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from streamdedup.errors import SettingsError
+from streamdedup.settings.kafka import SecuritySettings
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.sections import Settings
+from tests.settings.loading import LOGIN, SECRET, refusal
+
+
+@pytest.mark.parametrize(
+    ("security", "message"),
+    [
+        pytest.param({**LOGIN}, "needs sasl_username and sasl_password_file", id="no password"),
+        pytest.param({**LOGIN, "sasl_password": ""}, "needs", id="empty password"),
+        pytest.param(
+            {"protocol": "SASL_SSL", "sasl_password": SECRET}, "needs sasl_username", id="no user"
+        ),
+        pytest.param(
+            {**LOGIN, "sasl_password": SECRET, "sasl_password_file": "/f"},
+            "are both set",
+            id="both",
+        ),
+        pytest.param(
+            {"sasl_username": "u", "sasl_password": SECRET}, "protocol PLAINTEXT", id="no SASL"
+        ),
+        pytest.param(
+            {**LOGIN, "sasl_password": SECRET, "sasl_mechanism": "MAGIC"},
+            "sasl_mechanism",
+            id="magic",
+        ),
+        pytest.param({**LOGIN, "sasl_password": SECRET, "x": 1}, "unknown", id="unknown"),
+        pytest.param({**LOGIN, "sasl_password": [SECRET]}, "sasl_password: ", id="a list"),
+        pytest.param({**LOGIN, "sasl_password": MASK}, "the mask of a printed secret", id="mask"),
+        pytest.param({"protocol": "SSL", "key_file": "/k"}, "set both", id="key alone"),
+        pytest.param(
+            {"protocol": "SSL", "certificate_file": "/c"}, "set both", id="certificate alone"
+        ),
+        pytest.param(
+            {"protocol": "SSL", "key_password_file": "/k"}, "needs key_file", id="key's password"
+        ),
+        pytest.param({"ca_file": "/ca"}, "does not encrypt", id="certificates without TLS"),
+    ],
+)
+def test_a_contradictory_login_is_refused_without_showing_it(
+    security: dict[str, Any], message: str
+) -> None:
+    """Missing and ineffective settings are refused; no message shows the secret."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(kafka={"security": security})
+    assert message in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    with pytest.raises(ValidationError) as direct:
+        Settings(kafka={"security": security})  # type: ignore[arg-type]
+    assert SECRET not in str(direct.value)
+    with pytest.raises(ValidationError) as alone:
+        SecuritySettings(**security)
+    assert SECRET not in str(alone.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"kafka: {{security: {{sasl_password: *{SECRET}}}}}",
+        f"kafka: {{security: {{sasl_password: !{SECRET} x}}}}",
+        f"kafka:\n  sasl_password: {SECRET}: x",
+        f"kafka: {{security: {{sasl_password: {SECRET}",
+    ],
+    ids=["alias", "tag", "colon", "end"],
+)
+def test_a_broken_file_does_not_show_its_lines(file: Path, text: str) -> None:
+    """YAML's message may quote a line with a password; ours does not."""
+    file.write_text(text)
+    message = refusal(file)
+    assert SECRET not in message
+    assert "line" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "secret"),
+    [
+        (b"abc", "abc"),
+        (b"abc\n", "abc"),
+        (b"abc\r\n", "abc"),
+        (b" a b \n", " a b "),
+        (b"\xc3\xa4", "ä"),
+    ],
+    ids=repr,
+)
+def test_a_password_comes_from_its_file(tmp_path: Path, content: bytes, secret: str) -> None:
+    """A line break at the end is not part of a secret; spaces are."""
+    (tmp_path / "password").write_bytes(content)
+    security = {**LOGIN, "sasl_password_file": tmp_path / "password"}
+    assert load_settings(kafka={"security": security}).kafka.security.password() == secret
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff"], ids=repr)
+def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """The message names a missing, empty or binary file."""
+    path = tmp_path / "password"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SettingsError, match="password"):
+        read_secret(path)
+
+
+def test_a_password_is_masked_wherever_settings_are_shown() -> None:
+    """The representation and the dump of the settings hide it; password() returns it."""
+    settings = load_settings(kafka={"security": {**LOGIN, "sasl_password": SECRET}})
+    assert SECRET not in f"{settings!r} {settings} {settings.model_dump_json()}"
+    assert settings.kafka.security.password() == SECRET
+    assert Settings().kafka.security.password() is None

@@ -1,0 +1,200 @@
+"""*Async.* Topics and groups of a broker, as a test or an operator changes and reads them.
+
+Every function connects, does one thing, and disconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import stamina
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.errors import KafkaError
+
+from tests.support.patience import PATIENCE_S
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record to produce."""
+
+    value: bytes | None
+    key: bytes | None = b"k"
+    partition: int = 0
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None
+
+
+async def create(bootstrap: str, configs: Mapping[str, dict[str, str]], partitions: int) -> None:
+    """Create topics with these configurations, by name."""
+    async with _admin(bootstrap) as admin:
+        await admin.create_topics(
+            [NewTopic(name, partitions, 1, topic_configs=configs[name]) for name in configs]
+        )
+
+
+async def delete(bootstrap: str, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+    async with _admin(bootstrap) as admin:
+        await admin.delete_topics([topic])
+        while topic in await admin.list_topics():  # noqa: ASYNC110 - the broker sends no event
+            await asyncio.sleep(0.05)
+
+
+async def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    """Delete the records of a partition before an offset, as its retention would."""
+    oldest = {TopicPartition(topic, partition): RecordsToDelete(before_offset=before)}
+    async with _admin(bootstrap) as admin:
+        await admin.delete_records(oldest)
+
+
+async def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    """Raise the number of partitions of a topic."""
+    async with _admin(bootstrap) as admin:
+        await admin.create_partitions({topic: NewPartitions(total)})
+
+
+async def committed_offsets(bootstrap: str, group: str) -> dict[int, int]:
+    """Return the committed offsets of a group that reads one topic, by partition."""
+    # A broker that was just started or resumed takes a moment to find its coordinator.
+    attempts = stamina.retry_context(on=KafkaError, attempts=None, timeout=PATIENCE_S, wait_max=0.5)
+    async for attempt in attempts:
+        with attempt:
+            async with _admin(bootstrap) as admin:
+                offsets = await admin.list_consumer_group_offsets(group)
+    return {partition.partition: committed.offset for partition, committed in offsets.items()}
+
+
+async def commit_offsets(
+    bootstrap: str, group: str, topic: str, offsets: Mapping[int, int]
+) -> None:
+    """Set the offsets of a group, as ``kafka-consumer-groups.sh --reset-offsets`` does."""
+    by_partition = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
+    async with _consumer(bootstrap, group_id=group) as consumer:
+        consumer.assign(list(by_partition))
+        await consumer.commit(by_partition)
+
+
+async def produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
+    """Append messages to their partitions of a topic."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        linger_ms=20,
+        max_batch_size=256 * 1024,
+        max_request_size=100 * 1024 * 1024,
+    )
+    await producer.start()
+    try:
+        for partition, group in _by_partition(messages).items():
+            # Batches, since send() refuses a record that has neither key nor value.
+            batch = producer.create_batch()
+            for message in group:
+                if not _append(batch, message):
+                    await (await producer.send_batch(batch, topic, partition=partition))
+                    batch = producer.create_batch()
+                    _append(batch, message)
+            await (await producer.send_batch(batch, topic, partition=partition))
+    finally:
+        await producer.stop()
+
+
+def _by_partition(messages: Iterable[Message]) -> dict[int, list[Message]]:
+    groups: dict[int, list[Message]] = {}
+    for message in messages:
+        groups.setdefault(message.partition, []).append(message)
+    return groups
+
+
+def _append(batch: Any, message: Message) -> bool:
+    appended = batch.append(
+        timestamp=message.timestamp_ms,
+        key=message.key,
+        value=message.value,
+        headers=list(message.headers),
+    )
+    return appended is not None
+
+
+async def produce_uncommitted(
+    bootstrap: str, transactional_id: str, topic: str, value: bytes, timeout_s: float
+) -> None:
+    """Write one record in a transaction that is never ended."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(timeout_s * 1000),
+    )
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, value, partition=0)
+    finally:
+        await producer.stop()
+
+
+async def read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    """Return all records of a topic that a ``read_committed`` consumer sees."""
+    partitions = (await _partitions(bootstrap, [topic]))[topic]
+    async with _consumer(
+        bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=8 * 1024 * 1024,
+    ) as consumer:
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        for partition in partitions:
+            consumer.seek(partition, 0)
+        records: list[ConsumerRecord] = []
+        while any([await consumer.position(part) < ends[part] for part in partitions]):
+            for batch in (await consumer.getmany(timeout_ms=100)).values():
+                records.extend(batch)
+        return records
+
+
+async def end_offsets(bootstrap: str, topics: Sequence[str]) -> dict[str, int]:
+    """Return the sum of the end offsets of each topic's partitions."""
+    partitions = await _partitions(bootstrap, topics)
+    async with _consumer(bootstrap) as consumer:
+        ends = await consumer.end_offsets([*itertools.chain(*partitions.values())])
+    return {topic: sum(ends[part] for part in partitions[topic]) for topic in topics}
+
+
+async def _partitions(bootstrap: str, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+    async with _admin(bootstrap) as admin:
+        described = await admin.describe_topics(list(topics))
+    return {
+        topic["topic"]: [
+            TopicPartition(topic["topic"], partition["partition"])
+            for partition in topic["partitions"]
+        ]
+        for topic in described
+    }
+
+
+@contextlib.asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+@contextlib.asynccontextmanager
+async def _consumer(bootstrap: str, **options: Any) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, **options)
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()

@@ -1,0 +1,131 @@
+"""*Blocking.* Workers as real processes: their log, their status server, their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.patience import PATIENCE_S, wait_until
+
+
+class WorkerProcess:
+    """``streamdedup run`` in a separate process, which is killed at the end of the context.
+
+    Args:
+        config: the configuration file.
+        folder: where to write the log.
+        flags: more arguments of the command.
+        env: changes to the environment.
+    """
+
+    def __init__(
+        self, config: Path, folder: Path, flags: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self._log = folder / f"worker-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "streamdedup", "run", "--config", str(config), *flags]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+    def log(self) -> str:
+        """Return what the worker has printed."""
+        return self._log.read_text(errors="replace")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the lines of the log that are JSON."""
+        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+
+    def wait_for_event(self, name: str) -> dict[str, Any]:
+        """Wait for an event in the log, and return it."""
+        wait_until(lambda: self._has(name), f"{name!r} in the log")
+        return next(event for event in self.events() if event["event"] == name)
+
+    def _has(self, name: str) -> bool:
+        has = any(event["event"] == name for event in self.events())
+        if not has:
+            self.assert_running()
+        return has
+
+    def status_url(self) -> str:
+        """Wait for the status server, and return its address."""
+        port = self.wait_for_event("listening")["port"]
+        return f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Request a path of the status server; return the HTTP status and the body."""
+        try:
+            with urllib.request.urlopen(self.status_url() + path, timeout=10) as response:  # noqa: S310
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the value of a sample of the worker's metrics; 0 if it is missing."""
+        wanted = "".join(f'(?=.*{label}="{re.escape(value)}")' for label, value in labels.items())
+        pattern = rf"^streamdedup_{name}(?:\{{{wanted}[^}}]*\}})? ([0-9.e+-]+|NaN)$"
+        sample = re.search(pattern, self.get("/metrics")[1], re.MULTILINE)
+        return float(sample.group(1)) if sample else 0.0
+
+    def wait_until_ready(self) -> None:
+        """Wait until the worker judges documents."""
+
+        def ready() -> bool:
+            self.assert_running()
+            return self.get("/readyz")[0] == 200
+
+        wait_until(ready, "the worker to be ready")
+
+    def drain(self) -> None:
+        """Stop the worker with SIGTERM, and check that it ends with exit code 0."""
+        self.terminate()
+        assert self.wait() == 0, self.log()
+
+    def assert_running(self) -> None:
+        """Fail the test if the worker has ended."""
+        assert self.process.poll() is None, f"the worker ended:\n{self.log()}"
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL, as the OOM killer would, and wait; the pool's processes end too."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
+        """Wait for the end, and return the exit code."""
+        return self.process.wait(patience_s)
+
+    def complaint(self) -> str:
+        """Return the only line that is not a log event: the message to the operator."""
+        lines = [line for line in self.log().splitlines() if not line.startswith("{")]
+        assert len(lines) == 1, self.log()
+        return lines[0]
+
+    def assert_ends(self, code: int, *fragments: str) -> None:
+        """Wait for the end; check the exit code and the fragments of the message."""
+        assert self.wait() == code, self.log()
+        complaint = self.complaint()
+        assert complaint.startswith("streamdedup: "), complaint
+        for fragment in fragments:
+            assert fragment in complaint, complaint

@@ -1,0 +1,120 @@
+"""Every import of the product keeps the rules of docs/architecture.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.architecture import trespasses
+from tests.support.paths import ROOT
+
+TABLE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def _sources() -> dict[str, str]:
+    """Return the source of every module of the product, by its dotted name."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): (
+            path.read_text(encoding="utf-8")
+        )
+        for path in sorted((ROOT / "streamdedup").rglob("*.py"))
+    }
+
+
+SOURCES = _sources()
+
+
+def test_no_module_breaks_a_rule() -> None:
+    """Layers, circles, importers of the three clients, pure modules, numba and names."""
+    assert trespasses(SOURCES, TABLE) == []
+
+
+PURE = '"""*Pure.* A module."""\n'
+BLOCKING = '"""*Blocking.* A module."""\n'
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "problem"),
+    [
+        pytest.param(
+            "streamdedup.sketch.bands",
+            PURE + "from streamdedup.settings.units import Size",
+            "streamdedup.sketch.bands:2: imports streamdedup.settings.units, which is not in a",
+            id="an import upwards",
+        ),
+        pytest.param(
+            "streamdedup.dedup.resolve",
+            PURE + "from streamdedup.formats import outputs",
+            "streamdedup.dedup.resolve:2: imports streamdedup.formats.outputs, which is not in a",
+            id="an import sideways",
+        ),
+        pytest.param(
+            "streamdedup.sketch.bands",
+            PURE + "def late() -> None:\n    import streamdedup.cli.main",
+            "streamdedup.sketch.bands:3: imports streamdedup.cli.main, which is not in a lower",
+            id="an import upwards inside a function",
+        ),
+        pytest.param(
+            "streamdedup.sketch.shingle",
+            PURE + "from streamdedup.sketch import sketcher",
+            "circle: streamdedup.sketch.",
+            id="a circle inside a room",
+        ),
+        pytest.param(
+            "streamdedup.roles.worker",
+            BLOCKING + "from aiokafka import AIOKafkaConsumer",
+            "streamdedup.roles.worker:2: imports aiokafka, which only streamdedup.kafka. may",
+            id="a second importer of aiokafka",
+        ),
+        pytest.param(
+            "streamdedup.admin.disk",
+            BLOCKING + "import lmdb",
+            "streamdedup.admin.disk:2: imports lmdb, which only streamdedup.index. may",
+            id="a second importer of lmdb",
+        ),
+        pytest.param(
+            "streamdedup.observe.status",
+            BLOCKING + "from prometheus_client import Counter",
+            "streamdedup.observe.status:2: imports prometheus_client, which only",
+            id="a second importer of prometheus_client",
+        ),
+        pytest.param(
+            "streamdedup.dedup.similarity",
+            PURE + "import time",
+            "streamdedup.dedup.similarity:2: is pure, and imports time",
+            id="a clock in a pure module",
+        ),
+        pytest.param(
+            "streamdedup.sketch.bands",
+            PURE + "import numba",
+            "numba is reached from settings: streamdedup.settings.",
+            id="numba below the settings",
+        ),
+        pytest.param(
+            "streamdedup.sketch.nameless",
+            PURE,
+            "streamdedup.sketch.nameless: docs/architecture.md does not name it",
+            id="a module without a name in the table",
+        ),
+        pytest.param(
+            "streamdedup.utils",
+            PURE,
+            "streamdedup.utils: not a room",
+            id="a module beside the rooms",
+        ),
+        pytest.param(
+            "streamdedup.sketch.bands",
+            '"""A module."""',
+            "streamdedup.sketch.bands: the docstring does not open with Pure, Blocking or Async",
+            id="a module without a colour",
+        ),
+    ],
+)
+def test_each_kind_of_trespass_is_found(module: str, source: str, problem: str) -> None:
+    """Each rule fails when one module is changed to break it."""
+    found = trespasses({**SOURCES, module: source}, TABLE)
+    assert any(line.startswith(problem) for line in found), found
+
+
+def test_layers_drawn_otherwise_are_found() -> None:
+    """The document shows the layers that the rules enforce."""
+    assert "docs/architecture.md does not show these layers" in trespasses({}, "")[0]
