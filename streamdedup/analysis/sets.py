@@ -30,6 +30,9 @@ class ShingleSets(NamedTuple):
     A *token* is a shingle that occurs in more than one set. Tokens are numbered from the rarest to
     the most frequent.
 
+    Kernels of `join` take this class. Numba caches them per file, so a change of the fields needs a
+    change of that file too.
+
     Attributes:
         set_of: ``(texts,)`` int64, the set of each text, or ``NO_SET``.
         sizes: ``(sets,)`` int64, the number of shingles of each set, ascending.
