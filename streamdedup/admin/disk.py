@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
+from streamdedup.index.geometry import Geometry
 from streamdedup.settings.sections import Settings
 
 NETWORK = frozenset(
@@ -19,10 +19,6 @@ PASSING = frozenset({"aufs", "overlay", "ramfs", "tmpfs"})
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
-_POSTING_BYTES = 7
-_FILTER_BYTES = 1.25
-_OTHER_BYTES = 58
-"""Id, times, position and the rounding to pages, of a document with an id of some 20 bytes."""
 _SLACK_PERCENT = 135
 """The window is let go in parts, and files are merged before the old ones go."""
 
@@ -59,10 +55,7 @@ def file_system(directory: Path) -> str | None:
 
 def document_bytes(settings: Settings) -> int:
     """Return the bytes that a kept document takes in the index, without its text."""
-    dedup = settings.dedup
-    columns = dedup.banding().bands + 1  # and one for the whole text
-    signature = dedup.num_perm * dedup.signature_bits / 8
-    return math.ceil(signature + columns * (_POSTING_BYTES + _FILTER_BYTES) + _OTHER_BYTES)
+    return Geometry.of(settings.index, settings.dedup.sketch_parameters()).document_bytes
 
 
 def needed_bytes(settings: Settings) -> int:

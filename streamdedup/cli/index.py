@@ -25,8 +25,8 @@ from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 # Modules that pull in numba and aiokafka are imported in the commands: --help need not wait.
 if TYPE_CHECKING:
     from streamdedup.admin.explain import Candidate, Explanation
-    from streamdedup.index.view import Contents
-    from streamdedup.index.view import Progress as Told
+    from streamdedup.index.contents import Contents
+    from streamdedup.index.progress import Progress as Told
     from streamdedup.settings.sections import Settings
 
 app = typer.Typer(
@@ -57,10 +57,11 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
 
     Exit codes: 0 done, 9-12 the index.
     """
+    from streamdedup.index.contents import count_contents  # noqa: PLC0415
     from streamdedup.index.view import View  # noqa: PLC0415
 
     with _long("counting") as progress, View(directory) as view:
-        contents = view.contents(progress)
+        contents = count_contents(view, progress)
     if as_json:
         typer.echo(json.dumps(asdict(contents)))
     else:

@@ -17,9 +17,11 @@ import pytest
 
 from streamdedup.errors import IndexLocked, IndexUnusable
 from streamdedup.formats import changelog
-from streamdedup.index.check import Report, check
-from streamdedup.index.manifest import Manifest, SegmentEntry, Tail
-from streamdedup.index.segment import checksum
+from streamdedup.index.check import check
+from streamdedup.index.check_report import Report
+from streamdedup.index.entries import SegmentEntry, Tail
+from streamdedup.index.manifest import Manifest
+from streamdedup.index.segment_writer import checksum
 from streamdedup.index.store import LOCAL_LOG
 from streamdedup.model import IndexUpdate
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
@@ -50,8 +52,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     index.flush()
     index.settle()
     index.apply(update(140, 3), 16)
-    index._failure = RuntimeError("crashed")  # noqa: SLF001 - so that the tail stays
-    index.close()
+    index._release()  # noqa: SLF001 - a crash, so that the tail stays
     return directory
 
 
@@ -108,12 +109,12 @@ def test_open_or_not_there(index: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: path.unlink(), "it is missing"),
-        (lambda path: path.write_bytes(b""), "it has 0 bytes"),
+        (lambda path: path.unlink(), "the file is missing"),
+        (lambda path: path.write_bytes(b""), "the file has 0 bytes"),
         (lambda path: path.write_bytes(path.read_bytes()[:-4096]), "the manifest says"),
         (lambda path: path.write_bytes(path.read_bytes() + bytes(4096)), "the manifest says"),
-        (lambda path: flip(path, 8192 + 100), "its sum is not"),
-        (lambda path: flip(path, -1), "its sum is not"),
+        (lambda path: flip(path, 8192 + 100), "its checksum differs"),
+        (lambda path: flip(path, -1), "its checksum differs"),
     ],
     ids=["gone", "emptied", "cut", "longer", "flipped", "flipped-at-the-end"],
 )
@@ -145,7 +146,7 @@ def test_manifest_cut(size: int, index: Path) -> None:
 def test_manifest_gone(index: Path) -> None:
     """Segments without a manifest are no index."""
     shutil.rmtree(index / "manifest")
-    assert check(index).problems == ["manifest: it is missing"]
+    assert check(index).problems == ["manifest: data.mdb is missing"]
 
 
 def test_manifest_flipped(index: Path) -> None:
@@ -176,7 +177,7 @@ def moved(places: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda e: changed(e, count=e.count + 1), "one of|begins with"),
+        (lambda e: changed(e, count=e.count + 1), "a block of|begins with"),
         (lambda e: changed(e, count=0), "it has 0 documents"),
         (lambda e: changed(e, count=2**25), "it has 33554432 documents"),
         (lambda e: changed(e, blocks=moved(e.blocks)), "not where the manifest says"),
@@ -211,7 +212,7 @@ def test_times(index: Path) -> None:
         last = manifest.segments()[-1]
         manifest.announce(checkpoint=settled, segment=changed(last, newest_ms=last.newest_ms - 1))
     [problem] = check(index).problems
-    assert "the times go from" in problem
+    assert "the times range from" in problem
 
 
 def test_missing_segment(index: Path) -> None:
@@ -310,9 +311,9 @@ def test_filter(index: Path) -> None:
     [
         (lambda v: b"\1\0\0\0" + v[4:], "does not begin"),
         (lambda v: v[:16] + b"\3" + v[17:], "do not follow on each other"),
-        (lambda v: v.replace(b"id-", b"id\xff", 1), "no UTF-8"),
+        (lambda v: v.replace(b"id-", b"id\xff", 1), "not valid UTF-8"),
         (lambda v: v[:120] + (9999).to_bytes(4, "little") + v[124:], "do not fill it"),
-        (lambda v: v[:40] + (5).to_bytes(8, "little") + v[48:], "does not know"),
+        (lambda v: v[:40] + (5).to_bytes(8, "little") + v[48:], "does not name"),
     ],
     ids=["count", "width", "utf-8", "ids", "source"],
 )
@@ -339,17 +340,17 @@ def test_offsets_go_back(index: Path) -> None:
 def test_not_overwritten(index: Path) -> None:
     """A document that is still there although it is said to be overwritten is named."""
     with closing(Manifest(index, None)) as manifest:
-        manifest.announce(erased={7: False})
+        manifest.announce(overwritten=[7])
     [problem] = check(index).problems
-    assert "said to be overwritten" in problem
+    assert "says they are overwritten" in problem
 
 
 def test_erased_that_never_was(index: Path) -> None:
     """An erased number that no document has yet is named."""
     with closing(Manifest(index, None)) as manifest:
-        manifest.announce(erased={999: True})
+        manifest.announce(erased=[999])
     assert check(index).problems == [
-        "checkpoint: documents are erased that never were, the first is 999"
+        "checkpoint: documents that never existed are erased, the first is 999"
     ]
 
 
@@ -360,7 +361,7 @@ def test_erased_that_never_was(index: Path) -> None:
         ({"applied": -1}, "below zero"),
         ({"sources": [("documents", 0, 9)] * 2}, "twice"),
         ({"sources": [("documents", 0, -9)]}, "an offset below zero"),
-        ({"sources": []}, "does not know"),
+        ({"sources": []}, "does not name"),
         ({"clock": b"no clock"}, "the clock cannot be read"),
     ],
     ids=["number", "applied", "twice", "offset", "sources", "clock"],
@@ -397,7 +398,9 @@ def test_tail_beside_a_changelog(index: Path) -> None:
         assert manifest.header.log == LOCAL_LOG
         header, checkpoint = changed(manifest.header, log="changelog"), manifest.checkpoint()
         manifest.rebind(header, checkpoint)
-    assert check(index).problems == ["tail: it stands beside changelog"]
+    assert check(index).problems == [
+        "tail: an index with a changelog (changelog) must not have a tail"
+    ]
 
 
 @pytest.mark.parametrize(

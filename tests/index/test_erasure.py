@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.index.archive import compact_manifest
-from streamdedup.index.manifest import Manifest
+from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import Settings

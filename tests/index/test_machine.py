@@ -316,8 +316,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """End without another word between two jobs, and begin again."""
-        self.opened._failure = RuntimeError("crashed")  # noqa: SLF001 - what a kill would leave
-        self.opened._release()  # noqa: SLF001
+        self.opened._release()  # noqa: SLF001 - what a kill would leave
         self.look()
         self.open()
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.index import blocks
-from streamdedup.index.blocks import Rows
 from streamdedup.index.delta import Delta
-from streamdedup.index.filter import SLOTS, Bank, slots_of
+from streamdedup.index.filter import Bank, slots_of
+from streamdedup.index.geometry import SLOTS
 from streamdedup.index.memory import address
 from streamdedup.index.postings import (
     COUNT,
@@ -23,6 +23,7 @@ from streamdedup.index.postings import (
     sort_column,
     unpack_column,
 )
+from streamdedup.index.rows import OFFSET, SOURCE, Rows
 from streamdedup.model import I64, U8, U64
 from tests.support.builders import examples
 
@@ -109,7 +110,7 @@ class TestBlocks:
         asked: list[tuple[int, int]],
     ) -> None:
         """Source and offset are found together, or not at all."""
-        held = {(fields[blocks.SOURCE], fields[blocks.OFFSET]) for fields, *_ in documents}
+        held = {(fields[SOURCE], fields[OFFSET]) for fields, *_ in documents}
         asked = [*asked, *held, *((source, 7) for source, _ in held)]
         value = np.frombuffer(blocks.encode(rows_of(documents)), dtype=np.uint8)
         found = blocks.find_positions(

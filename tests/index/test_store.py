@@ -27,7 +27,8 @@ from streamdedup.errors import (
     IndexUnusable,
 )
 from streamdedup.formats import changelog
-from streamdedup.index.manifest import FORMAT, Manifest
+from streamdedup.index.header import FORMAT
+from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Candidates, DocumentColumns, Position, SourceRange
 from streamdedup.settings.sections import Settings
@@ -182,8 +183,7 @@ def test_crash(log: str, tmp_path: Path) -> None:
     index.settle()
     durable = index.stats().durable
     assert 0 < durable < 15
-    index._failure = RuntimeError("crashed")  # noqa: SLF001 - nothing more is written
-    index.close()
+    index._release()  # noqa: SLF001 - a crash: nothing more is written
     with open_index(settings, log) as index:
         assert index.applied == (15 if log == LOCAL_LOG else durable)
         assert index.next_number == 3 * index.applied
@@ -520,8 +520,7 @@ class TestTexts:
         index = open_index(settings)
         batch = sketched(["2 a third text"], settings, first=2)
         index.apply(update_of(batch.documents, 2), 2)
-        index._failure = RuntimeError("crashed")  # noqa: SLF001 - nothing more is written
-        index.close()
+        index._release()  # noqa: SLF001 - a crash: nothing more is written
         with pytest.raises(IndexMismatch, match="without the texts"):
             open_index(small_settings(tmp_path, verify="exact"))
 

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 ONLY_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "aiokafka": ("streamdedup.kafka.",),
-    "lmdb": ("streamdedup.index.manifest", "streamdedup.index.segment"),
+    "lmdb": ("streamdedup.index.",),
     "prometheus_client": ("streamdedup.observe.metrics",),
 }
 """Who may import a library; a name that ends with a dot stands for every module below it."""
