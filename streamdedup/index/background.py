@@ -11,7 +11,8 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from streamdedup.index.jobs import Flush, Job, Remove, Workshop
+from streamdedup.index.jobs import Flush, Job, Merge, Remove, Workshop
+from streamdedup.index.segment import Segment
 
 
 @dataclass(slots=True)
@@ -78,11 +79,16 @@ class Background:
             return self._outcomes.popleft()
 
     def close(self) -> None:
-        """Stop the thread. An unfinished merge is abandoned; it is due again after a restart."""
+        """Stop the thread, and close the segments that only its queues know.
+
+        An unfinished merge is abandoned; it is due again after a restart.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()
+        for job in (*self._urgent, *self._patient, *(outcome.job for outcome in self._outcomes)):
+            _close_segments(job)
 
     def _work(self) -> None:
         while True:
@@ -105,6 +111,7 @@ class Background:
             raise
         except BaseException as caught:  # noqa: BLE001 - the index raises it in its caller
             error = caught
+            _close_segments(job)
         with self._changed:
             self._outcomes.append(Outcome(job, error))
             self._changed.notify_all()
@@ -115,6 +122,18 @@ class Background:
             self._perform(self._urgent.popleft())
         if self._stopping:
             raise _Abandoned
+
+
+def _close_segments(job: Job) -> None:
+    """Close the segments that the index does not know of yet, or no longer."""
+    match job:
+        case Flush(segment=Segment() as segment) | Merge(segment=Segment() as segment):
+            segment.close()
+        case Remove(segments=segments):
+            for segment in segments:
+                segment.close()
+        case _:
+            pass
 
 
 class _Abandoned(BaseException):
