@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamdedup.index.background import Background, Outcome
 from streamdedup.index.check import check
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import Settings
+from tests.index.late import finish_jobs_late
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 UNIQUE = "a-name-that-is-found-nowhere-else"
@@ -126,31 +126,17 @@ def test_erasures_leave_with_their_segment(tmp_path: Path) -> None:
         assert manifest.erased() == {}
 
 
-@pytest.fixture
-def late_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finish every job just after the index has looked for outcomes without waiting."""
-    take = Background.outcome
-
-    def outcome(self: Background, *, wait: bool) -> Outcome | None:
-        found = take(self, wait=True) if wait else None
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._outcomes) == self._pending)
-        return found
-
-    monkeypatch.setattr(Background, "outcome", outcome)
-
-
 def stored_erasures(directory: Path) -> dict[int, bool]:
     """Return what the manifest of a closed index says."""
     with closing(Manifest(directory, None, readonly=True)) as manifest:
         return manifest.erased()
 
 
-@pytest.mark.usefixtures("late_outcomes")
 @pytest.mark.parametrize("kept", [0, 1], ids=["checkpoint", "flush"])
 def test_a_late_announcement_does_not_undo_an_overwriting(kept: int, tmp_path: Path) -> None:
     """A checkpoint may be older than the rewriting of a segment that it does not know of yet."""
     with open_index(settings_of(tmp_path)) as index:
+        finish_jobs_late(index)
         fill(index, 20)
         index.flush()
         index.settle()
@@ -160,10 +146,10 @@ def test_a_late_announcement_does_not_undo_an_overwriting(kept: int, tmp_path: P
     assert stored_erasures(tmp_path) == {3: False}
 
 
-@pytest.mark.usefixtures("late_outcomes")
 def test_a_late_announcement_does_not_revive_an_expired_erasure(tmp_path: Path) -> None:
     """A flush may erase a document whose segment has just left the index."""
     with open_index(small_settings(tmp_path, delta_documents=16, window_documents=50)) as index:
+        finish_jobs_late(index)
         fill(index, 30)
         index.flush()
         index.settle()
