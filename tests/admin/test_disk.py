@@ -72,7 +72,7 @@ def test_the_room_is_compared_with_the_estimate(
     check_disk(load_settings(index=index), findings)
     [room] = [one for one in findings.collected if one.check == "disk room"]
     assert room.level is level
-    assert "10000 documents (index.window_documents) of 360 bytes" in room.message
+    assert "10000 documents (index.window_documents) of 341 bytes" in room.message
     assert words in room.message
 
 
