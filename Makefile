@@ -30,8 +30,8 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 	@STREAMDEDUP_TEST_QUICK=1 $(BIN)/python -m pytest tests/dedup \
 		--quiet --cov --cov-append --cov-report=
 	@$(BIN)/python -m coverage report
-	@$(BIN)/python -m coverage report --include '*/sketch/*,*/dedup/*,*/formats/*' \
-		--omit '*/settings/*' --show-missing --fail-under 100
+	@$(BIN)/python -m coverage report --show-missing --fail-under 100 \
+		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that talk to Kafka
 	@$(BIN)/python -m pytest -m kafka
