@@ -360,7 +360,7 @@ def test_what_a_kill_has_left_in_the_tail_is_erased_too(command: Command) -> Non
         (("import", "nowhere", "iy"), 4, "cannot read nowhere"),
         (("import", "ix", "ix"), 9, "already holds an index"),
         (("import", "ix", "iy", "--for-changelog"), 3, "--for-changelog needs --config"),
-        (("export", "ix", "x.zip"), 4, "ends with one of .tar"),
+        (("export", "ix", "x.zip"), 4, "must end with one of .tar"),
         (("export", "ix", "there.tar"), 4, "there.tar already exists"),
         (("export", "ix", "no/x.tar"), 4, "cannot write no/x.tar"),
         (("explain", "ix"), 3, "give one of --text and --id"),
