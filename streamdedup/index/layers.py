@@ -11,26 +11,23 @@ import shutil
 from collections import Counter
 from contextlib import ExitStack
 
-from streamdedup.errors import REMEDY, IndexDamaged, IndexFull
+from streamdedup.errors import IndexFull
 from streamdedup.index import upkeep
 from streamdedup.index.background import Background, Outcome
 from streamdedup.index.delta import Delta
-from streamdedup.index.directory import remove_leftovers
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.erasures import Erasures
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import SLOTS, Geometry
+from streamdedup.index.geometry import Geometry
 from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import Rows
 from streamdedup.index.segment import Segment
+from streamdedup.index.segments import Segments
 from streamdedup.index.state import State
 from streamdedup.model import U64, DiskRoom
 from streamdedup.settings.sections import IndexSettings
 
-RUN_CELLS, SLICE_CELLS = 16, 11
-"""Bytes of filter for each key. Runs are small, so they can afford more."""
 _MOST_UPDATES = 16_384
 """Updates between two checkpoints, however few documents they keep: a restart replays them."""
 
@@ -51,7 +48,6 @@ class Layers:
     Attributes:
         live: the delta that takes the next documents.
         frozen: the delta that is being flushed.
-        segments: newest first.
         lookup: finds documents in all of these.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
@@ -69,11 +65,6 @@ class Layers:
         self._settings, self._geometry = settings, geometry
         self._limits = upkeep.Limits.of(settings)
         self._manifest, self._state, self._erasures = manifest, state, erasures
-        self._banks = (
-            Bank(geometry.columns, self._limits.delta_documents, RUN_CELLS),
-            Bank(geometry.columns, self._limits.slice_documents, SLICE_CELLS),
-        )
-        self._users: Counter[int] = Counter()
         self._merging = False
         self._unsaved_updates = 0
         self.counts: Counter[str] = Counter()
@@ -84,56 +75,35 @@ class Layers:
         )
         self._spare: Delta | None = spare
         self.frozen: Delta | None = None
-        self.segments: list[Segment] = []
-        self.lookup = Lookup(geometry.width, state.sources, erasures, self._banks)
+        self._segments = Segments(settings.directory, geometry.columns, self._limits)
+        self.lookup = Lookup(geometry.width, state.sources, erasures, self._segments.banks)
         with ExitStack() as resources:
-            resources.callback(self._close_segments)
-            self._open_segments(manifest.segments())
+            resources.callback(self._segments.close)
+            self._segments.open(manifest.segments(), state.next_number)
             self._background = Background(self._workshop())
+            resources.callback(self._background.close)
             self._resources = resources.pop_all()
-
-    def _open_segments(self, entries: list[SegmentEntry]) -> None:
-        directory = self._settings.directory
-        remove_leftovers(directory, {entry.name for entry in entries})
-        end = entries[0].first if entries else self._state.next_number
-        for entry in entries:
-            if entry.first != end:
-                raise IndexDamaged(
-                    f"{directory}: documents {end} to {entry.first} are missing; {REMEDY}"
-                )
-            end = entry.end
-            segment = Segment(directory, entry, self._geometry.columns)
-            self.segments.insert(0, segment)
-            segment.slot = self._reserve_slot(entry.first, entry.count)
-        if end != self._state.next_number:
-            raise IndexDamaged(
-                f"{directory}: the segments end with document {end}, the manifest says "
-                f"{self._state.next_number}; {REMEDY}"
-            )
-        for segment in self.segments:
-            segment.add_to(self._banks[segment.slot // SLOTS])
         self._show()
 
     def _workshop(self) -> Workshop:
-        names = [int(segment.entry.name) for segment in self.segments]
+        names = [int(entry.name) for entry in self.entries]
         return Workshop(
             self._settings.directory,
             self._manifest,
             self._geometry,
-            self._banks,
+            self._segments.banks,
             next_name=max(names, default=-1) + 1,
             sync=self._settings.sync,
         )
 
     def close(self) -> None:
         """Stop the background, and close all files. Unfinished work is lost."""
-        self._background.close()
         self._resources.close()
 
-    def _close_segments(self) -> None:
-        for segment in self.segments:
-            segment.close()
-        self.segments.clear()
+    @property
+    def entries(self) -> list[SegmentEntry]:
+        """The segments' records in the manifest, newest first."""
+        return [segment.entry for segment in self._segments.held]
 
     @property
     def documents_in_memory(self) -> int:
@@ -149,18 +119,13 @@ class Layers:
     @property
     def bytes_used(self) -> int:
         """Bytes on disk."""
-        return self._manifest.bytes_used + sum(segment.entry.size for segment in self.segments)
+        return self._manifest.bytes_used + self._segments.size
 
     @property
     def reserve_bytes(self) -> int:
         """Bytes that a merge of the slice that is filling would take, and those of the deltas."""
-        filling = self._state.next_number // self._limits.slice_documents
-        sizes = [
-            segment.entry.size
-            for segment in self.segments
-            if segment.entry.first // self._limits.slice_documents == filling
-        ]
-        return sum(sizes) + self.documents_in_memory * self._geometry.document_bytes
+        filling = self._segments.size_of_slice(self._state.next_number)
+        return filling + self.documents_in_memory * self._geometry.document_bytes
 
     def room(self) -> DiskRoom:
         """Return how much room the disk and ``index.disk_budget`` leave."""
@@ -235,7 +200,7 @@ class Layers:
             raise outcome.error
         match outcome.job:
             case Flush(segment=Segment() as segment) as flush:
-                self.segments.insert(0, segment)
+                self._segments.add(segment)
                 self.frozen = None
                 self.durable = flush.checkpoint.applied
                 numbers = range(segment.entry.first, segment.entry.end)
@@ -243,34 +208,21 @@ class Layers:
                 self.counts["flushes"] += 1
                 self._background.submit(Remove(delta=flush.delta))
             case Merge(members=members, segment=Segment() as segment) as merge:
-                newest = self.segments.index(members[-1])
-                self.segments[newest : newest + len(members)] = [segment]
                 self._merging = False
                 self._erasures.overwritten(merge.erased)
                 self.counts["merges"] += 1
-                self._retire(members)
+                self._background.submit(self._segments.replace(members, segment))
             case Expire(segment=segment):
-                self.segments.remove(segment)
                 self._erasures.forget(segment.entry.end)
                 self.counts["expired"] += 1
-                self._retire([segment])
+                self._background.submit(self._segments.remove(segment))
             case Remove(slots=slots, delta=delta):
-                self._users.subtract(slots)
+                self._segments.release(slots)
                 self._spare = self._spare or delta
-
-    def _retire(self, segments: list[Segment]) -> None:
-        """Remove segments that the look-ups no longer search, and clear their filter slots."""
-        free = []
-        for segment in segments:
-            self._users[segment.slot] -= 1
-            if not self._users[segment.slot]:
-                free.append(segment.slot)
-        self._users.update(free)  # in use until they are cleared
-        self._background.submit(Remove(segments, free))
 
     def _show(self) -> None:
         deltas = [self.live] if self.frozen is None else [self.live, self.frozen]
-        self.lookup.show(deltas, self.segments)
+        self.lookup.show(deltas, self._segments.held)
 
     def _freeze(self) -> None:
         """Start to flush the live delta, and continue with the other one.
@@ -288,23 +240,15 @@ class Layers:
             self.counts["stalls"] += 1
         while self._spare is None:
             self.adopt(wait=True)
-        slot = self._reserve_slot(self.live.first, self.live.count)
+        while (slot := self._segments.free_slot(self.live.first, self.live.count)) is None:
+            self.adopt(wait=True)
+        self._segments.reserve(slot)
         self.frozen, self.live, self._spare = self.live, self._spare, None
         self._show()
         checkpoint, waiting = self._state.checkpoint(), self._erasures.waiting()
         job = Flush(self.frozen, slot, checkpoint, waiting, self._state.clock.settlement)
         self._unsaved_updates = 0
         self._background.submit(job)
-
-    def _reserve_slot(self, first: int, count: int) -> int:
-        """Return the filter slot for a new segment, and wait until one is free."""
-        while (slot := self._free_slot(first, count)) is None:
-            self.adopt(wait=True)
-        self._users[slot] += 1
-        return slot
-
-    def _free_slot(self, first: int, count: int) -> int | None:
-        return upkeep.free_slot(self.segments, self._users, first, count, self._limits)
 
     def _announce_checkpoint(self) -> None:
         """Write the checkpoint of an index whose documents all lie in segments."""
@@ -322,14 +266,14 @@ class Layers:
         if not self.documents_in_memory:
             oldest_in_memory = self._state.next_number
         waiting = self._erasures.waiting()
-        due = upkeep.next_merge(self.segments, oldest_in_memory, waiting, self._limits)
+        due = upkeep.next_merge(self._segments.held, oldest_in_memory, waiting, self._limits)
         # A merge can wait until expiry, or the operator, has made room.
         if due is None or self.room().bytes_left < due.size:
             return
-        slot = self._free_slot(due.first, due.end - due.first)
+        slot = self._segments.free_slot(due.first, due.end - due.first)
         if slot is None:  # adopting the job that frees one plans again
             return
-        self._users[slot] += 1
+        self._segments.reserve(slot)
         for member in due.members:
             member.busy = True
         self._merging = True
@@ -341,6 +285,7 @@ class Layers:
     def _expire(self) -> None:
         """Start to remove the oldest segments if none of their documents can match any more."""
         state = self._state
-        for segment in upkeep.expired(self.segments, state.next_number, state.clock, self._limits):
+        held = self._segments.held
+        for segment in upkeep.expired(held, state.next_number, state.clock, self._limits):
             segment.busy = True
             self._background.submit(Expire(segment))

@@ -146,7 +146,7 @@ class Index:
         """Count what the index holds."""
         layers, state = self._layers, self._state
         in_memory = layers.documents_in_memory
-        entries = [segment.entry for segment in layers.segments]
+        entries = layers.entries
         looks, found = layers.lookup.looks.tolist()
         return IndexStats(
             documents=in_memory + sum(entry.count for entry in entries),

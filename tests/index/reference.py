@@ -185,11 +185,14 @@ class Reference:
 
     def _compare_bucket(self, bucket: list[int], seen: list[int], oldest: int) -> None:
         """Compare the hits of a key with all documents of its bucket."""
-        # If the bucket size was smaller once, older documents may be missing.
-        most = self.visible(bucket[-self.bucket_sizes[-1] :], oldest)
-        least = self.visible(bucket[-min(self.bucket_sizes) :], oldest)
+        size, smallest = self.bucket_sizes[-1], min(self.bucket_sizes)
+        least = self.visible(bucket[-smallest:], oldest)
+        # If the bucket size was smaller once, a segment has dropped documents that would now count,
+        # and older documents of another segment count in their stead.
+        most = self.visible(bucket if smallest < size else bucket[-size:], oldest)
         assert set(least) <= set(seen) <= set(most)
         assert seen == sorted(seen)
+        assert len(seen) <= size
 
     def _compare_documents(self, found: Candidates) -> None:
         wanted = [self.documents[number - self.first] for number in found.numbers.tolist()]

@@ -56,7 +56,7 @@ def test_by_count(window: int, tmp_path: Path) -> None:
         slice_documents = max(32, -(-(window + 4 * 32) // 7))
         assert window <= stats.documents <= window + 3 * slice_documents
         assert stats.expired > 0
-        named = {segment.entry.name for segment in index._layers.segments}  # noqa: SLF001
+        named = {entry.name for entry in index._layers.entries}  # noqa: SLF001
         assert {path.name for path in (tmp_path / "segments").iterdir()} == named
     with open_index(settings) as index:
         end = index.next_number
