@@ -59,7 +59,7 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
     await _check_brokers(settings.kafka, facts, findings)
     usable = check_topics(settings, facts, findings)
     check_access(settings.topics, facts, findings)
-    await _check_identity(settings.kafka, findings)
+    await _check_identity(settings, findings)
     await _check_timeout(settings.kafka, findings)
     checkpoint = await _check_index(settings, facts, findings)
     if not usable:
@@ -100,14 +100,15 @@ async def _check_brokers(kafka: KafkaSettings, facts: ClusterFacts, findings: Fi
         findings.ok(check, f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
 
 
-async def _check_identity(kafka: KafkaSettings, findings: Findings) -> None:
+async def _check_identity(settings: Settings, findings: Findings) -> None:
     check = "transactional id"
+    name, group = settings.topics.transactional_id, settings.kafka.group_id
     with findings.guarded(check):
-        await check_identity(kafka)
+        await check_identity(settings)
         findings.ok(
             check,
-            f"{kafka.transactional_id} and group {kafka.group_id} may be used; whether another "
-            "worker uses them is not checked",
+            f"{name} and group {group} may be used; whether another worker uses them is not "
+            "checked",
         )
 
 

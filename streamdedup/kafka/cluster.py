@@ -159,7 +159,7 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
     return configs
 
 
-async def check_identity(settings: KafkaSettings) -> None:
+async def check_identity(settings: Settings) -> None:
     """Check that this client may use its transactional id and group, without fencing a worker.
 
     The request adds the group to a transaction of a producer that does not exist. The brokers check
@@ -169,10 +169,10 @@ async def check_identity(settings: KafkaSettings) -> None:
         BrokerRefused: the client may not use one of them.
         BrokerUnavailable: the coordinator does not answer.
     """
-    name, group = settings.transactional_id, settings.group_id
-    async with admin_client(settings) as admin:
+    name, group = settings.topics.transactional_id, settings.kafka.group_id
+    async with admin_client(settings.kafka) as admin:
         with translated(f"cannot use transactional id {name} and group {group}"):
-            async with asyncio.timeout(settings.request_timeout.total_seconds()):
+            async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
                 error = await _identity_error(admin, name, group)
                 while error.retriable:
                     await asyncio.sleep(POLL_S)

@@ -66,7 +66,7 @@ class TransactionalWriter:
         logging.getLogger("aiokafka.producer.sender").addFilter(RETRIED_WRITES)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=list(kafka.bootstrap_servers),
-            transactional_id=kafka.transactional_id,
+            transactional_id=settings.topics.transactional_id,
             transaction_timeout_ms=milliseconds(kafka.transaction_timeout),
             acks="all",
             max_batch_size=min(_MAX_BATCH_BYTES, smallest),

@@ -48,8 +48,8 @@ def assert_all_refused(stage: Stage, mistakes: dict[str, Mistake]) -> None:
     """Start a worker for each mistake, in parallel, on copies of the stage's index."""
     with ExitStack() as running:
         workers = {}
-        for ordinal, (name, mistake) in enumerate(mistakes.items(), start=1):
-            variant = stage.variant(name, kafka={"ordinal": ordinal})
+        for name, mistake in mistakes.items():
+            variant = stage.variant(name)
             if stage.index.exists():
                 shutil.copytree(stage.index, variant.index)
             variant.configure(**mistake.settings)
@@ -99,7 +99,7 @@ def test_an_index_refuses_other_workers_and_settings(broker: Broker, tmp_path: P
     stage.produce_json(DOCUMENTS)
     with stage.start_worker() as worker:
         stage.wait_for(2, worker)
-        second = stage.variant("locked", kafka={"ordinal": 1})
+        second = stage.variant("locked")
         with second.start_worker("--index", str(stage.index)) as other:
             other.assert_ends(10, str(stage.index), "another process")
         worker.drain()
