@@ -19,7 +19,7 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from streamdedup.errors import BrokerUnavailable
+from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.kafka.connection import (
     POLL_S,
     connection_options,
@@ -58,6 +58,7 @@ class TransactionalWriter:
         self._settings = settings
         self._group_id = kafka.group_id
         self._changelog = settings.topics.changelog
+        self._applied = 0
         self._outputs = topic_names(settings.topics)[1:]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
@@ -80,6 +81,7 @@ class TransactionalWriter:
         Args:
             applied: the changelog offset up to which the index is complete.
         """
+        self._applied = applied
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.start()
@@ -195,6 +197,7 @@ class TransactionalWriter:
             BrokerRefused: the broker refuses access.
             BrokerUnavailable: the transaction was not committed, or its outcome is unknown; start a
                 new session.
+            TopicError: the changelog is not the one that the index was built from.
         """
         with translated("the transaction failed"):
             async with self._transaction():
@@ -211,10 +214,17 @@ class TransactionalWriter:
                 await self._producer.commit_transaction()
         if not logged:
             return 0
-        last = logged[-1].delivered.result()
-        if last.offset < 0:
+        first, last = logged[0].delivered.result(), logged[-1].delivered.result()
+        if first.offset < 0:
             raise BrokerUnavailable("the broker did not return the offset of the changelog entry")
-        return int(last.offset + logged[-1].messages)
+        if first.offset < self._applied:
+            raise TopicError(
+                f"a new entry of {self._changelog} got offset {first.offset}, but the index is at "
+                f"offset {self._applied}: the topic was deleted and recreated; remove the index "
+                "directory, or restore the topic"
+            )
+        self._applied = int(last.offset + logged[-1].messages)
+        return self._applied
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
+from tests.support.numbered import documents
 from tests.support.stage import Stage
 from tests.support.topics import Message
 from tests.support.workers import WorkerProcess
@@ -133,6 +134,20 @@ def test_deleted_offsets_are_not_skipped(broker: Broker, tmp_path: Path) -> None
     stage.create_topics()
     with stage.start_worker() as worker:
         worker.assert_ends(5, stage.topics["changelog"], "index directory")
+
+
+def test_a_changelog_recreated_under_a_running_worker(broker: Broker, tmp_path: Path) -> None:
+    """The next commit ends the worker with 5; an index that no longer grows would pass copies."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(batch={"documents": 5})
+    stage.create_topics()
+    stage.produce_json(documents(0, 50))
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: 50}, worker)
+        stage.delete_topic("changelog")
+        stage.create_topics()
+        stage.produce_json(documents(50, 55))
+        worker.assert_ends(5, stage.topics["changelog"], "recreated", "index directory")
 
 
 def security(bootstrap: str, **settings: str) -> dict[str, dict[str, Any]]:
