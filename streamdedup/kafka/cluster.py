@@ -22,7 +22,7 @@ from streamdedup.kafka.connection import (
     translated,
 )
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
-from streamdedup.kafka.protocol import NO_OPERATIONS, OPERATIONS, MetadataRequest
+from streamdedup.kafka.protocol import NO_ID, NO_OPERATIONS, OPERATIONS, MetadataRequest
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
@@ -91,6 +91,7 @@ def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
     before_ms, after_ms = _timestamp_limits(config)
     partitions = topic["partitions"]
     operations = topic.get("authorized_operations", NO_OPERATIONS)
+    topic_id = topic.get("topic_id", NO_ID)
     return TopicFacts(
         name=topic["topic"],
         partitions=len(partitions),
@@ -104,6 +105,7 @@ def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
         replicas=min(len(partition["replicas"]) for partition in partitions),
         in_sync=min(map(_in_sync, partitions)),
         allowed=None if operations == NO_OPERATIONS else _operation_names(operations),
+        id=b"" if topic_id == NO_ID else topic_id.bytes,
     )
 
 

@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 
 from streamdedup.errors import IndexDamaged, TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.topics import NEW_CHANGELOG
 from streamdedup.settings.sections import Settings
 
 _POLL_MS = 200
@@ -72,7 +73,7 @@ class ChangelogReader:
         if offset > self.end:
             raise TopicError(
                 f"the index is at offset {offset} of {topic}, which ends at {self.end}: the topic "
-                "was deleted and recreated; remove the index directory, or restore the topic"
+                f"was deleted and recreated; {NEW_CHANGELOG}"
             )
         if offset < self.first:
             raise TopicError(

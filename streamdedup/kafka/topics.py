@@ -1,9 +1,9 @@
-"""*Pure.* Requirements on the five topics, and the changelog's retention."""
+"""*Pure.* Requirements on the five topics, the changelog's retention, and recreated topics."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streamdedup.kafka.messages import TopicFacts
 from streamdedup.settings.kafka import TopicSettings
@@ -12,6 +12,12 @@ from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1
 """Kafka's value for a retention without a limit."""
+
+NEW_SOURCE = "use another kafka.group_id, changelog topic and index directory"
+"""The remedy if the source topic was recreated."""
+
+NEW_CHANGELOG = "remove the index directory, or restore the topic"
+"""The remedy if the changelog topic was recreated."""
 
 _MARGIN = dt.timedelta(days=1)
 """Retention beyond the window, because clocks differ and a rebuild takes time."""
@@ -74,6 +80,42 @@ def _changelog_problems(settings: Settings, changelog: TopicFacts) -> list[str]:
             "max.message.bytes"
         )
     return problems
+
+
+def topic_notes(settings: Settings, topics: Mapping[str, TopicFacts]) -> dict[str, bytes]:
+    """Return what an index notes of its topics: the id of the source and of the changelog."""
+    names = (settings.topics.source, settings.topics.changelog)
+    return {_note(name): topics[name].id for name in names if topics[name].id}
+
+
+def recreated_topics(
+    settings: Settings, topics: Mapping[str, TopicFacts], noted: Callable[[str], bytes | None]
+) -> list[str]:
+    """Return the problems of an index whose topics were deleted and recreated.
+
+    Offsets alone do not tell: a recreated topic may have been filled beyond the old offsets.
+
+    Args:
+        settings: all settings.
+        topics: the existing topics, by name.
+        noted: returns what the index has noted under a key of :func:`topic_notes`, or None.
+
+    Returns:
+        A sentence for each problem, with the fix.
+    """
+    remedies = {
+        settings.topics.source: f"its offsets name other records; {NEW_SOURCE}",
+        settings.topics.changelog: f"the index is not a copy of it; {NEW_CHANGELOG}",
+    }
+    return [
+        f"topic {name} was deleted and recreated since the index was built: {remedy}"
+        for name, remedy in remedies.items()
+        if (old := noted(_note(name))) and topics[name].id and topics[name].id != old
+    ]
+
+
+def _note(name: str) -> str:
+    return f"id of topic {name}"
 
 
 def window_span(settings: Settings) -> dt.timedelta | None:

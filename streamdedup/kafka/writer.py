@@ -29,7 +29,7 @@ from streamdedup.kafka.connection import (
 )
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, Transaction
 from streamdedup.kafka.noise import RETRIED_WRITES
-from streamdedup.kafka.topics import topic_names
+from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
@@ -220,8 +220,7 @@ class TransactionalWriter:
         if first.offset < self._applied:
             raise TopicError(
                 f"a new entry of {self._changelog} got offset {first.offset}, but the index is at "
-                f"offset {self._applied}: the topic was deleted and recreated; remove the index "
-                "directory, or restore the topic"
+                f"offset {self._applied}: the topic was deleted and recreated; {NEW_CHANGELOG}"
             )
         self._applied = int(last.offset + logged[-1].messages)
         return self._applied

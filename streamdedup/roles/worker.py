@@ -21,23 +21,31 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
 import structlog
 
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.pool import PendingBatch, SketchPool
-from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
-from streamdedup.kafka.topics import retention_warning
+from streamdedup.kafka.topics import recreated_topics, retention_warning, topic_notes
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import DiskRoom, IndexStats, IndexUpdate, Judgement, Record, SketchedBatch
+from streamdedup.model import (
+    DiskRoom,
+    IndexStats,
+    IndexUpdate,
+    Judgement,
+    Record,
+    SketchedBatch,
+    SourceRange,
+)
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
@@ -88,6 +96,7 @@ class Worker:
         self._fingerprint = self._parameters.fingerprint()
         self._rule = Rule.from_settings(settings)
         self._index: Index | None = None
+        self._notes: dict[str, bytes] = {}
         self._warming: asyncio.Task[None] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
@@ -125,13 +134,36 @@ class Worker:
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
             resources.push_async_callback(source.close)
-            first_offsets = await source.start(index.next_offset)
+            await source.start()
+            first_offsets = await source.begin(index.next_offset)
             if first_offsets:
-                await writer.commit(Transaction([], [], first_offsets))
+                await self._commit_first(writer, index, first_offsets)
             self._phases.enter("running")
             log.info("running", partitions=partitions, documents=stats.documents)
             yield writer, source, Composer(self._settings, facts, self._fingerprint)
             self._phases.enter("draining")
+
+    async def _commit_first(
+        self, writer: TransactionalWriter, index: Index, offsets: dict[tuple[str, int], int]
+    ) -> None:
+        """Commit the offsets at which partitions begin, also to the changelog.
+
+        The brokers may delete the group's offsets; the index still knows where to continue.
+        """
+        ranges = tuple(
+            SourceRange(*partition, offset, offset)
+            for partition, offset in offsets.items()
+            if offset > index.next_offset(*partition)
+        )
+        if not ranges:
+            await writer.commit(Transaction([], [], offsets))
+            return
+        update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
+        entries = changelog.encode(
+            update, self._fingerprint, self._settings.batch.changelog_entry_bytes
+        )
+        applied = await writer.commit(Transaction([], entries, offsets))
+        await self._in_index_thread(self._apply, update, applied)
 
     async def _open_index(self, facts: ClusterFacts) -> Index:
         if self._index is None:
@@ -149,6 +181,9 @@ class Worker:
             # The processes load their kernels during the replay. A start that fails before this
             # need not wait for them.
             self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
+        for problem in recreated_topics(self._settings, facts.topics, self._index.note):
+            raise TopicError(problem)
+        self._notes = topic_notes(self._settings, facts.topics)
         return self._index
 
     async def _replay(self, index: Index, applied: int) -> IndexStats:
@@ -173,7 +208,7 @@ class Worker:
         return stats
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
-        index.apply(changelog.decode(data, self._fingerprint), applied)
+        index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
 
     async def _process(
         self, writer: TransactionalWriter, source: Source, composer: Composer
@@ -252,7 +287,7 @@ class Worker:
         return judgement, transaction
 
     def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:
-        self._opened.apply(update, applied)
+        self._opened.apply(update, applied, self._notes)
         return self._look_at_index()
 
     def _look_at_index(self) -> tuple[IndexStats, DiskRoom]:

@@ -99,6 +99,10 @@ class KafkaSettings(Section):
     start: Literal["earliest", "latest"] = "earliest"
     """Where to start reading a partition without a committed offset that existed at the first
     start. Partitions that are added later are read from their beginning."""
+    skip_unjudged: bool = False
+    """Start at committed offsets that are past records without a verdict, and skip these records.
+    If false, such a start is refused: another consumer may have committed to the group. After one
+    start the skipped records count as judged; set it back."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     """Compression of produced records."""
     request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=HOUR)

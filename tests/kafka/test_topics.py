@@ -11,8 +11,10 @@ from streamdedup.kafka.messages import TopicFacts
 from streamdedup.kafka.topics import (
     FOREVER,
     changelog_retention_ms,
+    recreated_topics,
     retention_warning,
     topic_names,
+    topic_notes,
     topic_problems,
 )
 from streamdedup.settings.load import load_settings
@@ -39,6 +41,32 @@ def problems(role: str, **changes: Any) -> list[str]:
 def test_usable_topics_have_no_problems() -> None:
     """Five topics as `topics create` makes them pass."""
     assert problems("source", partitions=12) == []
+
+
+def with_ids(**ids: bytes) -> dict[str, TopicFacts]:
+    """Return the source and the changelog, by name, with these ids by role."""
+    names = Settings().topics
+    return {name: facts(name=name, id=ids[role]) for role in ids if (name := getattr(names, role))}
+
+
+@pytest.mark.parametrize(
+    ("now", "recreated"),
+    [
+        ({"source": b"s", "changelog": b"c"}, []),
+        ({"source": b"new", "changelog": b"c"}, ["another kafka.group_id"]),
+        ({"source": b"s", "changelog": b"new"}, ["remove the index directory"]),
+        ({"source": b"", "changelog": b""}, []),
+    ],
+    ids=["the same", "source", "changelog", "not reported"],
+)
+def test_a_recreated_topic_is_known_by_its_id(now: dict[str, bytes], recreated: list[str]) -> None:
+    """An index notes the ids of its topics; brokers before 2.8 do not report any."""
+    settings = Settings()
+    noted = topic_notes(settings, with_ids(source=b"s", changelog=b"c"))
+    found = recreated_topics(settings, with_ids(**now), noted.get)
+    assert len(found) == len(recreated)
+    assert all(words in problem for words, problem in zip(recreated, found, strict=True))
+    assert recreated_topics(settings, with_ids(**now), dict[str, bytes]().get) == []
 
 
 @pytest.mark.parametrize(
