@@ -13,6 +13,11 @@ from streamdedup.settings.units import format_duration, milliseconds
 FOREVER = -1
 """Kafka's value for a retention without a limit."""
 
+_CHECKPOINTS = dt.timedelta(minutes=15)
+"""Longest interval. An entry waits for at most two intervals."""
+_CHECKPOINTS_PER_RETENTION = 4
+_SHORTEST_INTERVAL = dt.timedelta(seconds=1)
+
 NEW_SOURCE = "use another kafka.group_id, changelog topic and index directory"
 """The remedy if the source topic was recreated."""
 
@@ -128,6 +133,18 @@ def changelog_retention_ms(settings: Settings) -> int:
     """Return the retention that fits the window; ``FOREVER`` if the window has no time limit."""
     span = window_span(settings)
     return FOREVER if span is None else milliseconds(span + _MARGIN)
+
+
+def checkpoint_interval(changelog: TopicFacts) -> dt.timedelta:
+    """Return the interval at which the index is written to disk, however slow the stream is.
+
+    A restart replays the changelog from the last checkpoint, so the topic's retention must not
+    delete entries that are newer than that.
+    """
+    if changelog.retention_ms == FOREVER:
+        return _CHECKPOINTS
+    part = dt.timedelta(milliseconds=changelog.retention_ms) / _CHECKPOINTS_PER_RETENTION
+    return min(_CHECKPOINTS, max(part, _SHORTEST_INTERVAL))
 
 
 def retention_warning(settings: Settings, changelog: TopicFacts) -> str | None:

@@ -35,7 +35,12 @@ from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
-from streamdedup.kafka.topics import recreated_topics, retention_warning, topic_notes
+from streamdedup.kafka.topics import (
+    checkpoint_interval,
+    recreated_topics,
+    retention_warning,
+    topic_notes,
+)
 from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.model import (
     DiskRoom,
@@ -97,6 +102,7 @@ class Worker:
         self._rule = Rule.from_settings(settings)
         self._index: Index | None = None
         self._notes: dict[str, bytes] = {}
+        self._checkpoint_interval_s = 0.0
         self._warming: asyncio.Task[None] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
@@ -126,6 +132,8 @@ class Worker:
         facts = await reach_brokers(self._settings, self._phases)
         async with contextlib.AsyncExitStack() as resources:
             index = await self._open_index(facts)
+            log_facts = facts.topics[self._settings.topics.changelog]
+            self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
             writer = TransactionalWriter(self._settings, facts)
             resources.push_async_callback(writer.close)
             applied = await self._in_index_thread(lambda: index.applied)
@@ -219,10 +227,28 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
+                checkpoints = group.create_task(self._write_checkpoints())
                 while (polled := await queue.get()) is not None:
                     await self._finish(polled, writer, composer)
+                checkpoints.cancel()
         except* StreamdedupError as errors:
             raise decisive(errors) from errors
+
+    async def _write_checkpoints(self) -> None:
+        """Write the index to disk at intervals, unless it does so by itself.
+
+        The index flushes full deltas, which may take a slow stream longer than the changelog's
+        retention.
+        """
+        durable = -1
+        while True:
+            await asyncio.sleep(self._checkpoint_interval_s)
+            stats, room = await self._in_index_thread(self._look_at_index)
+            if durable == stats.durable < stats.applied:
+                await self._in_index_thread(self._opened.flush)
+                stats, room = await self._in_index_thread(self._look_at_index)
+            durable = stats.durable
+            self._observe_index(stats, room)
 
     async def _read(
         self, source: Source, composer: Composer, queue: asyncio.Queue[_Polled | None]

@@ -16,6 +16,7 @@ from streamdedup.formats import changelog
 from streamdedup.model import Document
 from tests.support.corpora import stream_of_documents
 from tests.support.outcomes import POSITION_IN
+from tests.support.patience import wait_until
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -119,6 +120,26 @@ def test_a_group_without_offsets_continues_at_the_index(broker: Broker, tmp_path
     with renamed.start_worker() as worker:
         stage.wait_for(30, worker)
         worker.drain()
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
+
+
+def test_a_slow_stream_needs_only_recent_entries(broker: Broker, tmp_path: Path) -> None:
+    """Checkpoints follow the changelog's retention, so a restart never needs a deleted entry."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics(changelog={"retention.ms": "4000"})
+    documents = stream(20)
+    stage.produce_json(documents[:10])
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: 10}, worker)
+        applied = worker.metric("index_applied_offset")
+        wait_until(
+            lambda: worker.metric("index_durable_offset") >= applied > 0, "a checkpoint by time"
+        )
+        stage.delete_records("changelog", int(applied))
+        worker.kill()
+    stage.produce_json(documents[10:])
+    stage.run_until_committed({0: 20})
     undisturbed = expected(stage, documents)
     assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
 

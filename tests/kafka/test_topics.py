@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from streamdedup.kafka.messages import TopicFacts
 from streamdedup.kafka.topics import (
     FOREVER,
     changelog_retention_ms,
+    checkpoint_interval,
     recreated_topics,
     retention_warning,
     topic_names,
@@ -136,3 +138,14 @@ def test_a_short_retention_is_reported(
     assert "\n" not in warning
     for fragment in [*words, "copies would pass as new"]:
         assert fragment in warning
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "seconds"),
+    [(FOREVER, 900), (8 * DAY_MS, 900), (600_000, 150), (100, 1)],
+    ids=["without a limit", "days", "minutes", "none"],
+)
+def test_checkpoints_follow_the_retention(retention_ms: int, seconds: int) -> None:
+    """Several checkpoints fit the retention, and a restart replays at most some minutes."""
+    interval = checkpoint_interval(facts(retention_ms=retention_ms))
+    assert interval == dt.timedelta(seconds=seconds)
