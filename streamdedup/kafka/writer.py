@@ -59,6 +59,7 @@ class TransactionalWriter:
         self._group_id = kafka.group_id
         self._changelog = settings.topics.changelog
         self._applied = 0
+        self._has_committed = False
         self._outputs = topic_names(settings.topics)[1:]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
@@ -222,7 +223,14 @@ class TransactionalWriter:
                 f"a new entry of {self._changelog} got offset {first.offset}, but the index is at "
                 f"offset {self._applied}: the topic was deleted and recreated; {NEW_CHANGELOG}"
             )
-        self._applied = int(last.offset + logged[-1].messages)
+        expected, self._applied = self._applied, int(last.offset + logged[-1].messages)
+        # Behind the entries of a transaction there is its marker.
+        if self._has_committed and first.offset > expected + 1:
+            raise BrokerUnavailable(
+                f"{self._changelog} has records from offset {expected + 1} on that this worker did "
+                "not write; reading them"
+            )
+        self._has_committed = True
         return self._applied
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:

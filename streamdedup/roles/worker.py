@@ -255,7 +255,7 @@ class Worker:
     ) -> None:
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
-                records = await source.poll()
+                records = await self._poll(source)
             self._observe(source, queue.qsize())
             if records:
                 self._metrics.count_received(records)
@@ -263,6 +263,17 @@ class Worker:
                 pending = self._pool.submit(records, refused)
                 await queue.put(_Polled(pending, time.perf_counter()))
         await queue.put(None)
+
+    async def _poll(self, source: Source) -> list[Record]:
+        """Poll until ``stop`` is set: a long ``batch.linger`` must leave the drain its budget."""
+        polling = asyncio.create_task(source.poll())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return polling.result() if polling.done() else []
+        finally:
+            polling.cancel()
+            stopping.cancel()
 
     async def _finish(
         self, polled: _Polled, writer: TransactionalWriter, composer: Composer

@@ -21,6 +21,19 @@ pytestmark = pytest.mark.kafka
 MANY = 3_000
 
 
+def test_a_drain_does_not_wait_for_records(broker: Broker, tmp_path: Path) -> None:
+    """A poll may wait for longer than the budget of the drain."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(batch={"linger": "1h"})
+    stage.create_topics()
+    with stage.start_worker() as worker:
+        worker.wait_until_ready()
+        stage.produce_json(documents(0, 10))
+        stage.wait_until_committed({0: 10}, worker)
+        worker.drain()
+    assert "stopping without a drain" not in worker.log()
+
+
 def wait_for_some(stage: Stage, least: int, worker: WorkerProcess) -> None:
     """Wait until this number of records of the first partition is committed."""
 
