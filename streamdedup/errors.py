@@ -59,7 +59,7 @@ class BrokerUnavailable(StreamdedupError):
 
 
 class Fenced(StreamdedupError):
-    """Another worker with the same ordinal has taken over; this one must end. Exit code 8."""
+    """Another worker with the same changelog has taken over; this one must end. Exit code 8."""
 
     exit_code = 8
 

@@ -9,7 +9,6 @@ Rule 3: a check that could not be made is reported too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +21,9 @@ from streamdedup.errors import (
     IndexDamaged,
     IndexMismatch,
     SettingsError,
+    TopicError,
 )
+from streamdedup.formats import changelog
 from streamdedup.index.entries import Checkpoint
 from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.manifest import Manifest
@@ -31,12 +32,13 @@ from streamdedup.kafka.connection import try_servers
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.source import Source
+from streamdedup.kafka.topics import recreated_topics
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
 _PAUSE_S = 0.2
-"""Time for a worker to finish writing its manifest."""
+"""Time for a worker to finish writing its manifest, and for brokers to end a transaction."""
 
 
 async def check(settings: Settings) -> list[Finding]:
@@ -61,7 +63,7 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
     await _check_brokers(settings.kafka, facts, findings)
     usable = check_topics(settings, facts, findings)
     check_access(settings.topics, facts, findings)
-    await _check_identity(settings.kafka, findings)
+    await _check_identity(settings, findings)
     await _check_timeout(settings.kafka, findings)
     checkpoint = await _check_index(settings, facts, findings)
     if not usable:
@@ -102,14 +104,15 @@ async def _check_brokers(kafka: KafkaSettings, facts: ClusterFacts, findings: Fi
         findings.ok(check, f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
 
 
-async def _check_identity(kafka: KafkaSettings, findings: Findings) -> None:
+async def _check_identity(settings: Settings, findings: Findings) -> None:
     check = "transactional id"
+    name, group = settings.topics.transactional_id, settings.kafka.group_id
     with findings.guarded(check):
-        await check_identity(kafka)
+        await check_identity(settings)
         findings.ok(
             check,
-            f"{kafka.transactional_id} and group {kafka.group_id} may be used; whether another "
-            "worker uses them is not checked",
+            f"{name} and group {group} may be used; whether another worker uses them is not "
+            "checked",
         )
 
 
@@ -151,6 +154,8 @@ async def _check_index(
                 "compares; set dedup.verify to estimate, or use another index.directory and "
                 "topics.changelog"
             )
+        for problem in recreated_topics(settings, facts.topics, checkpoint.notes.get):
+            raise TopicError(problem)
         size = f"{checkpoint.next_number} documents up to offset {checkpoint.applied}"
         findings.ok(check, f"built with these settings; on the disk {size}")
         return checkpoint
@@ -191,6 +196,26 @@ async def _check_changelog_offsets(
     return empty
 
 
+async def _judged(settings: Settings, checkpoint: Checkpoint) -> dict[tuple[str, int], int]:
+    """Return the offset up to which each source partition was judged.
+
+    A running worker commits all the time, so this comes after the committed offsets were read. The
+    pause lets the last transaction become visible in the changelog too.
+    """
+    judged = {(topic, partition): offset for topic, partition, offset in checkpoint.sources}
+    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    await asyncio.sleep(_PAUSE_S)
+    reader = ChangelogReader(settings)
+    try:
+        await reader.start()
+        async for _, data in reader.entries(checkpoint.applied or reader.first):
+            for topic, partition, _, next_offset in changelog.decode(data, fingerprint).ranges:
+                judged[topic, partition] = next_offset
+    finally:
+        await reader.close()
+    return judged
+
+
 async def _check_group_offsets(
     settings: Settings,
     facts: ClusterFacts,
@@ -199,16 +224,14 @@ async def _check_group_offsets(
     *,
     changelog_is_empty: bool,
 ) -> None:
-    """Check that the committed offsets are still in the source topic."""
+    """Check that the committed offsets are still in the source topic, and skip no record."""
     check = "group offsets"
-    judged: Mapping[tuple[str, int], int] = {
-        (topic, partition): offset
-        for topic, partition, offset in (checkpoint.sources if checkpoint else ())
-    }
     source = Source(settings, facts.topics[settings.topics.source].partitions)
     try:
         with findings.guarded(check):
-            without_offset = await source.start(lambda *partition: judged.get(partition, 0))
+            await source.start()
+            judged = {} if checkpoint is None else await _judged(settings, checkpoint)
+            without_offset = await source.begin(lambda *partition: judged.get(partition, 0))
             committed = source.partitions - len(without_offset)
             if committed and changelog_is_empty:
                 findings.warn(

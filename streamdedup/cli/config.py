@@ -144,7 +144,7 @@ def _facts(settings: Settings) -> dict[str, Any]:
         "threshold": dedup.threshold,
         "candidate_probability": curve,
         "fingerprint": dedup.sketch_parameters().fingerprint(),
-        "transactional_id": settings.kafka.transactional_id,
+        "transactional_id": settings.topics.transactional_id,
     }
 
 

@@ -10,7 +10,6 @@ import typer
 from streamdedup.cli import options
 
 IndexDirectory = Annotated[Path | None, typer.Option(help="Index directory (index.directory).")]
-Ordinal = Annotated[int | None, typer.Option(help="Number of this worker (kafka.ordinal).")]
 StatusPort = Annotated[
     int | None, typer.Option(help="Port of /metrics, /livez and /readyz (status.port).")
 ]
@@ -20,7 +19,6 @@ def run(
     config: options.ConfigFile = None,
     index: IndexDirectory = None,
     threshold: options.Threshold = None,
-    ordinal: Ordinal = None,
     status_port: StatusPort = None,
 ) -> None:
     """Run the worker: source topic in; clean, duplicates and dead-letter topics out.
@@ -42,7 +40,6 @@ def run(
     overrides = options.overrides(
         index={"directory": index},
         dedup={"threshold": threshold},
-        kafka={"ordinal": ordinal},
         status={"port": status_port},
     )
     settings = load_settings(config, **overrides)

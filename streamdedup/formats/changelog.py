@@ -123,6 +123,19 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
     return _ENCODER.encode(entry)
 
 
+def is_entry(data: bytes) -> bool:
+    """Tell whether the value of a record is an entry, of any version.
+
+    A record of another program can be left out: the numbers of the documents show if an entry is
+    missing.
+    """
+    try:
+        msgspec.msgpack.decode(data, type=_Version)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True
+
+
 def decode(data: bytes, fingerprint: str) -> IndexUpdate:
     """Decode one entry.
 

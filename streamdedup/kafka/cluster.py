@@ -22,7 +22,7 @@ from streamdedup.kafka.connection import (
     translated,
 )
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
-from streamdedup.kafka.protocol import NO_OPERATIONS, OPERATIONS, MetadataRequest
+from streamdedup.kafka.protocol import NO_ID, NO_OPERATIONS, OPERATIONS, MetadataRequest
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
@@ -91,6 +91,7 @@ def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
     before_ms, after_ms = _timestamp_limits(config)
     partitions = topic["partitions"]
     operations = topic.get("authorized_operations", NO_OPERATIONS)
+    topic_id = topic.get("topic_id", NO_ID)
     return TopicFacts(
         name=topic["topic"],
         partitions=len(partitions),
@@ -104,6 +105,7 @@ def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
         replicas=min(len(partition["replicas"]) for partition in partitions),
         in_sync=min(map(_in_sync, partitions)),
         allowed=None if operations == NO_OPERATIONS else _operation_names(operations),
+        id=b"" if topic_id == NO_ID else topic_id.bytes,
     )
 
 
@@ -159,7 +161,7 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
     return configs
 
 
-async def check_identity(settings: KafkaSettings) -> None:
+async def check_identity(settings: Settings) -> None:
     """Check that this client may use its transactional id and group, without fencing a worker.
 
     The request adds the group to a transaction of a producer that does not exist. The brokers check
@@ -169,10 +171,10 @@ async def check_identity(settings: KafkaSettings) -> None:
         BrokerRefused: the client may not use one of them.
         BrokerUnavailable: the coordinator does not answer.
     """
-    name, group = settings.transactional_id, settings.group_id
-    async with admin_client(settings) as admin:
+    name, group = settings.topics.transactional_id, settings.kafka.group_id
+    async with admin_client(settings.kafka) as admin:
         with translated(f"cannot use transactional id {name} and group {group}"):
-            async with asyncio.timeout(settings.request_timeout.total_seconds()):
+            async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
                 error = await _identity_error(admin, name, group)
                 while error.retriable:
                     await asyncio.sleep(POLL_S)

@@ -65,8 +65,8 @@ def translated(action: str) -> Iterator[None]:
         yield
     except (errors.ProducerFenced, errors.InvalidProducerEpoch) as error:
         raise Fenced(
-            f"{action}: another worker with the same kafka.group_id and kafka.ordinal has taken "
-            "over, or this worker was paused for longer than kafka.transaction_timeout"
+            f"{action}: another worker with the same topics.changelog has taken over, or this "
+            "worker was paused for longer than kafka.transaction_timeout"
         ) from error
     except REFUSALS as error:
         raise BrokerRefused(f"{action}: the broker refuses: {describe_error(error)}") from error
@@ -95,7 +95,7 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     security = settings.security
     sasl = security.protocol.startswith("SASL")
     return {
-        "client_id": settings.transactional_id,
+        "client_id": settings.group_id,
         "request_timeout_ms": milliseconds(settings.request_timeout),
         "security_protocol": security.protocol,
         "ssl_context": _ssl_context(security) if security.protocol.endswith("SSL") else None,

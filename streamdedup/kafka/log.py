@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import structlog
 from aiokafka import TopicPartition
 
-from streamdedup.errors import IndexDamaged, TopicError
+from streamdedup.errors import TopicError
+from streamdedup.formats import changelog
 from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.topics import NEW_CHANGELOG
 from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
 
 _POLL_MS = 200
 _MAX_RECORDS = 64
@@ -38,11 +43,12 @@ class ChangelogReader:
             self.end = (await self._consumer.end_offsets([partition]))[partition]
 
     async def entries(self, offset: int) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield the offset and the value of each record from ``offset`` to the end.
+        """Yield the offset and the value of each entry from ``offset`` to the end.
+
+        A record that is not an entry is left out, with a warning.
 
         Raises:
             TopicError: the offset is not in the topic.
-            IndexDamaged: a record has no value.
         """
         self.check(offset)
         partition = self._partition
@@ -55,12 +61,14 @@ class ChangelogReader:
                     timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
                 )
             for message in fetched.get(partition, ()):
-                if message.value is None:
-                    raise IndexDamaged(
-                        f"the record at offset {message.offset} of {partition.topic} has no value: "
-                        "another program writes to this topic"
+                if message.value is not None and changelog.is_entry(message.value):
+                    yield message.offset, message.value
+                else:
+                    log.warning(
+                        "another program writes to the changelog",
+                        topic=partition.topic,
+                        offset=message.offset,
                     )
-                yield message.offset, message.value
 
     def check(self, offset: int) -> None:
         """Check that an index that is complete up to an offset can continue from there.
@@ -72,7 +80,7 @@ class ChangelogReader:
         if offset > self.end:
             raise TopicError(
                 f"the index is at offset {offset} of {topic}, which ends at {self.end}: the topic "
-                "was deleted and recreated; remove the index directory, or restore the topic"
+                f"was deleted and recreated; {NEW_CHANGELOG}"
             )
         if offset < self.first:
             raise TopicError(

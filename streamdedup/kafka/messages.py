@@ -22,6 +22,8 @@ class TopicFacts:
             has no leader.
         allowed: Kafka's names of the operations that this client may perform; None if the brokers
             do not report them.
+        id: the id of the topic, 16 bytes, which a recreated topic does not share; empty if the
+            brokers do not report it (Kafka before 2.8).
     """
 
     name: str
@@ -36,6 +38,7 @@ class TopicFacts:
     replicas: int = 1
     in_sync: int = 1
     allowed: frozenset[str] | None = None
+    id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

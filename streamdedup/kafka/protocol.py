@@ -1,17 +1,34 @@
-"""*Async.* Kafka's Metadata request in version 8, which aiokafka lacks.
+"""*Async.* Kafka's Metadata request in versions 8 and 10, which aiokafka lacks.
 
 Only data: :mod:`streamdedup.kafka.cluster` sends it. aiokafka's own request lets brokers create the
-topics that it asks for. Its versions end before the answer says what a client may do with a topic.
+topics that it asks for. Its versions end before the answer says what a client may do with a topic
+(version 8), and which id a topic has (version 10, Kafka 2.8).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
-from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
+from aiokafka.protocol.types import (
+    AbstractType,
+    Array,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    String,
+    TaggedFields,
+)
+
+NO_ID = uuid.UUID(int=0)
+"""Id of a topic that has none, or is not known."""
 
 NO_OPERATIONS = -(2**31)
 """Value of ``authorized_operations`` if the broker did not fill the field in."""
@@ -73,10 +90,88 @@ class _MetadataRequestV8(RequestStruct):
     )
 
 
-class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8]):
+class _Uuid(AbstractType[uuid.UUID]):
+    """16 bytes; the nil UUID means that there is none."""
+
+    @classmethod
+    def encode(cls, value: uuid.UUID) -> bytes:
+        return value.bytes
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> uuid.UUID:
+        return uuid.UUID(bytes=data.read(16))
+
+
+class _MetadataResponseV10(Response):
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", CompactString("utf-8")),
+                ("topic_id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_authorized_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequestV10(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponseV10
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)
+            ),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8 | _MetadataRequestV10]):
     """Asks for topics without creating them.
 
-    From version 8 on the answer lists the operations that this client may perform on a topic.
+    From version 8 on the answer lists the operations that this client may perform on a topic, and
+    from version 10 on the id of the topic, which a recreated topic does not share.
     """
 
     API_KEY = 3
@@ -86,6 +181,10 @@ class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8]):
 
     def build(self, request_struct_class: type[Any]) -> Any:
         """Return the request in the highest version that broker and client both support."""
+        if request_struct_class is _MetadataRequestV10:
+            tags: dict[int, bytes] = {}
+            topics = [(NO_ID, name, tags) for name in self._names]
+            return _MetadataRequestV10(topics, False, False, True, tags)
         if request_struct_class is _MetadataRequestV8:
             return _MetadataRequestV8(self._names, False, False, True)
         return request_struct_class(self._names, False)

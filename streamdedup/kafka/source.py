@@ -7,15 +7,21 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import structlog
 from aiokafka import TopicPartition, errors
 
 from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.topics import NEW_SOURCE
 from streamdedup.model import Position, Record
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
+log = structlog.get_logger(__name__)
+
 _RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"
+_MOST_NAMED = 5
+"""Partitions that a message names."""
 
 
 class Source:
@@ -28,10 +34,11 @@ class Source:
 
     def __init__(self, settings: Settings, partitions: int) -> None:
         self._topic = settings.topics.source
-        self._start = settings.kafka.start
+        self._kafka = settings.kafka
         self._max_records = settings.batch.documents
         self._linger_ms = milliseconds(settings.batch.linger)
         self._idle_timeout_s = settings.kafka.request_timeout.total_seconds()
+        self._committed: dict[TopicPartition, int | None] = {}
         self._next_offsets: dict[int, int] = {}
         self._answered_at = time.monotonic()
         self._partitions = partitions
@@ -41,8 +48,18 @@ class Source:
             metadata_max_age_ms=milliseconds(settings.kafka.metadata_refresh),
         )
 
-    async def start(self, judged: Callable[[str, int], int]) -> dict[tuple[str, int], int]:
-        """Assign every partition, and seek to its committed offset.
+    async def start(self) -> None:
+        """Connect, assign every partition, and read the committed offsets."""
+        with translated("cannot start the consumer"):
+            await self._consumer.start()
+            partitions = self._topic_partitions()
+            self._consumer.assign(partitions)
+            self._committed = {
+                partition: await self._consumer.committed(partition) for partition in partitions
+            }
+
+    async def begin(self, judged: Callable[[str, int], int]) -> dict[tuple[str, int], int]:
+        """Seek each partition to its committed offset.
 
         Brokers delete a group's offsets after some days without a commit. A partition without a
         committed offset continues at the offset of the index: no record gets a second verdict.
@@ -52,21 +69,28 @@ class Source:
                 was.
 
         Returns:
-            First offsets of the partitions that had no committed offset, by (topic, partition).
-            Commit them before anything else, so that a restart begins at the same offsets.
+            First offsets of the partitions that had no committed offset, or whose offset
+            ``kafka.skip_unjudged`` accepts, by (topic, partition). Commit them before anything
+            else, and let the index count what is before them as judged, so that a restart begins at
+            the same offsets.
 
         Raises:
-            TopicError: a committed offset is not in the topic.
+            TopicError: a committed offset is not in the topic, or past records without a verdict.
         """
-        with translated("cannot start the consumer"):
-            await self._consumer.start()
-            partitions = self._topic_partitions()
-            self._consumer.assign(partitions)
-            committed = {
-                partition: await self._consumer.committed(partition) for partition in partitions
-            }
+        committed, partitions = self._committed, self._topic_partitions()
+        with translated("cannot read the offsets of the source topic"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
+        skipped = _skipped(committed, first, end, judged)
+        if skipped and not self._kafka.skip_unjudged:
+            raise TopicError(self._skips(skipped, committed))
+        for partition, offset in skipped.items():
+            log.warning(
+                "skipping records that were not judged",
+                partition=partition.partition,
+                begin=offset,
+                end=committed[partition],
+            )
         begin = self._begin_offsets(committed, first, end, judged)
         for partition, offset in begin.items():
             _check_offset(partition, offset, first[partition], end[partition])
@@ -75,8 +99,29 @@ class Source:
         return {
             (partition.topic, partition.partition): begin[partition]
             for partition, offset in committed.items()
-            if offset is None
+            if offset is None or partition in skipped
         }
+
+    def _skips(
+        self, skipped: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int | None]
+    ) -> str:
+        """Describe the committed offsets that are past records without a verdict."""
+        kafka = self._kafka
+        named = "; ".join(
+            f"partition {partition.partition}: committed {committed[partition]}, judged up to "
+            f"{offset}"
+            for partition, offset in list(skipped.items())[:_MOST_NAMED]
+        )
+        numbers = ",".join(str(partition.partition) for partition in skipped)
+        more = f"; and {len(skipped) - _MOST_NAMED} more" if len(skipped) > _MOST_NAMED else ""
+        return (
+            f"{self._topic}: offsets of group {kafka.group_id} are past records that have no "
+            f"verdict ({named}{more}): another consumer commits to this group, or the offsets were "
+            "moved; to judge these records, stop the other consumer and run "
+            f"'kafka-consumer-groups.sh --bootstrap-server {kafka.bootstrap_servers[0]} --group "
+            f"{kafka.group_id} --topic {self._topic}:{numbers} --delete-offsets'; to skip them, "
+            "set kafka.skip_unjudged for one start"
+        )
 
     def _begin_offsets(
         self,
@@ -95,7 +140,7 @@ class Source:
             for partition, offset in committed.items()
         }
         is_new = all(offset is None for offset in known.values())
-        default = end if is_new and self._start == "latest" else first
+        default = end if is_new and self._kafka.start == "latest" else first
         return {
             partition: default[partition] if offset is None else offset
             for partition, offset in known.items()
@@ -124,7 +169,8 @@ class Source:
                 raise TopicError(
                     "a record of the source topic has a header name that is not valid UTF-8, which "
                     f"the client cannot read; the record is at or after {self._next_offsets} "
-                    f"(partition: offset); set the group's offset behind it {_RESET_OFFSETS}"
+                    f"(partition: offset); set the group's offset behind it {_RESET_OFFSETS}, and "
+                    "set kafka.skip_unjudged for one start"
                 ) from error
         await self._update_offsets(any(fetched.values()))
         self._assign_new_partitions()
@@ -194,6 +240,29 @@ class Source:
         await stop(self._consumer.stop())
 
 
+def _skipped(
+    committed: Mapping[TopicPartition, int | None],
+    first: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    judged: Callable[[str, int], int],
+) -> dict[TopicPartition, int]:
+    """Return, by partition, the first existing offset that was not judged and would be skipped.
+
+    A partition that the index does not know begins at its committed offset: an operator may choose
+    it for a new group, and the changelog may have lost its entries.
+    """
+    unjudged = {
+        partition: max(judged(*partition), first[partition])
+        for partition in committed
+        if judged(*partition)
+    }
+    return {
+        partition: offset
+        for partition, offset in unjudged.items()
+        if offset < min(committed[partition] or 0, end[partition])
+    }
+
+
 def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) -> None:
     """Raise TopicError if an offset is not in the topic."""
     name = f"{partition.topic} partition {partition.partition}"
@@ -206,8 +275,7 @@ def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) 
     if offset > end:
         raise TopicError(
             f"{name}: the committed offset is {offset}, the topic ends at {end}: the topic was "
-            "deleted and recreated, so its offsets name other records; use another kafka.group_id, "
-            "changelog topic and index directory"
+            f"deleted and recreated, so its offsets name other records; {NEW_SOURCE}"
         )
 
 

@@ -1,9 +1,9 @@
-"""*Pure.* Requirements on the five topics, and the changelog's retention."""
+"""*Pure.* Requirements on the five topics, the changelog's retention, and recreated topics."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streamdedup.kafka.messages import TopicFacts
 from streamdedup.settings.kafka import TopicSettings
@@ -12,6 +12,17 @@ from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1
 """Kafka's value for a retention without a limit."""
+
+_CHECKPOINTS = dt.timedelta(minutes=15)
+"""Longest interval. An entry waits for at most two intervals."""
+_CHECKPOINTS_PER_RETENTION = 4
+_SHORTEST_INTERVAL = dt.timedelta(seconds=1)
+
+NEW_SOURCE = "use another kafka.group_id, changelog topic and index directory"
+"""The remedy if the source topic was recreated."""
+
+NEW_CHANGELOG = "remove the index directory, or restore the topic"
+"""The remedy if the changelog topic was recreated."""
 
 _MARGIN = dt.timedelta(days=1)
 """Retention beyond the window, because clocks differ and a rebuild takes time."""
@@ -76,6 +87,42 @@ def _changelog_problems(settings: Settings, changelog: TopicFacts) -> list[str]:
     return problems
 
 
+def topic_notes(settings: Settings, topics: Mapping[str, TopicFacts]) -> dict[str, bytes]:
+    """Return what an index notes of its topics: the id of the source and of the changelog."""
+    names = (settings.topics.source, settings.topics.changelog)
+    return {_note(name): topics[name].id for name in names if topics[name].id}
+
+
+def recreated_topics(
+    settings: Settings, topics: Mapping[str, TopicFacts], noted: Callable[[str], bytes | None]
+) -> list[str]:
+    """Return the problems of an index whose topics were deleted and recreated.
+
+    Offsets alone do not tell: a recreated topic may have been filled beyond the old offsets.
+
+    Args:
+        settings: all settings.
+        topics: the existing topics, by name.
+        noted: returns what the index has noted under a key of :func:`topic_notes`, or None.
+
+    Returns:
+        A sentence for each problem, with the fix.
+    """
+    remedies = {
+        settings.topics.source: f"its offsets name other records; {NEW_SOURCE}",
+        settings.topics.changelog: f"the index is not a copy of it; {NEW_CHANGELOG}",
+    }
+    return [
+        f"topic {name} was deleted and recreated since the index was built: {remedy}"
+        for name, remedy in remedies.items()
+        if (old := noted(_note(name))) and topics[name].id and topics[name].id != old
+    ]
+
+
+def _note(name: str) -> str:
+    return f"id of topic {name}"
+
+
 def window_span(settings: Settings) -> dt.timedelta | None:
     """Return the age up to which a changelog entry is needed; None without a limit."""
     index = settings.index
@@ -86,6 +133,18 @@ def changelog_retention_ms(settings: Settings) -> int:
     """Return the retention that fits the window; ``FOREVER`` if the window has no time limit."""
     span = window_span(settings)
     return FOREVER if span is None else milliseconds(span + _MARGIN)
+
+
+def checkpoint_interval(changelog: TopicFacts) -> dt.timedelta:
+    """Return the interval at which the index is written to disk, however slow the stream is.
+
+    A restart replays the changelog from the last checkpoint, so the topic's retention must not
+    delete entries that are newer than that.
+    """
+    if changelog.retention_ms == FOREVER:
+        return _CHECKPOINTS
+    part = dt.timedelta(milliseconds=changelog.retention_ms) / _CHECKPOINTS_PER_RETENTION
+    return min(_CHECKPOINTS, max(part, _SHORTEST_INTERVAL))
 
 
 def retention_warning(settings: Settings, changelog: TopicFacts) -> str | None:

@@ -19,7 +19,7 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from streamdedup.errors import BrokerUnavailable
+from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.kafka.connection import (
     POLL_S,
     connection_options,
@@ -29,7 +29,7 @@ from streamdedup.kafka.connection import (
 )
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, Transaction
 from streamdedup.kafka.noise import RETRIED_WRITES
-from streamdedup.kafka.topics import topic_names
+from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
@@ -58,6 +58,8 @@ class TransactionalWriter:
         self._settings = settings
         self._group_id = kafka.group_id
         self._changelog = settings.topics.changelog
+        self._applied = 0
+        self._has_committed = False
         self._outputs = topic_names(settings.topics)[1:]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
@@ -66,7 +68,7 @@ class TransactionalWriter:
         logging.getLogger("aiokafka.producer.sender").addFilter(RETRIED_WRITES)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=list(kafka.bootstrap_servers),
-            transactional_id=kafka.transactional_id,
+            transactional_id=settings.topics.transactional_id,
             transaction_timeout_ms=milliseconds(kafka.transaction_timeout),
             acks="all",
             max_batch_size=min(_MAX_BATCH_BYTES, smallest),
@@ -80,6 +82,7 @@ class TransactionalWriter:
         Args:
             applied: the changelog offset up to which the index is complete.
         """
+        self._applied = applied
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.start()
@@ -195,6 +198,7 @@ class TransactionalWriter:
             BrokerRefused: the broker refuses access.
             BrokerUnavailable: the transaction was not committed, or its outcome is unknown; start a
                 new session.
+            TopicError: the changelog is not the one that the index was built from.
         """
         with translated("the transaction failed"):
             async with self._transaction():
@@ -211,10 +215,23 @@ class TransactionalWriter:
                 await self._producer.commit_transaction()
         if not logged:
             return 0
-        last = logged[-1].delivered.result()
-        if last.offset < 0:
+        first, last = logged[0].delivered.result(), logged[-1].delivered.result()
+        if first.offset < 0:
             raise BrokerUnavailable("the broker did not return the offset of the changelog entry")
-        return int(last.offset + logged[-1].messages)
+        if first.offset < self._applied:
+            raise TopicError(
+                f"a new entry of {self._changelog} got offset {first.offset}, but the index is at "
+                f"offset {self._applied}: the topic was deleted and recreated; {NEW_CHANGELOG}"
+            )
+        expected, self._applied = self._applied, int(last.offset + logged[-1].messages)
+        # Behind the entries of a transaction there is its marker.
+        if self._has_committed and first.offset > expected + 1:
+            raise BrokerUnavailable(
+                f"{self._changelog} has records from offset {expected + 1} on that this worker did "
+                "not write; reading them"
+            )
+        self._has_committed = True
+        return self._applied
 
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}

@@ -21,23 +21,36 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
 import structlog
 
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.pool import PendingBatch, SketchPool
-from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
-from streamdedup.kafka.topics import retention_warning
+from streamdedup.kafka.topics import (
+    checkpoint_interval,
+    recreated_topics,
+    retention_warning,
+    topic_notes,
+)
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import DiskRoom, IndexStats, IndexUpdate, Judgement, Record, SketchedBatch
+from streamdedup.model import (
+    DiskRoom,
+    IndexStats,
+    IndexUpdate,
+    Judgement,
+    Record,
+    SketchedBatch,
+    SourceRange,
+)
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
@@ -88,6 +101,8 @@ class Worker:
         self._fingerprint = self._parameters.fingerprint()
         self._rule = Rule.from_settings(settings)
         self._index: Index | None = None
+        self._notes: dict[str, bytes] = {}
+        self._checkpoint_interval_s = 0.0
         self._warming: asyncio.Task[None] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
@@ -117,6 +132,8 @@ class Worker:
         facts = await reach_brokers(self._settings, self._phases)
         async with contextlib.AsyncExitStack() as resources:
             index = await self._open_index(facts)
+            log_facts = facts.topics[self._settings.topics.changelog]
+            self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
             writer = TransactionalWriter(self._settings, facts)
             resources.push_async_callback(writer.close)
             applied = await self._in_index_thread(lambda: index.applied)
@@ -125,13 +142,36 @@ class Worker:
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
             resources.push_async_callback(source.close)
-            first_offsets = await source.start(index.next_offset)
+            await source.start()
+            first_offsets = await source.begin(index.next_offset)
             if first_offsets:
-                await writer.commit(Transaction([], [], first_offsets))
+                await self._commit_first(writer, index, first_offsets)
             self._phases.enter("running")
             log.info("running", partitions=partitions, documents=stats.documents)
             yield writer, source, Composer(self._settings, facts, self._fingerprint)
             self._phases.enter("draining")
+
+    async def _commit_first(
+        self, writer: TransactionalWriter, index: Index, offsets: dict[tuple[str, int], int]
+    ) -> None:
+        """Commit the offsets at which partitions begin, also to the changelog.
+
+        The brokers may delete the group's offsets; the index still knows where to continue.
+        """
+        ranges = tuple(
+            SourceRange(*partition, offset, offset)
+            for partition, offset in offsets.items()
+            if offset > index.next_offset(*partition)
+        )
+        if not ranges:
+            await writer.commit(Transaction([], [], offsets))
+            return
+        update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
+        entries = changelog.encode(
+            update, self._fingerprint, self._settings.batch.changelog_entry_bytes
+        )
+        applied = await writer.commit(Transaction([], entries, offsets))
+        await self._in_index_thread(self._apply, update, applied)
 
     async def _open_index(self, facts: ClusterFacts) -> Index:
         if self._index is None:
@@ -149,6 +189,9 @@ class Worker:
             # The processes load their kernels during the replay. A start that fails before this
             # need not wait for them.
             self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
+        for problem in recreated_topics(self._settings, facts.topics, self._index.note):
+            raise TopicError(problem)
+        self._notes = topic_notes(self._settings, facts.topics)
         return self._index
 
     async def _replay(self, index: Index, applied: int) -> IndexStats:
@@ -173,7 +216,7 @@ class Worker:
         return stats
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
-        index.apply(changelog.decode(data, self._fingerprint), applied)
+        index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
 
     async def _process(
         self, writer: TransactionalWriter, source: Source, composer: Composer
@@ -184,17 +227,35 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
+                checkpoints = group.create_task(self._write_checkpoints())
                 while (polled := await queue.get()) is not None:
                     await self._finish(polled, writer, composer)
+                checkpoints.cancel()
         except* StreamdedupError as errors:
             raise decisive(errors) from errors
+
+    async def _write_checkpoints(self) -> None:
+        """Write the index to disk at intervals, unless it does so by itself.
+
+        The index flushes full deltas, which may take a slow stream longer than the changelog's
+        retention.
+        """
+        durable = -1
+        while True:
+            await asyncio.sleep(self._checkpoint_interval_s)
+            stats, room = await self._in_index_thread(self._look_at_index)
+            if durable == stats.durable < stats.applied:
+                await self._in_index_thread(self._opened.flush)
+                stats, room = await self._in_index_thread(self._look_at_index)
+            durable = stats.durable
+            self._observe_index(stats, room)
 
     async def _read(
         self, source: Source, composer: Composer, queue: asyncio.Queue[_Polled | None]
     ) -> None:
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
-                records = await source.poll()
+                records = await self._poll(source)
             self._observe(source, queue.qsize())
             if records:
                 self._metrics.count_received(records)
@@ -202,6 +263,17 @@ class Worker:
                 pending = self._pool.submit(records, refused)
                 await queue.put(_Polled(pending, time.perf_counter()))
         await queue.put(None)
+
+    async def _poll(self, source: Source) -> list[Record]:
+        """Poll until ``stop`` is set: a long ``batch.linger`` must leave the drain its budget."""
+        polling = asyncio.create_task(source.poll())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return polling.result() if polling.done() else []
+        finally:
+            polling.cancel()
+            stopping.cancel()
 
     async def _finish(
         self, polled: _Polled, writer: TransactionalWriter, composer: Composer
@@ -252,7 +324,7 @@ class Worker:
         return judgement, transaction
 
     def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:
-        self._opened.apply(update, applied)
+        self._opened.apply(update, applied, self._notes)
         return self._look_at_index()
 
     def _look_at_index(self) -> tuple[IndexStats, DiskRoom]:

@@ -96,12 +96,13 @@ class KafkaSettings(Section):
     """host:port of one or more brokers. The client finds the others through them."""
     group_id: str = Field(default="streamdedup", min_length=1, max_length=200)
     """Consumer group that the offsets are committed to, so that every lag tool shows them."""
-    ordinal: int = Field(default=0, ge=0)
-    """Number of this worker. Its transactional id is GROUP_ID-ORDINAL. A second worker with the
-    same id replaces the first, which the brokers fence."""
     start: Literal["earliest", "latest"] = "earliest"
     """Where to start reading a partition without a committed offset that existed at the first
     start. Partitions that are added later are read from their beginning."""
+    skip_unjudged: bool = False
+    """Start at committed offsets that are past records without a verdict, and skip these records.
+    If false, such a start is refused: another consumer may have committed to the group. After one
+    start the skipped records count as judged; set it back."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     """Compression of produced records."""
     request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=HOUR)
@@ -122,11 +123,6 @@ class KafkaSettings(Section):
                 raise ValueError(f"invalid server {server!r}; expected host:port")
         return servers
 
-    @property
-    def transactional_id(self) -> str:
-        """The transactional id of this worker."""
-        return f"{self.group_id}-{self.ordinal}"
-
 
 class TopicSettings(Section):
     """The topics."""
@@ -140,7 +136,8 @@ class TopicSettings(Section):
     dead_letter: TopicName = "documents-dead-letter"
     """Topic of rejected records."""
     changelog: TopicName = "documents-changelog"
-    """Topic that a lost index is rebuilt from. It has one partition."""
+    """Topic that a lost index is rebuilt from. It has one partition, and belongs to one worker: its
+    name is the transactional id, so the brokers fence a worker when another one starts."""
 
     @model_validator(mode="after")
     def _check(self) -> TopicSettings:
@@ -151,3 +148,12 @@ class TopicSettings(Section):
                 f"{repeated!r} is set twice; the five topics need five different names"
             )
         return self
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id of the worker.
+
+        It follows from the changelog alone, whatever the group: two writers of one changelog would
+        give document numbers twice, and judge each record without the other's documents.
+        """
+        return self.changelog

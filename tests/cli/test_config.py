@@ -53,12 +53,12 @@ def test_check_says_ok_and_what_follows() -> None:
     assert lines[1] == "bands x rows      20 x 7, 140 of 256 MinHash values"
     assert "S-curve at 0.5    0.1452" in lines
     assert lines[-2].split() == ["fingerprint", Settings().dedup.sketch_parameters().fingerprint()]
-    assert lines[-1].split() == ["transactional", "id", "streamdedup-0"]
+    assert lines[-1].split() == ["transactional", "id", "documents-changelog"]
 
 
 def test_check_prints_the_same_as_json(file: Path) -> None:
     """The JSON has the same facts; the curve includes the threshold."""
-    file.write_text("dedup: {threshold: 0.75, bands: 10, rows: 5}\nkafka: {ordinal: 2}")
+    file.write_text("dedup: {threshold: 0.75, bands: 10, rows: 5}\ntopics: {changelog: log}")
     facts = json.loads(printed("check", "--offline", "--config", file, "--json"))
     curve = facts.pop("candidate_probability")
     assert facts == {
@@ -68,7 +68,7 @@ def test_check_prints_the_same_as_json(file: Path) -> None:
         "num_perm": 256,
         "threshold": 0.75,
         "fingerprint": load_settings(file).dedup.sketch_parameters().fingerprint(),
-        "transactional_id": "streamdedup-2",
+        "transactional_id": "log",
     }
     assert list(curve) == ["0.5", "0.6", "0.7", "0.75", "0.8", "0.9"]
     assert curve["0.5"] == pytest.approx(1 - (1 - 0.5**5) ** 10, abs=1e-6)

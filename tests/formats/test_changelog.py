@@ -31,6 +31,21 @@ RANGES = st.builds(
 )
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", False),
+        (b"hello", False),
+        (msgspec.msgpack.encode({"other": 1}), False),
+        (msgspec.msgpack.encode({"version": 99}), True),
+        (changelog.encode(IndexUpdate.empty(7), FINGERPRINT, NO_LIMIT)[0], True),
+    ],
+)
+def test_a_record_of_another_program_is_not_an_entry(data: bytes, expected: bool) -> None:
+    """An entry is a map with a version, which may be another release's."""
+    assert changelog.is_entry(data) is expected
+
+
 @st.composite
 def updates(draw: st.DrawFn) -> IndexUpdate:
     """Generate updates."""

@@ -218,7 +218,7 @@ def test_access_control(secured_broker: Broker, tmp_path: Path) -> None:
     stage = Stage(secured_broker.bootstrap, tmp_path)
     stage.create_topics()
     assert exit_code(findings_of(stage)) == 0
-    clean, identity = stage.topics["clean"], stage.settings().kafka.transactional_id
+    clean, identity = stage.topics["clean"], stage.settings().topics.transactional_id
     # The first entry for a resource forbids every operation without an entry.
     asyncio.run(allow(secured_broker, TOPIC, clean, READ, DESCRIBE_CONFIGS))
     wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")

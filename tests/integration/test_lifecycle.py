@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import psutil
@@ -20,6 +19,19 @@ from tests.support.workers import WorkerProcess
 pytestmark = pytest.mark.kafka
 
 MANY = 3_000
+
+
+def test_a_drain_does_not_wait_for_records(broker: Broker, tmp_path: Path) -> None:
+    """A poll may wait for longer than the budget of the drain."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(batch={"linger": "1h"})
+    stage.create_topics()
+    with stage.start_worker() as worker:
+        worker.wait_until_ready()
+        stage.produce_json(documents(0, 10))
+        stage.wait_until_committed({0: 10}, worker)
+        worker.drain()
+    assert "stopping without a drain" not in worker.log()
 
 
 def wait_for_some(stage: Stage, least: int, worker: WorkerProcess) -> None:
@@ -76,21 +88,26 @@ def test_a_drained_worker_continues_at_its_offsets(broker: Broker, tmp_path: Pat
     assert_all_judged_once(stage, MANY, partition=1)
 
 
-def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path) -> None:
-    """The first is fenced, even during a commit, and ends with 8; no record is judged twice."""
+@pytest.mark.parametrize("group", ["the-same", "another"])
+def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path, group: str) -> None:
+    """The first is fenced, even during a commit, and ends with 8; no record is judged twice.
+
+    A changelog has one writer, whatever consumer groups the workers are configured with.
+    """
     stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(kafka={"group_id": f"{stage.name}-the-same"})
     stage.create_topics()
     stage.produce_json(documents(0, 20))
-    second = stage.variant("second")
+    second = stage.variant("second", kafka={"group_id": f"{stage.name}-{group}"})
     with stage.start_worker() as old:
-        wait_for_some(stage, 1, old)
+        stage.wait_for(1, old)
         with second.start_worker() as new:
-            for start in count(20, 20):
+            for start in range(20, MANY, 20):
                 stage.produce_json(documents(start, start + 20))
                 if old.process.poll() is not None:
                     break
-            old.assert_ends(8, "kafka.ordinal", "taken over")
-            stage.wait_until_committed({0: start + 20}, new)
+            old.assert_ends(8, "topics.changelog", "taken over")
+            stage.wait_for(start + 20, new)
             new.drain()
     assert_all_judged_once(stage, start + 20)
 

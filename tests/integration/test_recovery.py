@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Sequence
@@ -14,9 +15,12 @@ from deploy.broker.broker import Broker
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.formats import changelog
 from streamdedup.model import Document
+from tests.support import topics
 from tests.support.corpora import stream_of_documents
 from tests.support.outcomes import POSITION_IN
+from tests.support.patience import wait_until
 from tests.support.stage import Stage
+from tests.support.topics import Message
 
 pytestmark = pytest.mark.kafka
 
@@ -119,6 +123,49 @@ def test_a_group_without_offsets_continues_at_the_index(broker: Broker, tmp_path
     with renamed.start_worker() as worker:
         stage.wait_for(30, worker)
         worker.drain()
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
+
+
+def test_a_slow_stream_needs_only_recent_entries(broker: Broker, tmp_path: Path) -> None:
+    """Checkpoints follow the changelog's retention, so a restart never needs a deleted entry."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics(changelog={"retention.ms": "4000"})
+    documents = stream(20)
+    stage.produce_json(documents[:10])
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: 10}, worker)
+        applied = worker.metric("index_applied_offset")
+        wait_until(
+            lambda: worker.metric("index_durable_offset") >= applied > 0, "a checkpoint by time"
+        )
+        stage.delete_records("changelog", int(applied))
+        worker.kill()
+    stage.produce_json(documents[10:])
+    stage.run_until_committed({0: 20})
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
+
+
+def test_records_of_another_program_in_the_changelog(broker: Broker, tmp_path: Path) -> None:
+    """A running worker warns and continues, and a rebuild leaves them out."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    documents = stream(40)
+    log = stage.topics["changelog"]
+    stage.produce_json(documents[:10])
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: 10}, worker)
+        asyncio.run(topics.produce(broker.bootstrap, log, [Message(b"hello"), Message(None)]))
+        stage.produce_json(documents[10:20])
+        warned = worker.wait_for_event("another program writes to the changelog")
+        assert warned["topic"] == log
+        stage.produce_json(documents[20:30])
+        stage.wait_until_committed({0: 30}, worker)
+        worker.drain()
+    shutil.rmtree(stage.index)
+    stage.produce_json(documents[30:])
+    stage.run_until_committed({0: 40})
     undisturbed = expected(stage, documents)
     assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
 

@@ -20,7 +20,7 @@ from streamdedup.kafka.connection import REFUSALS, translated
 @pytest.mark.parametrize(
     ("error", "expected", "fragment"),
     [
-        (errors.ProducerFenced(), Fenced, "kafka.ordinal has taken over"),
+        (errors.ProducerFenced(), Fenced, "topics.changelog has taken over"),
         (errors.InvalidProducerEpoch(), Fenced, "kafka.transaction_timeout"),
         *((refusal("why"), BrokerRefused, "the broker refuses") for refusal in REFUSALS),
         (errors.InvalidTransactionTimeout(), SettingsError, "transaction.max.timeout.ms"),

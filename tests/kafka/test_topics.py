@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,11 @@ from streamdedup.kafka.messages import TopicFacts
 from streamdedup.kafka.topics import (
     FOREVER,
     changelog_retention_ms,
+    checkpoint_interval,
+    recreated_topics,
     retention_warning,
     topic_names,
+    topic_notes,
     topic_problems,
 )
 from streamdedup.settings.load import load_settings
@@ -39,6 +43,32 @@ def problems(role: str, **changes: Any) -> list[str]:
 def test_usable_topics_have_no_problems() -> None:
     """Five topics as `topics create` makes them pass."""
     assert problems("source", partitions=12) == []
+
+
+def with_ids(**ids: bytes) -> dict[str, TopicFacts]:
+    """Return the source and the changelog, by name, with these ids by role."""
+    names = Settings().topics
+    return {name: facts(name=name, id=ids[role]) for role in ids if (name := getattr(names, role))}
+
+
+@pytest.mark.parametrize(
+    ("now", "recreated"),
+    [
+        ({"source": b"s", "changelog": b"c"}, []),
+        ({"source": b"new", "changelog": b"c"}, ["another kafka.group_id"]),
+        ({"source": b"s", "changelog": b"new"}, ["remove the index directory"]),
+        ({"source": b"", "changelog": b""}, []),
+    ],
+    ids=["the same", "source", "changelog", "not reported"],
+)
+def test_a_recreated_topic_is_known_by_its_id(now: dict[str, bytes], recreated: list[str]) -> None:
+    """An index notes the ids of its topics; brokers before 2.8 do not report any."""
+    settings = Settings()
+    noted = topic_notes(settings, with_ids(source=b"s", changelog=b"c"))
+    found = recreated_topics(settings, with_ids(**now), noted.get)
+    assert len(found) == len(recreated)
+    assert all(words in problem for words, problem in zip(recreated, found, strict=True))
+    assert recreated_topics(settings, with_ids(**now), dict[str, bytes]().get) == []
 
 
 @pytest.mark.parametrize(
@@ -108,3 +138,14 @@ def test_a_short_retention_is_reported(
     assert "\n" not in warning
     for fragment in [*words, "copies would pass as new"]:
         assert fragment in warning
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "seconds"),
+    [(FOREVER, 900), (8 * DAY_MS, 900), (600_000, 150), (100, 1)],
+    ids=["without a limit", "days", "minutes", "none"],
+)
+def test_checkpoints_follow_the_retention(retention_ms: int, seconds: int) -> None:
+    """Several checkpoints fit the retention, and a restart replays at most some minutes."""
+    interval = checkpoint_interval(facts(retention_ms=retention_ms))
+    assert interval == dt.timedelta(seconds=seconds)

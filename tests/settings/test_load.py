@@ -34,8 +34,8 @@ def test_layers_are_merged_inside_a_nested_section(
     )
     monkeypatch.setenv("STREAMDEDUP_KAFKA__SECURITY__SASL_PASSWORD_FILE", "/secret")
     monkeypatch.setenv("STREAMDEDUP_KAFKA__SECURITY__CA_FILE", "/other")
-    kafka = load_settings(file, kafka={"ordinal": 3}).kafka
-    assert (kafka.group_id, kafka.ordinal, kafka.security.sasl_username) == ("g", 3, "u")
+    kafka = load_settings(file, kafka={"start": "latest"}).kafka
+    assert (kafka.group_id, kafka.start, kafka.security.sasl_username) == ("g", "latest", "u")
     assert kafka.security.ca_file == Path("/other")
     assert kafka.security.sasl_password_file == Path("/secret")
 

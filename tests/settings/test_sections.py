@@ -49,7 +49,6 @@ LEAVES = [name for name, field in walk() if not isinstance(field.default, Sectio
         pytest.param({"kafka": {"bootstrap_servers": "a"}}, "host:port", id="no port"),
         pytest.param({"kafka": {"bootstrap_servers": "http://a:1"}}, "host:port", id="a URL"),
         pytest.param({"kafka": {"bootstrap_servers": "a:1,"}}, "bootstrap_servers.1", id="comma"),
-        pytest.param({"kafka": {"ordinal": -1}}, "kafka.ordinal: ", id="negative ordinal"),
         pytest.param({"kafka": {"group_id": ""}}, "kafka.group_id: ", id="no group"),
         pytest.param(
             {"kafka": {"transaction_timeout": "500ms"}}, "transaction_timeout: ", id="short"
@@ -116,11 +115,11 @@ def test_settings_are_immutable(name: str) -> None:
         setattr(owner, key, None)
 
 
-@pytest.mark.parametrize(("ordinal", "name"), [(0, "news-0"), (12, "news-12")])
-def test_the_transactional_id_is_the_group_and_the_ordinal(ordinal: int, name: str) -> None:
-    """Two workers have different ids; a restarted worker keeps its id."""
-    settings = load_settings(kafka={"group_id": "news", "ordinal": ordinal})
-    assert settings.kafka.transactional_id == name
+@pytest.mark.parametrize("group", ["news", "others"])
+def test_the_transactional_id_follows_from_the_changelog_alone(group: str) -> None:
+    """Workers of one changelog have the same id, whatever group they commit to."""
+    settings = load_settings(kafka={"group_id": group}, topics={"changelog": "log"})
+    assert settings.topics.transactional_id == "log"
 
 
 def test_explicit_bands_are_used() -> None:

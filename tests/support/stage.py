@@ -134,7 +134,7 @@ class Stage:
 
     def leave_transaction_open(self, role: str, value: bytes, timeout_s: float) -> None:
         """Write with the worker's transactional id, and disconnect before the commit."""
-        identity = self.settings().kafka.transactional_id
+        identity = self.settings().topics.transactional_id
         topic = self.topics[role]
         asyncio.run(topics.produce_uncommitted(self.bootstrap, identity, topic, value, timeout_s))
 
