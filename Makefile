@@ -8,7 +8,7 @@ LOCKS := deploy/requirements
 PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-kafka broker lint types format bench-sketch bench-index package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,17 @@ demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 
 test: $(VENV)/dev.stamp ## Run all tests against a real Kafka broker
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# Kernels are measured as plain Python. The tests of the index, and so of dedup, need them compiled.
+coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered to 100 %
+	@rm -f .coverage
+	@STREAMDEDUP_TEST_QUICK=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/sketch tests/formats \
+		--quiet -m "not compiled" -W "ignore:overflow encountered:RuntimeWarning" --cov --cov-report=
+	@STREAMDEDUP_TEST_QUICK=1 $(BIN)/python -m pytest tests/dedup \
+		--quiet --cov --cov-append --cov-report=
+	@$(BIN)/python -m coverage report
+	@$(BIN)/python -m coverage report --show-missing --fail-under 100 \
+		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
 	@$(BIN)/python -m pytest -m kafka

@@ -27,9 +27,9 @@ as_root() {
 
 # Install Debian packages; the package lists are updated only once in a run.
 apt_install() {
-    if [ -z "${STREAMDEDUP_APT_UPDATED:-}" ]; then
+    if [ -z "${APT_LISTS_UPDATED:-}" ]; then
         as_root apt-get update -qq </dev/null || return
-        export STREAMDEDUP_APT_UPDATED=1
+        export APT_LISTS_UPDATED=1
     fi
     as_root apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
 }

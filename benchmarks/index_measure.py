@@ -1,10 +1,12 @@
-"""What the benchmarks of the index measure with: work that is timed, memory, disk, a bar."""
+"""Tools to measure the index: timed work, memory, disk, a progress bar."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,18 +20,20 @@ from benchmarks.planted_stream import BATCH, Batch
 from streamdedup.index.store import Index
 
 SPAN = 100_000
-"""Documents that a figure of the growth is about."""
+"""Documents over which a figure of the growth is averaged."""
 LONG_SPAN = 1_000_000
-"""Documents over which the background's work is spread: flushes and merges come seldom."""
+"""Documents over which the background's work is averaged: flushes and merges are rare."""
 LAST_BATCHES = 1000
+REACH = 0.9
+"""How far back copies reach, in windows."""
 _REPORTED_EVERY = 10
-"""Batches between two moves of the progress bar."""
+"""Batches between two updates of the progress bar."""
 
 Floats = NDArray[np.float64]
 
 
 class Memory(NamedTuple):
-    """What the process holds, in bytes; mapped files are the difference."""
+    """Memory of the process in bytes; the difference is mapped files."""
 
     resident: int
     anonymous: int
@@ -44,10 +48,10 @@ class Memory(NamedTuple):
 
 
 class Work:
-    """Probes and applies batches; remembers what each cost, and whether the answers were right.
+    """Probes and applies batches, and records their costs and whether the answers were right.
 
     Args:
-        index: which is used from this thread alone.
+        index: used from this thread alone.
     """
 
     def __init__(self, index: Index) -> None:
@@ -58,7 +62,7 @@ class Work:
         self._background: list[float] = [other_threads()]
 
     def take(self, batch: Batch) -> None:
-        """Judge one batch, keep what was not found."""
+        """Judge one batch, and keep what was not found."""
         wall, cpu = time.perf_counter(), time.thread_time()
         candidates = self.index.probe(batch.documents)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
@@ -67,7 +71,7 @@ class Work:
         self.missed += int((batch.copies & ~found).sum())
         self.wrong += count_wrong(batch, candidates)
         update, applied = batch.update(~found, self.index.next_number), self.index.applied + 1
-        # The clocks go on where they stood.
+        # The clocks continue from their readings.
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
         self.index.apply(update, applied)
         self._wall.append(time.perf_counter() - wall)
@@ -76,7 +80,7 @@ class Work:
 
     @property
     def documents(self) -> int:
-        """How many were taken."""
+        """Number of documents so far."""
         return len(self._wall) * BATCH
 
     @property
@@ -86,12 +90,12 @@ class Work:
 
     @property
     def checks(self) -> dict[str, Any]:
-        """How many of the planted copies were found, and what else was."""
+        """How many planted copies there were, their recall, and how many answers were wrong."""
         recall = 1 - self.missed / self.copies if self.copies else 1.0
         return {"copies": self.copies, "recall": recall, "wrong": self.wrong}
 
     def costs(self) -> dict[str, float]:
-        """Return microseconds a document: of the last ones, the background's over more of them."""
+        """Return microseconds per document, averaged over ``SPAN`` and ``LONG_SPAN`` documents."""
         last = min(SPAN, self.documents)
         long = min(LONG_SPAN, self.documents)
         background = self._background[-1] - self._background[-1 - long // BATCH]
@@ -117,9 +121,9 @@ class Work:
 
 
 class Bar:
-    """How far a part is, on standard error when that is a terminal.
+    """A progress bar on standard error, if that is a terminal.
 
-    It draws only when it is told to: a thread of its own would count as the index's background.
+    It has no thread of its own, which would count as the index's background.
     """
 
     def __init__(self, name: str, total: int) -> None:
@@ -138,7 +142,7 @@ class Bar:
         self._task = self._progress.add_task(name, total=total)
 
     def each(self, batches: range) -> Iterator[int]:
-        """Yield the starts of batches, and show them as done one by one."""
+        """Yield the starts of batches, and advance the bar after each one."""
         for number, start in enumerate(batches):
             yield start
             self._progress.update(self._task, advance=batches.step)
@@ -164,12 +168,12 @@ class Bar:
 
 
 def other_threads() -> float:
-    """Return the processor time of all threads but this one, in seconds."""
+    """Return the processor time of all other threads, in seconds."""
     return time.process_time() - time.thread_time()
 
 
 def disk_bytes(directory: Path) -> int:
-    """Return what the files of a directory take, those that go away meanwhile left out."""
+    """Return the disk usage of a directory; files may disappear meanwhile."""
     total = 0
     for path in directory.rglob("*"):
         try:
@@ -180,10 +184,26 @@ def disk_bytes(directory: Path) -> int:
 
 
 def drop_from_cache(path: Path) -> None:
-    """Make the kernel forget a file's pages."""
+    """Drop a file from the page cache."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(file)
+
+
+@contextmanager
+def index_directory(parent: Path | None) -> Iterator[Path]:
+    """Create a directory for an index, and remove it at the end."""
+    with tempfile.TemporaryDirectory(prefix="bench-index-", dir=parent) as directory:
+        yield Path(directory)
+
+
+def answers(work: Work) -> str:
+    """Describe how many of the answers were right."""
+    checks = work.checks
+    return (
+        f"recall {checks['recall']:.6f} of {checks['copies']:,} planted copies, "
+        f"{checks['wrong']:,} documents found wrongly"
+    )

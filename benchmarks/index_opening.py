@@ -1,6 +1,6 @@
-"""Open an index in a process of its own, probe it, and print how long each step took as JSON.
+"""Open an index in a new process, probe it, and print the duration of each step as JSON.
 
-Run by :mod:`benchmarks.bench_index`.
+Run by :mod:`benchmarks.index_growth`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from benchmarks.index_use import find, load_kernels, open_index
 from benchmarks.planted_stream import BATCH, Stream
 
 PROBED = 20
-"""Batches that are probed after the opening."""
+"""Batches that are probed after opening."""
 
 
 def main() -> None:
-    """Read the arguments, open, probe."""
+    """Parse the arguments, open, probe."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("directory", type=Path)
     parser.add_argument("documents", type=int, help="that the stream has brought so far")

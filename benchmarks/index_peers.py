@@ -1,7 +1,7 @@
-"""Filters of a stream that are measured beside each other: this package's index, and its peers'.
+"""Filters of a stream that are compared: this package's index, and its peers.
 
-All have 20 bands of 7 rows, and see the same documents in batches of 1,000. The peers hold
-theirs in memory only.
+All have 20 bands of 7 rows, and see the same documents in batches of 1,000. The peers are in
+memory only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from benchmarks.planted_stream import Batch, values
 from streamdedup.index.store import LOCAL_LOG
 
 TOKENS = 100
-"""Tokens of a document, where a peer makes its sketch of tokens."""
+"""Tokens of a document, for peers that sketch tokens."""
 _BANDED = PARAMETERS.bands * PARAMETERS.rows
-"""Values of a signature that are in a band; rensa allows no others."""
+"""Values of a signature that belong to a band; rensa allows no others."""
 
 
 class Filter(ABC):
-    """Says of each document of a stream whether an earlier one is like it, and keeps it if not.
+    """Tells for each document of a stream whether a similar one came before, and keeps it if not.
 
     Attributes:
-        background: whether threads of its own go on between the calls.
+        background: whether its own threads continue between the calls.
     """
 
     background: ClassVar[bool] = False
@@ -40,23 +40,23 @@ class Filter(ABC):
 
     @abstractmethod
     def prepare(self, batch: Batch) -> Any:
-        """Bring a batch into the form that is given; not timed."""
+        """Convert a batch to the form that :meth:`judge` takes; not timed."""
 
     @abstractmethod
     def judge(self, prepared: Any) -> Sequence[bool]:
-        """Judge a batch, keep what is new; return which documents were found."""
+        """Judge a batch and keep what is new; return which documents were found."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Do what is still to be done for the documents so far; timed."""
+        """Finish pending work for the documents so far; timed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; not timed."""
+        """Release everything; not timed."""
 
 
 class Ours(Filter):
-    """The index on disk; without resolve: an equal signature decides."""
+    """The index on disk, without resolve: an equal signature decides."""
 
     background = True
 
@@ -65,7 +65,7 @@ class Ours(Filter):
         self._index = open_index(Path(self._directory.name), documents, log)
 
     def prepare(self, batch: Batch) -> Batch:
-        """Leave the batch as it is."""
+        """Return the batch as it is."""
         return batch
 
     def judge(self, prepared: Batch) -> Sequence[bool]:
@@ -74,7 +74,7 @@ class Ours(Filter):
         return found
 
     def finish(self) -> None:
-        """Bring all to the disk."""
+        """Write everything to disk."""
         self._index.flush()
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Ours(Filter):
 
 
 class InMemory(Filter):
-    """A peer: nothing is left to do at the end."""
+    """A peer in memory: it has no pending work."""
 
     def finish(self) -> None:
         """Do nothing."""
@@ -167,11 +167,11 @@ class RensaDeduplicator(InMemory):
 
 
 def filters(parent: Path, documents: int) -> dict[str, Callable[[], Filter]]:
-    """Return what makes each filter, by the name of its row.
+    """Return the constructor of each filter, by the name of its row.
 
     Args:
-        parent: where the directories of indexes are made.
-        documents: that will come.
+        parent: where the directories of indexes are created.
+        documents: number of documents of the stream.
     """
     made: dict[str, Callable[[], Filter]] = {
         "streamdedup, a worker's index": partial(Ours, parent, documents, LOG),
@@ -180,14 +180,16 @@ def filters(parent: Path, documents: int) -> dict[str, Callable[[], Filter]]:
     if importlib.util.find_spec("datasketch"):
         made["datasketch MinHashLSH, in memory"] = Datasketch
     else:
-        print("datasketch is not installed, its row is left out")
+        print("datasketch is not installed, its row is skipped")
     if importlib.util.find_spec("rensa"):
         made["rensa RMinHashLSH, in memory"] = RensaIndex
         made[f"rensa RMinHashDeduplicator, in memory, from {TOKENS} tokens"] = RensaDeduplicator
     else:
-        print("rensa is not installed, its rows are left out")
+        print("rensa is not installed, its rows are skipped")
     return made
 
 
 def _tokens(batch: Batch) -> list[list[str]]:
-    return [[f"{place}-{at}" for at in range(TOKENS)] for place in batch.originals.tolist()]
+    return [
+        [f"{original}-{token}" for token in range(TOKENS)] for original in batch.originals.tolist()
+    ]

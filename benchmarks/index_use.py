@@ -1,4 +1,4 @@
-"""An index as the benchmarks open it, use it, and look at what it answers."""
+"""An index as the benchmarks open it, use it, and judge its answers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings
 
 LOG = "the benchmark's changelog"
-"""An index of a worker: what is in memory is durable by the changelog, not by a file of its own."""
+"""With a changelog, as in a worker: documents in memory need no file to be durable."""
 PARAMETERS = DedupSettings().sketch_parameters()
 
 Rows = NDArray[np.bool_]
 
 
 def open_index(directory: Path, window_documents: int, log: str = LOG) -> Index:
-    """Open an index with the default settings but the window."""
+    """Open an index with the default settings apart from the window."""
     settings = IndexSettings(directory=directory, window_documents=window_documents)
     return Index(settings, PARAMETERS, log, texts=False)
 
 
 def load_kernels() -> None:
-    """Let a small index live through everything, so that no kernel is loaded in a timed part."""
+    """Run a small index through flushes, merges and expiry, so that all kernels are loaded."""
     window = 8 * BATCH
     stream = Stream(window // 2)
     with tempfile.TemporaryDirectory() as directory:
@@ -43,7 +43,7 @@ def load_kernels() -> None:
 
 
 def keep(index: Index, batch: Batch) -> Rows:
-    """Judge a batch, keep what is new; return the rows that were found."""
+    """Judge a batch and keep what is new; return which rows were found."""
     found = find(batch, index.probe(batch.documents))
     index.apply(batch.update(~found, index.next_number), index.applied + 1)
     return found
@@ -58,21 +58,21 @@ def find(batch: Batch, candidates: Candidates) -> Rows:
 
 
 def count_wrong(batch: Batch, candidates: Candidates) -> int:
-    """Count the rows that were found to equal a document that is not their original."""
+    """Count the rows that were matched with a document other than their original."""
     equal = _equal(batch, candidates)
     rows, numbers = candidates.hit_rows[equal], candidates.hit_numbers[equal]
     ids = candidates.documents.ids
-    places = np.searchsorted(candidates.numbers, numbers).tolist()
+    indices = np.searchsorted(candidates.numbers, numbers).tolist()
     wrong = {
         row
-        for row, place in zip(rows.tolist(), places, strict=True)
-        if not batch.copies[row] or ids[place] != document_id(int(batch.originals[row]))
+        for row, index in zip(rows.tolist(), indices, strict=True)
+        if not batch.copies[row] or ids[index] != document_id(int(batch.originals[row]))
     }
     return len(wrong)
 
 
 def _equal(batch: Batch, candidates: Candidates) -> Rows:
-    """Return which hits have the signature of the document that they are for."""
+    """Return which hits have the signature of the document that was looked up."""
     if not len(candidates.numbers):
         return np.zeros(len(candidates.hit_rows), dtype=np.bool_)
     found = candidates.documents.sketches.signatures[

@@ -4,8 +4,9 @@ Numba rejects a cache folder that it cannot write to. :class:`WarmedCacheLocator
 ``NUMBA_CACHE_DIR`` to the folder, and ``NUMBA_CACHE_LOCATOR_CLASSES`` to
 ``streamdedup.kernels.WarmedCacheLocator``.
 
-Rule 1: a kernel uses no kernel and no constant of another file. Numba compiles a cached kernel
-again only when the kernel's own file has changed.
+Rule 1: a kernel calls no kernel of another file. Numba compiles a cached kernel again only when the
+kernel's own file has changed. After a change of an intrinsic or constant that kernels of other
+files use, delete the cache.
 """
 
 from __future__ import annotations

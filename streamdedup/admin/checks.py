@@ -23,7 +23,9 @@ from streamdedup.errors import (
     IndexMismatch,
     SettingsError,
 )
-from streamdedup.index.manifest import FORMAT, Checkpoint, Header, Manifest
+from streamdedup.index.entries import Checkpoint
+from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.manifest import Manifest
 from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics
 from streamdedup.kafka.connection import try_servers
 from streamdedup.kafka.log import ChangelogReader

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from streamdedup.admin.findings import OPERATOR, Findings
 from streamdedup.errors import IndexUnusable
+from streamdedup.index.geometry import Geometry
 from streamdedup.settings.sections import Settings
 
 NETWORK = frozenset(
@@ -25,10 +25,6 @@ EPHEMERAL = frozenset({"aufs", "overlay", "ramfs", "tmpfs"})
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
-_POSTING_BYTES = 7
-_FILTER_BYTES = 1.25
-_OTHER_BYTES = 58
-"""Id, times, position and page rounding, for a document whose id has about 20 bytes."""
 _SLACK_PERCENT = 135
 """The window expires in slices, and a merge writes the new segment before it removes the old."""
 _BLOCK_BYTES = 512
@@ -129,11 +125,8 @@ def file_system(directory: Path) -> str | None:
 
 
 def document_bytes(settings: Settings) -> int:
-    """Return the bytes on disk of one kept document in the index, without its text."""
-    dedup = settings.dedup
-    columns = dedup.banding().bands + 1  # one more for the key of the whole text
-    signature = dedup.num_perm * dedup.signature_bits / 8
-    return math.ceil(signature + columns * (_POSTING_BYTES + _FILTER_BYTES) + _OTHER_BYTES)
+    """Return the bytes that a kept document takes in the index, without its text."""
+    return Geometry.of(settings.index, settings.dedup.sketch_parameters()).document_bytes
 
 
 def needed_bytes(settings: Settings) -> int:

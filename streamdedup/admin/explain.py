@@ -14,7 +14,7 @@ import numpy as np
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexMismatch, InputError
-from streamdedup.index.blocks import Bools
+from streamdedup.index.rows import Bools
 from streamdedup.index.view import View
 from streamdedup.model import (
     NO_TIMESTAMP,

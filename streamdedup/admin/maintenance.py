@@ -25,10 +25,14 @@ from streamdedup.errors import (
     TopicError,
 )
 from streamdedup.formats import changelog
-from streamdedup.index.archive import compact_manifest, import_index, remove_index
-from streamdedup.index.manifest import FORMAT, Checkpoint, Header, Manifest
-from streamdedup.index.store import LOCAL_LOG, Index, lock
-from streamdedup.index.view import Progress, View, lock_existing, no_progress
+from streamdedup.index.archive import import_index
+from streamdedup.index.directory import lock, lock_existing, remove_index
+from streamdedup.index.entries import Checkpoint
+from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.manifest import Manifest, compact_manifest
+from streamdedup.index.progress import Progress, no_progress
+from streamdedup.index.store import LOCAL_LOG, Index
+from streamdedup.index.view import View
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader

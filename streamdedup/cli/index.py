@@ -74,10 +74,11 @@ def stats(directory: Directory, as_json: options.AsJson = False) -> None:
     Exit codes: 0 done, 9-12 the index.
     """
     from streamdedup.cli.index_tables import print_contents
+    from streamdedup.index.contents import count_contents
     from streamdedup.index.view import View
 
     with _step("counting") as progress, View(directory) as view:
-        contents = view.contents(progress)
+        contents = count_contents(view, progress)
     if as_json:
         typer.echo(json.dumps(asdict(contents)))
     else:

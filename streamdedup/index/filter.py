@@ -1,28 +1,28 @@
-"""*Pure.* The filter in front of the segments: one look for eight of them.
+"""*Pure.* The filter in front of the segments: one look-up answers for eight of them.
 
 A blocked Bloom filter (Putze, Sanders, Singler 2007, "Cache-, Hash- and Space-Efficient Bloom
-Filters") whose places hold a byte instead of a bit: one bit for each of eight *slots*. A key has
-four places in one cache line, so that a single miss answers for eight segments at once. The line
-follows from the key's upper bits: sorted postings fill the filter front to back.
+Filters") whose cells hold a byte instead of a bit: one bit for each of eight *slots*. A key has
+four cells in one cache line, so a single miss answers for eight segments at once. The line follows
+from the key's upper bits: sorted postings fill the filter from front to back.
 
-Bits are only ever set while a slot is in use. Setting and clearing belong to one thread; reading
-while they are set is harmless, since what is half in is not looked up yet.
+Bits are only ever set while a slot is in use. One thread sets and clears them. Reading meanwhile is
+harmless: a segment is not looked up before all of its bits are set.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from streamdedup.index.memory import LINE, address, aligned_zeros, prefetch
+from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.kernels import kernel
 from streamdedup.model import U8, U64
 
-SLOTS = 8
-"""Slots of a bank: the bits of a byte."""
-
-_PREFIX_SHIFT = np.uint64(24)
 _PREFIX_BITS = np.uint64(40)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_IN_LINE = np.uint64(63)
 _LOW_BITS = 0x0101010101010101
 _GATHER = np.uint64(0x0102040810204080)
 _SPREAD: U64 = (
@@ -36,14 +36,19 @@ class Bank:
 
     Args:
         columns: columns of the band keys.
-        documents: documents that one slot is made for; more raise its error rate.
-        places: bytes for each key of a slot. With 11, about 1.5 % of absent keys seem present;
-            with 16, about 0.5 %.
+        documents: capacity of one slot; more documents raise its error rate.
+        cells_per_key: bytes for each key of a slot. With 11, about 1.5 % of absent keys seem
+            present; with 16, about 0.5 %.
+
+    Attributes:
+        cells: the bytes of all columns.
+        address: address of the first cell.
+        lines: cache lines of a column.
     """
 
-    def __init__(self, columns: int, documents: int, places: int) -> None:
+    def __init__(self, columns: int, documents: int, cells_per_key: int) -> None:
         self.columns = columns
-        self.lines = -(-documents * places // LINE)
+        self.lines = -(-documents * cells_per_key // LINE)
         self.cells = aligned_zeros(columns * self.lines * LINE)
         self.address = address(self.cells)
 
@@ -62,7 +67,7 @@ class Bank:
         _add(self._column(column), postings, self.lines, np.uint8(1 << slot))
 
     def clear(self, slot: int) -> None:
-        """Forget all keys of a slot."""
+        """Remove all keys from a slot."""
         _clear(self.cells.view(np.uint64), np.uint64(~(_LOW_BITS << slot) & (2**64 - 1)))
 
     def plane(self, column: int, slot: int) -> U8:
@@ -76,11 +81,11 @@ class Bank:
         _unpack(self._column(column).view(np.uint64), np.uint64(slot), plane, _SPREAD)
 
     def has_all(self, postings: U64, column: int, slot: int) -> bool:
-        """Whether none of some postings would be missed; for the checker."""
+        """Return whether all of some postings seem present; for the checker."""
         return bool(_has_all(self._column(column), postings, self.lines, np.uint8(1 << slot)))
 
     def fill(self, slot: int) -> float:
-        """Return the share of a slot's bits that are set; half of them is too many."""
+        """Return the share of a slot's bits that are set; above one half it is overfull."""
         return float(np.count_nonzero(self.cells & np.uint8(1 << slot)) / len(self.cells))
 
     def _column(self, column: int) -> U8:
@@ -89,33 +94,47 @@ class Bank:
 
 
 @kernel
-def _places(prefix: np.uint64, lines: int) -> tuple[np.int64, np.uint64]:
-    """Return the first byte of a key's line, and the hash whose upper 24 bits choose in it."""
+def _line_of(key: np.uint64, lines: int) -> tuple[np.int64, np.uint64]:
+    """Return the first cell of a key's line, and the hash whose upper 24 bits choose in it."""
+    prefix = key >> PREFIX_SHIFT
     line = np.int64((prefix * np.uint64(lines)) >> _PREFIX_BITS)
     return line * LINE, prefix * _ODD
 
 
 @kernel
+def _cells_of(line: np.int64, h: np.uint64) -> tuple[np.int64, np.int64, np.int64, np.int64]:
+    """Return the four cells of a key."""
+    return (
+        line + np.int64(h >> np.uint64(58)),
+        line + np.int64((h >> np.uint64(52)) & _IN_LINE),
+        line + np.int64((h >> np.uint64(46)) & _IN_LINE),
+        line + np.int64((h >> np.uint64(40)) & _IN_LINE),
+    )
+
+
+@kernel
+def _probe(cells: U8, line: np.int64, h: np.uint64) -> Any:
+    """Return the slots that may hold a key, as bits."""
+    a, b, c, d = _cells_of(line, h)
+    return cells[a] & cells[b] & cells[c] & cells[d]
+
+
+@kernel
 def _add(cells: U8, postings: U64, lines: int, bit: np.uint8) -> None:
     for i in range(len(postings)):
-        line, h = _places(postings[i] >> _PREFIX_SHIFT, lines)
-        cells[line + np.int64(h >> np.uint64(58))] |= bit
-        cells[line + np.int64((h >> np.uint64(52)) & np.uint64(63))] |= bit
-        cells[line + np.int64((h >> np.uint64(46)) & np.uint64(63))] |= bit
-        cells[line + np.int64((h >> np.uint64(40)) & np.uint64(63))] |= bit
+        line, h = _line_of(postings[i], lines)
+        a, b, c, d = _cells_of(line, h)
+        cells[a] |= bit
+        cells[b] |= bit
+        cells[c] |= bit
+        cells[d] |= bit
 
 
 @kernel
 def _has_all(cells: U8, postings: U64, lines: int, bit: np.uint8) -> bool:
     for i in range(len(postings)):
-        line, h = _places(postings[i] >> _PREFIX_SHIFT, lines)
-        found = (
-            cells[line + np.int64(h >> np.uint64(58))]
-            & cells[line + np.int64((h >> np.uint64(52)) & np.uint64(63))]
-            & cells[line + np.int64((h >> np.uint64(46)) & np.uint64(63))]
-            & cells[line + np.int64((h >> np.uint64(40)) & np.uint64(63))]
-        )
-        if found & bit == 0:
+        line, h = _line_of(postings[i], lines)
+        if _probe(cells, line, h) & bit == 0:
             return False
     return True
 
@@ -125,8 +144,8 @@ def slots_of(cells: U8, start: int, lines: int, shift: int, keys: U64, out: U64)
     """Add to ``out`` the slots that may hold each key, as bits from ``shift`` on.
 
     Args:
-        cells: all bytes of a bank.
-        start: their address.
+        cells: all cells of a bank.
+        start: address of the first cell.
         lines: cache lines of a column.
         shift: the lowest bit to set.
         keys: ``(n, columns)`` uint64.
@@ -136,22 +155,17 @@ def slots_of(cells: U8, start: int, lines: int, shift: int, keys: U64, out: U64)
     begins = np.empty((2, columns), np.int64)
     hashes = np.empty((2, columns), np.uint64)
     for row in range(rows + 1):
-        if row < rows:  # ask for the next row's lines before reading this one's
+        if row < rows:  # request the next row's lines before reading this row's
             for column in range(columns):
-                line, h = _places(keys[row, column] >> _PREFIX_SHIFT, lines)
+                line, h = _line_of(keys[row, column], lines)
                 line += column * lines * LINE
                 begins[row & 1, column], hashes[row & 1, column] = line, h
                 prefetch(np.int64(start) + line)
         if row > 0:
             for column in range(columns):
                 line, h = begins[(row - 1) & 1, column], hashes[(row - 1) & 1, column]
-                found = (
-                    cells[line + np.int64(h >> np.uint64(58))]
-                    & cells[line + np.int64((h >> np.uint64(52)) & np.uint64(63))]
-                    & cells[line + np.int64((h >> np.uint64(46)) & np.uint64(63))]
-                    & cells[line + np.int64((h >> np.uint64(40)) & np.uint64(63))]
-                )
-                out[row - 1, column] |= np.uint64(found) << np.uint64(shift)
+                slots = np.uint64(_probe(cells, line, h))
+                out[row - 1, column] |= slots << np.uint64(shift)
 
 
 @kernel
@@ -162,7 +176,7 @@ def _clear(words: U64, keep: np.uint64) -> None:
 
 @kernel
 def _pack(words: U64, slot: np.uint64, out: U8) -> None:
-    for i in range(len(out)):  # the multiplication brings eight lowest bits together
+    for i in range(len(out)):  # the multiplication gathers eight lowest bits in the upper byte
         low = (words[i] >> slot) & np.uint64(_LOW_BITS)
         out[i] = np.uint8((low * _GATHER) >> np.uint64(56))
 

@@ -1,191 +1,71 @@
-"""*Blocking.* The manifest: what an index consists of, in one small LMDB environment.
+"""*Blocking.* The manifest: the segments that an index consists of, in one small LMDB environment.
 
-A segment counts from the transaction that names it here; what no such transaction names is not
-part of the index, whatever lies on the disk. The same transaction moves the changelog offset that
-the segments stand for, with everything else that a worker must know at that offset.
+A segment belongs to the index once a transaction of the manifest names it. Other files in the
+directory do not count. The same transaction advances the changelog offset that the segments
+represent, together with everything else that a worker must know at that offset.
 
 Layout: ``meta`` (``header``, ``checkpoint``), ``segments`` (>u8 first number -> MessagePack),
 ``erased`` (>u8 number -> whether its bytes are still to be overwritten), ``tail`` (>u8 applied ->
-update and notes; only where no changelog stands behind the index). See docs/format.md.
+update and notes; only without a changelog). docs/format.md specifies it.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
 import msgspec
 
-from streamdedup.errors import REMEDY, IndexDamaged, IndexFull, IndexMismatch, IndexUnusable
+from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch, IndexUnusable
+from streamdedup.index.directory import DATA_FILE, MANIFEST, SEGMENTS, STAGING, fsync, lock_existing
+from streamdedup.index.entries import Checkpoint, SegmentEntry, Tail
+from streamdedup.index.header import Header, decode_header, difference
+from streamdedup.index.lmdb_errors import translated
 
-FORMAT = 2
-MAP_BYTES = 1 << 36
-"""Addresses, not disk: the manifest itself stays small."""
-_DATA = "data.mdb"
-_DAMAGE = (
-    lmdb.BadTxnError,
-    lmdb.CorruptedError,
-    lmdb.CursorFullError,
-    lmdb.IncompatibleError,
-    lmdb.InvalidError,
-    lmdb.PageFullError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-    lmdb.ProblemError,
-    lmdb.VersionMismatchError,
-)
+_MAP_BYTES = 1 << 36
+"""Address space of the manifest; the file itself stays small."""
 _HEADER = b"header"
 _CHECKPOINT = b"checkpoint"
 _TO_OVERWRITE, _OVERWRITTEN = b"\1", b"\0"
-
-
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an index says of itself.
-
-    Attributes:
-        format: version of the layout.
-        parameters: everything that the bits of a sketch depend on.
-        log: the changelog whose offsets the index has applied.
-    """
-
-    format: int
-    parameters: dict[str, int | str | bool]
-    log: str
-
-
-class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the segments stand for, together.
-
-    Attributes:
-        applied: changelog offset up to which entries are in, exclusive.
-        next_number: number of the next kept document.
-        clock: state of the clock of the stream.
-        sources: topic, partition and next offset of each source; its place is the source's number.
-        notes: what the transport wants to remember.
-        has_all_texts: whether every document came with its text.
-    """
-
-    applied: int = 0
-    next_number: int = 0
-    clock: bytes = b""
-    sources: list[tuple[str, int, int]] = []
-    notes: dict[str, bytes] = {}
-    has_all_texts: bool = True
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """A file of a segment: its name, size in bytes and XXH3-64."""
-
-    name: str
-    size: int
-    sum: int
-
-
-class ShardEntry(msgspec.Struct, frozen=True):
-    """The postings of a range of columns.
-
-    Attributes:
-        file: where they are.
-        first_column: the first of them.
-        starts: ``(columns, 257)`` uint32: where each sub begins in its column, and the end.
-        chunk_bits: a column is cut into ``2 ** chunk_bits`` values.
-        chunks: ``(columns, 2 ** chunk_bits)`` int64: distance of each from the first.
-        plane_bytes: bytes of a column's filter bits; 0 where they are not stored.
-        planes: ``(columns,)`` int64: distance of these from the first chunk.
-    """
-
-    file: FileEntry
-    first_column: int
-    starts: bytes
-    chunk_bits: int
-    chunks: bytes
-    plane_bytes: int = 0
-    planes: bytes = b""
-
-
-class SegmentEntry(msgspec.Struct, frozen=True):
-    """An immutable segment.
-
-    Attributes:
-        name: its directory.
-        first: number of its first document; the others follow without gaps.
-        count: documents.
-        oldest_ms: earliest effective time.
-        newest_ms: latest effective time.
-        documents: the file of the documents.
-        blocks: int64: distance of each block from the first.
-        shards: the postings.
-        parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
-    """
-
-    name: str
-    first: int
-    count: int
-    oldest_ms: int
-    newest_ms: int
-    documents: FileEntry
-    blocks: bytes
-    shards: list[ShardEntry]
-    parts: dict[str, int]
-
-    @property
-    def end(self) -> int:
-        """The number after the last document's."""
-        return self.first + self.count
-
-    @property
-    def files(self) -> list[FileEntry]:
-        """All files."""
-        return [self.documents, *(shard.file for shard in self.shards)]
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(file.size for file in self.files)
-
-
-class Tail(msgspec.Struct, frozen=True, array_like=True):
-    """An update that no segment holds yet, where there is no changelog to read it from."""
-
-    update: bytes
-    notes: dict[str, bytes]
-
+_ENCODER = msgspec.msgpack.Encoder()
 
 T = TypeVar("T")
-
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Manifest:
     """The manifest of the index in a directory.
 
     Args:
-        directory: of the index.
-        header: what the index must be; None to take it as it is.
-        sync: whether a transaction is on the disk when it ends.
-        readonly: for looking at an index that nobody has open.
+        directory: directory of the index.
+        header: the expected header, written to a new index; None to accept any.
+        sync: whether a transaction is forced to disk when it ends.
+        readonly: for reading an index that no process has open.
 
     Raises:
-        IndexMismatch: the index is another one than the header says.
+        IndexMismatch: the stored header is not the expected one.
         IndexDamaged: the manifest is not what was written.
-        IndexUnusable: it cannot be opened.
+        IndexUnusable: the manifest cannot be opened.
+
+    Attributes:
+        directory: directory of the manifest.
+        header: the stored header.
     """
 
     def __init__(
         self, directory: Path, header: Header | None, *, sync: bool = True, readonly: bool = False
     ) -> None:
-        self.directory = directory / "manifest"
-        if header is None and not (self.directory / _DATA).exists():
+        self.directory = directory / MANIFEST
+        if header is None and not (self.directory / DATA_FILE).exists():
             raise IndexUnusable(f"{directory} holds no index")
         with translated(self.directory):
             self._lmdb = lmdb.open(
                 str(self.directory),
-                map_size=MAP_BYTES,
+                map_size=_MAP_BYTES,
                 max_dbs=4,
                 sync=sync,
                 readonly=readonly,
@@ -215,8 +95,9 @@ class Manifest:
         return int((self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"])
 
     def checkpoint(self) -> Checkpoint:
-        """Return what the segments stand for."""
-        raw = self._get(_CHECKPOINT)
+        """Return the state that the segments represent; a new index has an empty one."""
+        with self._read(self._meta) as txn:
+            raw = txn.get(_CHECKPOINT)
         return Checkpoint() if raw is None else self._decode(raw, Checkpoint)
 
     def segments(self) -> list[SegmentEntry]:
@@ -227,21 +108,19 @@ class Manifest:
     def erased(self) -> dict[int, bool]:
         """Return the erased numbers, and whether their bytes are still to be overwritten."""
         with self._read(self._erased) as txn:
-            return {
-                int.from_bytes(key, "big"): value == _TO_OVERWRITE for key, value in txn.cursor()
-            }
+            return {_number(key): value == _TO_OVERWRITE for key, value in txn.cursor()}
 
     def tail(self) -> Iterator[tuple[int, Tail]]:
-        """Return the updates that no segment holds yet, with the offset that each brings."""
+        """Yield the updates that no segment holds yet, each with the offset that it leads to."""
         with self._read(self._tail) as txn:
             for key, value in txn.cursor():
-                yield int.from_bytes(key, "big"), self._decode(value, Tail)
+                yield _number(key), self._decode(value, Tail)
 
     def append(self, applied: int, tail: Tail) -> None:
-        """Remember an update until a segment holds it."""
+        """Store an update until a segment holds it."""
         with self._write() as txn:
             if not txn.put(_number_key(applied), _ENCODER.encode(tail), db=self._tail, append=True):
-                raise IndexDamaged(f"{self.directory} holds the update {applied} already; {REMEDY}")
+                raise IndexDamaged(f"{self.directory} already holds the update {applied}; {REMEDY}")
 
     def announce(
         self,
@@ -249,15 +128,19 @@ class Manifest:
         segment: SegmentEntry | None = None,
         instead_of: Iterable[SegmentEntry] = (),
         checkpoint: Checkpoint | None = None,
-        erased: Mapping[int, bool] | None = None,
+        erased: Iterable[int] = (),
+        overwritten: Iterable[int] = (),
     ) -> None:
         """Change what the index consists of, in one transaction.
 
         Args:
-            segment: what is new.
-            instead_of: segments that no longer count.
-            checkpoint: what the segments stand for from now on.
-            erased: numbers that are erased, and whether their bytes are still to be overwritten.
+            segment: a new segment.
+            instead_of: segments that the new one replaces.
+            checkpoint: the state that the segments represent from now on.
+            erased: erased numbers whose bytes are still to be overwritten. The caller may not know
+                yet what the last transactions have done: numbers that an earlier transaction
+                declared overwritten stay so, and numbers older than every segment are ignored.
+            overwritten: erased numbers whose bytes are overwritten.
         """
         with self._write() as txn:
             for old in instead_of:
@@ -265,29 +148,37 @@ class Manifest:
             if segment is not None:
                 key = _number_key(segment.first)
                 txn.put(key, _ENCODER.encode(segment), db=self._segments)
-            for number, to_overwrite in (erased or {}).items():
-                value = _TO_OVERWRITE if to_overwrite else _OVERWRITTEN
-                txn.put(_number_key(number), value, db=self._erased)
+            with txn.cursor(db=self._segments) as cursor:
+                oldest = cursor.key() if cursor.first() else None
+            for number in erased:
+                key = _number_key(number)
+                if oldest is not None and key >= oldest:
+                    txn.put(key, _TO_OVERWRITE, db=self._erased, overwrite=False)
+            for number in overwritten:
+                txn.put(_number_key(number), _OVERWRITTEN, db=self._erased)
             if checkpoint is not None:
                 txn.put(_CHECKPOINT, _ENCODER.encode(checkpoint), db=self._meta)
-                with txn.cursor(db=self._tail) as cursor:
-                    while cursor.first() and _number(cursor.key()) <= checkpoint.applied:
-                        cursor.delete()
+                self._delete_up_to(txn, self._tail, checkpoint.applied)
 
     def drop(self, segment: SegmentEntry) -> None:
-        """Take out the oldest segment, and what is known of erased documents in it."""
+        """Remove the oldest segment, and the erasures of its documents."""
         with self._write() as txn:
             txn.delete(_number_key(segment.first), db=self._segments)
-            with txn.cursor(db=self._erased) as cursor:
-                while cursor.first() and _number(cursor.key()) < segment.end:
-                    cursor.delete()
+            self._delete_up_to(txn, self._erased, segment.end - 1)
 
     def rebind(self, header: Header, checkpoint: Checkpoint) -> None:
-        """Make this the index of another changelog, none of whose entries is in yet."""
+        """Make this the index of another changelog, of which no entry is applied yet."""
         with self._write() as txn:
             txn.put(_HEADER, msgspec.json.encode(header), db=self._meta)
             txn.put(_CHECKPOINT, _ENCODER.encode(checkpoint), db=self._meta)
         self.header = header
+
+    @staticmethod
+    def _delete_up_to(txn: Any, database: Any, last: int) -> None:
+        """Delete the entries of a database up to a number, inclusive."""
+        with txn.cursor(db=database) as cursor:
+            while cursor.first() and _number(cursor.key()) <= last:
+                cursor.delete()
 
     @contextmanager
     def _read(self, database: Any) -> Iterator[Any]:
@@ -298,71 +189,69 @@ class Manifest:
     def _write(self) -> Iterator[Any]:
         with translated(self.directory), self._lmdb.begin(write=True) as txn:
             yield txn
-        self._fill()
-
-    def _get(self, key: bytes) -> bytes | None:
-        with self._read(self._meta) as txn:
-            found: bytes | None = txn.get(key)
-            return found
+        self._extend_file()
 
     def _decode(self, raw: bytes, kind: type[T]) -> T:
         with translated(self.directory):
             return msgspec.msgpack.decode(raw, type=kind)
 
     def _check_size(self) -> None:
-        """Refuse a file that was cut: to read behind its end would kill the process."""
-        size = (self.directory / _DATA).stat().st_size
+        """Refuse a truncated file: reading beyond its end would kill the process."""
+        size = (self.directory / DATA_FILE).stat().st_size
         if size < self.bytes_used:
             raise IndexDamaged(
                 f"{self.directory} is damaged (it has {size} bytes of {self.bytes_used}); {REMEDY}"
             )
 
-    def _fill(self) -> None:
-        """Let the file reach its last page; LMDB leaves an unused one at the end unwritten."""
-        path = self.directory / _DATA
+    def _extend_file(self) -> None:
+        """Extend the file to its last page; LMDB does not write an unused page at the end."""
+        path = self.directory / DATA_FILE
         if path.stat().st_size < self.bytes_used:
             os.truncate(path, self.bytes_used)
 
     def _check_header(self, expected: Header | None) -> Header:
-        raw = self._get(_HEADER)
+        with self._read(self._meta) as txn:
+            raw = txn.get(_HEADER)
         if raw is None:
-            # Segments without a manifest are what is left of an index, and no new one.
-            if expected is None or any((self.directory.parent / "segments").glob("*")):
+            # Segments without a manifest are the remains of an index, not a new one.
+            if expected is None or any((self.directory.parent / SEGMENTS).glob("*")):
                 raise IndexDamaged(f"{self.directory} has no header; {REMEDY}")
             with self._write() as txn:
                 txn.put(_HEADER, msgspec.json.encode(expected), db=self._meta)
             return expected
-        found = _decode_header(raw, self.directory)
-        if expected is not None and found != expected:
-            raise IndexMismatch(f"{self.directory.parent}: {_difference(found, expected)}")
-        return found
+        stored = decode_header(raw, self.directory)
+        if expected is not None and stored != expected:
+            raise IndexMismatch(f"{self.directory.parent}: {difference(stored, expected)}")
+        return stored
 
 
-def _decode_header(raw: bytes, directory: Path) -> Header:
+def read_segments(directory: Path) -> list[SegmentEntry]:
+    """Return the segments of an index that no process has open, oldest first."""
+    with closing(Manifest(directory, None, readonly=True)) as manifest:
+        return manifest.segments()
+
+
+def compact_manifest(directory: Path) -> None:
+    """Rewrite the manifest without its free pages, which still hold deleted values.
+
+    Raises:
+        IndexUnusable: the directory holds no index.
+        IndexLocked: another process has the index open.
+    """
+    staging, manifest = directory / STAGING, directory / MANIFEST
+    descriptor = lock_existing(directory)
     try:
-        layout = msgspec.json.decode(raw).get("format")
-        if layout != FORMAT:
-            raise IndexMismatch(
-                f"{directory} has index format {layout}, this release reads {FORMAT}; use the "
-                f"release that wrote it, or {REMEDY}"
-            )
-        return msgspec.json.decode(raw, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError) as error:
-        raise IndexDamaged(f"{directory}: the header cannot be read: {error}") from error
-
-
-def _difference(found: Header, expected: Header) -> str:
-    differences = [
-        f"{name} {found.parameters.get(name)} (the settings say {ours})"
-        for name, ours in expected.parameters.items()
-        if found.parameters.get(name) != ours
-    ]
-    if differences:
-        return (
-            f"the index was built with {', '.join(differences)}; restore the settings, or use "
-            "another index directory and changelog"
-        )
-    return f"the index belongs to {found.log}, not to {expected.log}; use another directory"
+        shutil.rmtree(staging, ignore_errors=True)
+        with translated(directory):
+            staging.mkdir()
+            with lmdb.open(str(manifest), readonly=True, lock=False) as environment:
+                environment.copy(str(staging), compact=True)
+            fsync(staging / DATA_FILE)
+            (staging / DATA_FILE).replace(manifest / DATA_FILE)
+            fsync(manifest)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _number_key(number: int) -> bytes:
@@ -371,36 +260,3 @@ def _number_key(number: int) -> bytes:
 
 def _number(key: bytes) -> int:
     return int.from_bytes(key, "big")
-
-
-@contextmanager
-def translated(directory: Path) -> Iterator[None]:
-    """Put LMDB's and the system's errors in our words.
-
-    Raises:
-        IndexFull: the map or the disk is full.
-        IndexDamaged: the file is not what was written.
-        IndexUnusable: anything else that LMDB or the system reports.
-    """
-    try:
-        yield
-    except lmdb.MapFullError as error:
-        raise IndexFull(
-            f"{directory} has reached the most that a file of an index may take"
-        ) from error
-    except _DAMAGE as error:
-        raise IndexDamaged(f"{directory} is damaged ({error}); {REMEDY}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise IndexDamaged(f"{directory} holds what was not written ({error}); {REMEDY}") from error
-    except lmdb.DiskError as error:
-        raise _full(directory) from error
-    except lmdb.Error as error:
-        raise IndexUnusable(f"{directory}: {error}") from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _full(directory) from error
-        raise IndexUnusable(f"{directory}: {error.strerror}") from error
-
-
-def _full(directory: Path) -> IndexFull:
-    return IndexFull(f"the disk of {directory} is full; make room and start again")

@@ -1,6 +1,6 @@
-"""*Pure.* What numba lacks: loads from addresses, as of LMDB's map, and prefetching.
+"""*Pure.* What numba lacks: loads from addresses, such as those of LMDB's map, and prefetching.
 
-An address carries no length: who calls these has checked that the bytes are there.
+An address carries no length. The caller has checked that the bytes exist.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def _loader(kind: Any, bits: int) -> Callable[[Any], Any]:
     def load(_context: Any, _address: Any) -> Any:
         def generate(_ctx: Any, builder: Any, _signature: Any, args: Any) -> Any:
             pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            found = builder.load(pointer)
-            found.align = 1
-            return found
+            value = builder.load(pointer)
+            value.align = 1
+            return value
 
         return kind(types.int64), generate
 
@@ -55,17 +55,17 @@ def _prefetch(_context: Any, _address: Any) -> Any:
 
 
 prefetch = cast("Callable[[Any], None]", _prefetch)
-"""Asks for the cache line of an address; it need not be there yet when this returns."""
+"""Requests the cache line of an address, and returns before it has arrived."""
 
 
 def aligned_zeros(size: int) -> U8:
-    """Return ``(size,)`` zero bytes that begin with a cache line; pages come when touched."""
+    """Return ``(size,)`` zero bytes, aligned to a cache line; untouched pages take no memory."""
     raw = np.zeros(size + LINE, dtype=np.uint8)
     start = -address(raw) % LINE
     return raw[start : start + size]
 
 
 def address(array: Any) -> int:
-    """Return where an array's bytes begin."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    """Return the address of an array's first byte."""
+    first: int = array.__array_interface__["data"][0]
+    return first

@@ -1,8 +1,8 @@
-"""*Pure.* Postings: how they are sorted, packed into values and found again.
+"""*Pure.* Postings: how they are sorted, packed into values and looked up.
 
 A posting is a uint64: the upper 40 bits of the band key, then 24 bits of the document's number
 within its segment. Keys are hashes, so the first of two sorting steps (by the upper 8 bits) gives
-256 *subs* of much the same size, and the second works within the cache. A packed sub has 7 bytes a
+256 *subs* of similar size, and the second works within the cache. A packed sub has 7 bytes a
 posting: 32 bits of each key, in order, and then 24 bits of each number.
 """
 
@@ -18,20 +18,18 @@ from streamdedup.model import I64, U8, U64
 
 SUBS = 256
 """Parts of a column, by the upper 8 bits of the key."""
-POSTING_BYTES = 7
-MOST_DOCUMENTS = 1 << 24
-"""Documents of a segment: what the number of a posting can say."""
-
 KEYS, NUMBERS, COUNT = 0, 1, 2
-"""What a place says of a sub: the addresses of its keys and numbers, and how many there are."""
+"""Parts of a sub's table entry: the addresses of its keys and of its numbers, and their count."""
+PREFIX_SHIFT = np.uint64(24)
+"""A posting holds the bits of a key above these."""
+NUMBER_MASK = np.uint64((1 << 24) - 1)
+"""The bits of a posting that hold the document's number."""
 
-_PREFIX_SHIFT = np.uint64(24)
-_NUMBER_MASK = np.uint64((1 << 24) - 1)
 _LOW_32 = np.uint64((1 << 32) - 1)
 _SUB_SHIFT = np.uint64(56)
 _MOST_BITS = 13
 _AHEAD = 6
-"""Documents between asking for memory and reading it."""
+"""Documents between the prefetch of their memory and its use."""
 
 
 @kernel
@@ -42,15 +40,15 @@ def sort_column(
 
     Args:
         keys: ``(n, columns)`` band keys.
-        column: which one.
-        count: documents to take; their row is their number.
-        size: postings of a key that are kept: the newest.
+        column: the column to sort.
+        count: documents to sort; their row is their number.
+        size: postings that each key keeps: the newest.
         work: ``(count,)`` scratch.
         out: ``(count,)`` the postings.
         starts: ``(257,)`` where each sub begins in ``out``, and the end.
 
     Returns:
-        How many postings there are.
+        The number of postings.
     """
     begins = np.zeros(SUBS + 1, np.int64)
     for row in range(count):
@@ -60,9 +58,9 @@ def sort_column(
     ends = begins[:SUBS].copy()
     for row in range(count):
         key = keys[row, column]
-        there = np.int64(key >> _SUB_SHIFT)
-        work[ends[there]] = (key & ~_NUMBER_MASK) | np.uint64(row)
-        ends[there] += 1
+        sub_of_key = np.int64(key >> _SUB_SHIFT)
+        work[ends[sub_of_key]] = (key & ~NUMBER_MASK) | np.uint64(row)
+        ends[sub_of_key] += 1
     filled = 0
     starts[0] = 0
     for sub in range(SUBS):
@@ -72,37 +70,42 @@ def sort_column(
 
 
 @kernel
-def merge_column(places: I64, shifts: I64, size: int, work: U64, out: U64, starts: I64) -> int:
+def merge_column(subs: I64, shifts: I64, size: int, work: U64, out: U64, starts: I64) -> int:
     """Make the sorted postings of one column of several segments.
 
     Args:
-        places: ``(segments, 256, 3)``, oldest first; see :data:`KEYS`.
-        shifts: ``(segments,)`` what to add to the numbers of each.
-        size: postings of a key that are kept: the newest.
-        work: scratch, as long as the longest sub of all segments together.
+        subs: ``(segments, 256, 3)`` int64, oldest first; see :data:`KEYS`.
+        shifts: ``(segments,)`` int64, added to the numbers of each segment.
+        size: postings that each key keeps: the newest.
+        work: scratch, as long as the largest sub, summed over all segments.
         out: the postings.
         starts: ``(257,)`` where each sub begins in ``out``, and the end.
 
     Returns:
-        How many postings there are.
+        The number of postings.
     """
     filled = 0
     starts[0] = 0
     for sub in range(SUBS):
-        found = 0
-        for segment in range(len(places)):
-            found = _unpack(places[segment, sub], sub, shifts[segment], work, found)
-        filled = _sort_sub(work[:found], size, out, filled)
+        count = 0
+        for segment in range(len(subs)):
+            count = _unpack(subs[segment, sub], sub, shifts[segment], work, count)
+        filled = _sort_sub(work[:count], size, out, filled)
         starts[sub + 1] = filled
     return filled
 
 
 @kernel
-def unpack_column(places: I64, out: U64) -> int:
-    """Return how many postings one segment's column has, and write them, sorted, to ``out``."""
+def unpack_column(subs: I64, out: U64) -> int:
+    """Write the sorted postings of one segment's column to ``out``, and return their number.
+
+    Args:
+        subs: ``(256, 3)`` int64; see :data:`KEYS`.
+        out: as long as the segment has documents.
+    """
     filled = 0
     for sub in range(SUBS):
-        filled = _unpack(places[sub], sub, 0, out, filled)
+        filled = _unpack(subs[sub], sub, 0, out, filled)
     return filled
 
 
@@ -111,26 +114,26 @@ def pack(postings: U64, out: U8) -> None:
     """Write sorted postings as a value: 4 bytes of each key, then 3 of each number."""
     count = len(postings)
     for i in range(count):
-        key = (postings[i] >> _PREFIX_SHIFT) & _LOW_32
-        at = 4 * i
-        out[at] = key & np.uint64(255)
-        out[at + 1] = (key >> np.uint64(8)) & np.uint64(255)
-        out[at + 2] = (key >> np.uint64(16)) & np.uint64(255)
-        out[at + 3] = key >> np.uint64(24)
-        number = postings[i] & _NUMBER_MASK
-        at = 4 * count + 3 * i
-        out[at] = number & np.uint64(255)
-        out[at + 1] = (number >> np.uint64(8)) & np.uint64(255)
-        out[at + 2] = number >> np.uint64(16)
+        key = (postings[i] >> PREFIX_SHIFT) & _LOW_32
+        byte = 4 * i
+        out[byte] = key & np.uint64(255)
+        out[byte + 1] = (key >> np.uint64(8)) & np.uint64(255)
+        out[byte + 2] = (key >> np.uint64(16)) & np.uint64(255)
+        out[byte + 3] = key >> np.uint64(24)
+        number = postings[i] & NUMBER_MASK
+        byte = 4 * count + 3 * i
+        out[byte] = number & np.uint64(255)
+        out[byte + 1] = (number >> np.uint64(8)) & np.uint64(255)
+        out[byte + 2] = number >> np.uint64(16)
 
 
 @kernel
-def find(  # noqa: C901, PLR0913, PLR0917 - a kernel knows no objects
+def find(
     keys: U64,
     masks: U64,
     slots: I64,
     firsts: I64,
-    places: I64,
+    subs: I64,
     size: int,
     counts: U64,
     hits: I64,
@@ -139,25 +142,27 @@ def find(  # noqa: C901, PLR0913, PLR0917 - a kernel knows no objects
 ) -> int:
     """Look up the keys that a filter lets through: newest segment first, newest number first.
 
+    It is long because a kernel takes arrays instead of objects, and prefetches between the steps.
+
     Args:
         keys: ``(n, columns)`` band keys.
-        masks: ``(n, columns)`` the slots that may hold each.
+        masks: ``(n, columns)`` the slots that may hold each key, as bits.
         slots: ``(segments,)`` the slot of each segment, newest segment first.
-        firsts: ``(segments,)`` the number of its first document.
-        places: ``(segments, columns * 256, 3)``; see :data:`KEYS`.
+        firsts: ``(segments,)`` the number of each segment's first document.
+        subs: ``(segments, columns * 256, 3)`` int64; see :data:`KEYS`.
         size: most hits of a key.
         counts: ``(n, columns)`` hits of each key so far.
-        hits: ``(m, 3)`` row, column, number; where there are more than ``m`` they are only counted.
-        filled: how many hits there are already.
+        hits: ``(m, 3)`` row, column, number; beyond ``m`` they are only counted.
+        filled: the number of hits so far.
         looks: ``(2,)`` counts look-ups, and those that found something.
 
     Returns:
-        How many hits there are now.
+        The number of hits, including ``filled``.
     """
     rows, columns = keys.shape
     for turn in range(rows + _AHEAD):
         if turn < rows:
-            _ask(keys[turn], masks[turn], slots, places)
+            _request(keys[turn], masks[turn], slots, subs)
         row = turn - _AHEAD
         if row < 0:
             continue
@@ -167,49 +172,49 @@ def find(  # noqa: C901, PLR0913, PLR0917 - a kernel knows no objects
                 continue
             key = keys[row, column]
             sub = column * SUBS + np.int64(key >> _SUB_SHIFT)
-            low = np.int64((key >> _PREFIX_SHIFT) & _LOW_32)
+            low = np.int64((key >> PREFIX_SHIFT) & _LOW_32)
             for segment in range(len(slots)):
                 if counts[row, column] >= np.uint64(size):
                     break
                 if (mask >> np.uint64(slots[segment])) & np.uint64(1) == np.uint64(0):
                     continue
                 looks[0] += 1
-                place = places[segment, sub]
-                first, stop = _run(place, low)
+                entry = subs[segment, sub]
+                first, stop = _run(entry, low)
                 looks[1] += stop > first
                 for i in range(stop - 1, first - 1, -1):
                     if counts[row, column] >= np.uint64(size):
                         break
                     if filled < len(hits):
                         hits[filled, 0], hits[filled, 1] = row, column
-                        hits[filled, 2] = firsts[segment] + _number(place[NUMBERS] + 3 * i)
+                        hits[filled, 2] = firsts[segment] + _number(entry[NUMBERS] + 3 * i)
                     filled += 1
                     counts[row, column] += np.uint64(1)
     return filled
 
 
 @kernel
-def _ask(keys: U64, masks: U64, slots: I64, places: I64) -> None:
-    """Ask for the lines with which the searches of one document will begin."""
+def _request(keys: U64, masks: U64, slots: I64, subs: I64) -> None:
+    """Prefetch the lines in which the searches of one document begin."""
     for column in range(len(keys)):
         mask = masks[column]
         if mask == np.uint64(0):
             continue
         key = keys[column]
         sub = column * SUBS + np.int64(key >> _SUB_SHIFT)
-        low = np.int64((key >> _PREFIX_SHIFT) & _LOW_32)
+        low = np.int64((key >> PREFIX_SHIFT) & _LOW_32)
         for segment in range(len(slots)):
             if (mask >> np.uint64(slots[segment])) & np.uint64(1) != np.uint64(0):
-                guess = places[segment, sub, KEYS] + 4 * ((low * places[segment, sub, COUNT]) >> 32)
+                guess = subs[segment, sub, KEYS] + 4 * ((low * subs[segment, sub, COUNT]) >> 32)
                 prefetch(guess)
                 prefetch(guess - 64)
                 prefetch(guess + 64)
 
 
 @kernel
-def _run(place: I64, key: Any) -> tuple[Any, Any]:
+def _run(entry: I64, key: Any) -> tuple[Any, Any]:
     """Return where the postings of a key begin and end in a sub."""
-    count, base = place[COUNT], place[KEYS]
+    count, base = entry[COUNT], entry[KEYS]
     first = _search(base, count, key)
     stop = first
     while stop < count and np.int64(load32(base + 4 * stop)) == key:
@@ -219,7 +224,7 @@ def _run(place: I64, key: Any) -> tuple[Any, Any]:
 
 @kernel
 def _search(base: int, count: int, key: Any) -> Any:
-    """Return the first place >= key among sorted, uniform uint32: guess, gallop, bisect."""
+    """Return the first index >= key among sorted, uniform uint32: guess, gallop, bisect."""
     if count == 0:
         return 0
     guess = (key * count) >> 32
@@ -246,23 +251,23 @@ def _search(base: int, count: int, key: Any) -> Any:
 
 
 @kernel
-def _number(at: int) -> Any:
-    return np.int64(load16(at)) | np.int64(load8(at + 2)) << 16
+def _number(start: int) -> Any:
+    return np.int64(load16(start)) | np.int64(load8(start + 2)) << 16
 
 
 @kernel
-def _unpack(place: I64, sub: int, shift: int, out: U64, filled: int) -> int:
+def _unpack(entry: I64, sub: int, shift: int, out: U64, filled: int) -> int:
     upper = np.uint64(sub) << _SUB_SHIFT
-    for i in range(place[COUNT]):
-        key = np.uint64(load32(place[KEYS] + 4 * i)) << _PREFIX_SHIFT
-        out[filled] = upper | key | np.uint64(_number(place[NUMBERS] + 3 * i) + shift)
+    for i in range(entry[COUNT]):
+        key = np.uint64(load32(entry[KEYS] + 4 * i)) << PREFIX_SHIFT
+        out[filled] = upper | key | np.uint64(_number(entry[NUMBERS] + 3 * i) + shift)
         filled += 1
     return filled
 
 
 @kernel
 def _sort_sub(postings: U64, size: int, out: U64, filled: int) -> Any:
-    """Sort the postings of a sub into ``out``, whose keys keep their newest ``size`` numbers."""
+    """Sort the postings of a sub into ``out``; each key keeps its newest ``size`` numbers."""
     count = len(postings)
     bits = 0
     while bits < _MOST_BITS and (2 << bits) <= count:
@@ -278,18 +283,18 @@ def _sort_sub(postings: U64, size: int, out: U64, filled: int) -> Any:
         part = np.int64((postings[i] >> shift) & mask)
         out[filled + ends[part]] = postings[i]
         ends[part] += 1
-    # About one posting a part: what is left to do is little.
+    # About one posting a part, so an insertion sort has little left to do.
     for i in range(filled + 1, filled + count):
         posting = out[i]
-        at = i - 1
-        while at >= filled and out[at] > posting:
-            out[at + 1] = out[at]
-            at -= 1
-        out[at + 1] = posting
+        gap = i - 1
+        while gap >= filled and out[gap] > posting:
+            out[gap + 1] = out[gap]
+            gap -= 1
+        out[gap + 1] = posting
     kept = filled
     for i in range(filled, filled + count):
         later = i + size
-        if later < filled + count and out[later] >> _PREFIX_SHIFT == out[i] >> _PREFIX_SHIFT:
+        if later < filled + count and out[later] >> PREFIX_SHIFT == out[i] >> PREFIX_SHIFT:
             continue
         out[kept] = out[i]
         kept += 1

@@ -119,8 +119,8 @@ def _count_equal(signature: U8, others: U8, equal_fields: U8) -> I64:
     """Return the number of fields in which each of the others equals a signature: ``(m,)``."""
     counts = np.zeros(others.shape[0], dtype=np.int64)
     for other in range(others.shape[0]):
-        count = 0
+        count = np.int64(0)
         for i in range(len(signature)):
-            count += equal_fields[signature[i] ^ others[other, i]]
+            count += np.int64(equal_fields[signature[i] ^ others[other, i]])
         counts[other] = count
     return counts

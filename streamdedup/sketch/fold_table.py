@@ -34,7 +34,7 @@ from streamdedup.sketch.fold import (
 
 
 def make_table(change: Callable[[str], str], *, composes: bool, collapses: bool) -> Table:
-    """Build the table of a change, in 0.2 s.
+    """Build the table of a change, in less than a second.
 
     Args:
         change: changes each character independently of its neighbours, with two exceptions: NFKC if

@@ -274,11 +274,11 @@ def test_damage_does_not_travel(command: Command) -> None:
     for broken, complaint in (
         (
             exported[:offset] + bytes([exported[offset] ^ 1]) + exported[offset + 1 :],
-            "is damaged: its sum",
+            "is damaged: its checksum",
         ),
-        (exported[: len(exported) // 2], "is no whole export"),
-        (b"no archive at all" * 100, "is no whole export"),
-        (b"", "is no whole export"),
+        (exported[: len(exported) // 2], "is not a complete export"),
+        (b"no archive at all" * 100, "is not a complete export"),
+        (b"", "is not a complete export"),
     ):
         Path("z.tar").write_bytes(broken)
         assert complaint in command(4, "import", "z.tar", "iy")
@@ -358,10 +358,10 @@ def test_the_tail_is_erased_too(command: Command) -> None:
         (("export", "nowhere", "x.tar"), 9, "nowhere holds no index"),
         (("delete", "nowhere", "--id", "x", "--yes"), 9, "nowhere holds no index"),
         (("import", "nowhere", "iy"), 4, "cannot read nowhere"),
-        (("import", "ix", "ix"), 9, "holds an index already"),
+        (("import", "ix", "ix"), 9, "already holds an index"),
         (("import", "ix", "iy", "--for-changelog"), 3, "--for-changelog needs --config"),
-        (("export", "ix", "x.zip"), 4, "ends with one of .tar"),
-        (("export", "ix", "there.tar"), 4, "there.tar is there already"),
+        (("export", "ix", "x.zip"), 4, "must end with one of .tar"),
+        (("export", "ix", "there.tar"), 4, "there.tar already exists"),
         (("export", "ix", "no/x.tar"), 4, "cannot write no/x.tar"),
         (("explain", "ix"), 3, "give one of --text and --id"),
         (("explain", "ix", "--text", "x", "--id", "y"), 3, "give one of --text and --id"),

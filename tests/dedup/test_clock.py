@@ -156,8 +156,8 @@ def test_it_is_stored(times: list[int], more: list[int], ring: int) -> None:
         b"\xc1",
         msgspec.msgpack.encode([1, True]),
         msgspec.msgpack.encode([1, True, ["x"]]),
-        msgspec.msgpack.encode([1, True, [1] * 1002]),
-        msgspec.msgpack.encode([1, False, [1] * 1001]),
+        msgspec.msgpack.encode([1, True, [1] * 1002, [0, 0, 0]]),
+        msgspec.msgpack.encode([1, False, [1] * 1001, [0, 0, 0]]),
     ],
     ids=["empty", "garbage", "cut", "no-times", "too-many", "full-and-not-settled"],
 )

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,6 +178,17 @@ def test_namespaces_do_not_match(tmp_path: Path) -> None:
     documents = [Document("one and the same text", namespace=name) for name in names]
     outcomes = [verdict.kept for verdict in judged(documents, small_settings(tmp_path))]
     assert outcomes == [True, True, True, False, False]
+
+
+def test_a_collision_of_keys_is_no_match_between_namespaces(tmp_path: Path) -> None:
+    """Documents of two namespaces do not match, even if their band keys are equal."""
+    settings = small_settings(tmp_path)
+    batch = sketched(["one and the same text"] * 2, settings)
+    namespaces = np.array([1, 2], dtype=np.uint64)
+    batch = replace(batch, documents=replace(batch.documents, namespaces=namespaces))
+    with open_index(settings) as index:
+        verdicts = pass_through(index, [batch], settings)
+    assert [verdict.kept for verdict in verdicts] == [True, True]
 
 
 @pytest.mark.parametrize(

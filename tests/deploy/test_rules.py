@@ -35,7 +35,7 @@ PROMTOOL_TESTS = [
     for group in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]
     for test in group["alert_rule_test"]
 ]
-RUNBOOK_PARTS = ["Means", "At stake", "First look", "What to do"]
+RUNBOOK_PARTS = ["Means", "Risk", "Check", "Fix"]
 GRAFANA_WIDTH = 24
 
 
@@ -141,7 +141,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_runbook_has_all_parts(alert: str) -> None:
-    """A runbook explains the meaning, the risk, the first look, and the fix."""
+    """A runbook explains the meaning, the risk, the checks, and the fix."""
     section = RUNBOOKS.partition(f"### {alert}\n")[2].partition("\n#")[0]
     assert re.findall(r"^- \*\*(.+?)\*\*: \S", section, re.MULTILINE) == RUNBOOK_PARTS
 

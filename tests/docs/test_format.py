@@ -10,7 +10,8 @@ import pytest
 
 import streamdedup
 from streamdedup.formats import changelog, outputs
-from streamdedup.index.manifest import Checkpoint, FileEntry, Header, SegmentEntry, ShardEntry
+from streamdedup.index.entries import Checkpoint, FileEntry, SegmentEntry, ShardEntry
+from streamdedup.index.header import Header
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.sketch.normalize import PROFILES
 from tests.support.paths import ROOT

@@ -110,6 +110,15 @@ def test_long_text_is_cut_where_that_is_wanted(text: str, expected: str) -> None
     assert decode(value, JSON, text_bytes=10, long_text="cut").text == expected
 
 
+def test_a_text_at_the_limit_is_accepted() -> None:
+    """The limit itself is allowed, and one byte less is refused."""
+    text = "\u00e9" * 50
+    value = json.dumps({"text": text}).encode()
+    assert decode(value, JSON, text_bytes=100).text == text
+    with pytest.raises(Refusal, match=r"limits\.text_bytes is 99"):
+        decode(value, JSON, text_bytes=99)
+
+
 def test_message_does_not_grow_with_the_value() -> None:
     """A message that quotes the value is short for any size of the value."""
     with pytest.raises(Refusal) as caught:

@@ -1,4 +1,4 @@
-"""Files that are not what was written are refused in our words, and never end the process."""
+"""Damaged files are refused with an error of ours, and never kill the process."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sound")
     settings = small_settings(directory)
     with open_index(settings) as index:
-        for at in range(0, 30, 10):
-            pass_through(index, [sketched(TEXTS[at : at + 10], settings, first=at)], settings)
+        for first in range(0, 30, 10):
+            batch = sketched(TEXTS[first : first + 10], settings, first=first)
+            pass_through(index, [batch], settings)
     assert all((directory / name).exists() for name in FILES)
     return directory
 
@@ -46,7 +47,7 @@ def settings(sound: Path, tmp_path: Path) -> Settings:
 
 
 def cut(settings: Settings, name: str, size: int) -> None:
-    """Leave so many bytes of a file."""
+    """Truncate a file."""
     path = settings.index.directory / name
     content = path.read_bytes()
     assert len(content) > size
@@ -56,7 +57,7 @@ def cut(settings: Settings, name: str, size: int) -> None:
 @EACH_FILE
 @pytest.mark.parametrize("pages", [1, 2])
 def test_cut(name: str, pages: int, settings: Settings) -> None:
-    """A file that was cut is refused, before anything behind its end is read."""
+    """A truncated file is refused before anything beyond its end is read."""
     cut(settings, name, pages * 4096)
     with pytest.raises(IndexDamaged, match=name.split("/")[-2]):
         open_index(settings)
@@ -65,17 +66,17 @@ def test_cut(name: str, pages: int, settings: Settings) -> None:
 @EACH_FILE
 @pytest.mark.parametrize("size", [0, 10, 100], ids=["empty", "10-bytes", "100-bytes"])
 def test_hardly_anything_left(name: str, size: int, settings: Settings) -> None:
-    """A file that was emptied is not taken for a new one, and what is left stays as it is."""
+    """An emptied file is not mistaken for a new one, and the other files remain."""
     cut(settings, name, size)
     for _ in range(2):
         with pytest.raises((IndexDamaged, IndexUnusable), match=name.split("/")[-2]):
             open_index(settings)
-    assert all((settings.index.directory / each).exists() for each in FILES)
+    assert all((settings.index.directory / file).exists() for file in FILES)
 
 
 @EACH_FILE
 def test_gone(name: str, settings: Settings) -> None:
-    """A file that is gone is not made anew beside the others, which stay."""
+    """A missing file is not recreated, and the other files remain."""
     (settings.index.directory / name).unlink()
     for _ in range(2):
         with pytest.raises(IndexDamaged, match=name.split("/")[-2]):
@@ -86,14 +87,14 @@ def test_gone(name: str, settings: Settings) -> None:
 
 @pytest.mark.parametrize("name", ["manifest", "segments", "segments/00000000"])
 def test_folder_gone(name: str, settings: Settings) -> None:
-    """Nor is a whole directory."""
+    """A missing directory is not recreated."""
     shutil.rmtree(settings.index.directory / name)
     with pytest.raises(IndexDamaged):
         open_index(settings)
 
 
 def test_segment_forgotten(settings: Settings) -> None:
-    """A segment that the manifest has lost, while others follow, leaves a gap that is seen."""
+    """A segment that the manifest has lost leaves a gap, which is noticed."""
     directory = settings.index.directory
     smaller = small_settings(directory, delta_documents=16)
     with open_index(smaller) as index:
@@ -107,7 +108,7 @@ def test_segment_forgotten(settings: Settings) -> None:
 
 @EACH_FILE
 def test_no_magic(name: str, settings: Settings) -> None:
-    """A file that is something else is refused."""
+    """A file with other content is refused."""
     path = settings.index.directory / name
     path.write_bytes(b"\xff" * path.stat().st_size)
     with pytest.raises(IndexDamaged, match=name.split("/")[-2]):
@@ -117,28 +118,28 @@ def test_no_magic(name: str, settings: Settings) -> None:
 @EACH_FILE
 @pytest.mark.parametrize("page", [0, 1])
 def test_flipped_header(name: str, page: int, settings: Settings) -> None:
-    """Each flipped byte in a header is refused in our words or does no harm at all."""
+    """Each flipped byte in a header causes an error of ours, or no harm at all."""
     path = settings.index.directory / name
     sound = path.read_bytes()
     outcomes = set()
-    for at in range(page * 4096, page * 4096 + 152, 5):
+    for offset in range(page * 4096, page * 4096 + 152, 5):
         content = bytearray(sound)
-        content[at] ^= 0xFF
+        content[offset] ^= 0xFF
         path.write_bytes(content)
         pid = os.fork()
-        if pid == 0:  # A crash would end this process, so it is a child that looks.
+        if pid == 0:  # A crash would kill this process, so a child process looks.
             os._exit(use(settings))
         outcomes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     assert outcomes <= {0, 1}
 
 
 def use(settings: Settings) -> int:
-    """Look something up; return 0 if that works, 1 for an error of ours and 2 for any other."""
+    """Probe the index; return 0 if that works, 1 for an error of ours and 2 for any other."""
     try:
         with open_index(settings) as index:
             index.probe(sketched(TEXTS, settings, first=100).documents)
     except StreamdedupError:
         return 1
-    except BaseException:  # noqa: BLE001 - whatever it is, it must not be
+    except BaseException:  # noqa: BLE001 - any other error fails the test
         return 2
     return 0

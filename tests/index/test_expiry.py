@@ -1,4 +1,4 @@
-"""Segments leave the window, their disk space comes back, and no verdict notices."""
+"""Segments leave the window and free their disk space, and no verdict depends on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE_MS = 60_000
 
 
 def keep(index: Index, count: int, minute: float = 0.0) -> None:
-    """Keep documents with keys of their own, at a minute of the stream, the clock's as well."""
+    """Keep documents with unique keys, at a minute of the stream."""
     first = index.next_number
     documents = columns([[(first + row) << 40] * COLUMNS for row in range(count)], first)
     now_ms = START_MS + int(minute * MINUTE_MS)
@@ -28,7 +28,7 @@ def keep(index: Index, count: int, minute: float = 0.0) -> None:
 
 
 def found(index: Index, numbers: range) -> list[int]:
-    """Return which of some documents are still there to be found."""
+    """Return which of some documents a probe still finds."""
     probe = columns([[number << 40] * COLUMNS for number in numbers], 10**9)
     there: list[int] = index.probe(probe).numbers.tolist()
     return there
@@ -36,7 +36,7 @@ def found(index: Index, numbers: range) -> list[int]:
 
 @pytest.mark.parametrize("window", [40, 300, 1200])
 def test_by_count(window: int, tmp_path: Path) -> None:
-    """Ten windows later the disk holds little more than one, and all of the last one is there."""
+    """After ten windows the disk holds little more than the last one, and all of it is found."""
     settings = small_settings(tmp_path, window_documents=window, delta_documents=32)
     sizes = []
     with open_index(settings) as index:
@@ -56,7 +56,7 @@ def test_by_count(window: int, tmp_path: Path) -> None:
         slice_documents = max(32, -(-(window + 4 * 32) // 7))
         assert window <= stats.documents <= window + 3 * slice_documents
         assert stats.expired > 0
-        named = {segment.entry.name for segment in index._segments}  # noqa: SLF001
+        named = {entry.name for entry in index._layers.entries}  # noqa: SLF001
         assert {path.name for path in (tmp_path / "segments").iterdir()} == named
     with open_index(settings) as index:
         end = index.next_number
@@ -64,7 +64,7 @@ def test_by_count(window: int, tmp_path: Path) -> None:
 
 
 def test_by_time(tmp_path: Path) -> None:
-    """A segment leaves when its newest document is out of reach of the latest comer, not before."""
+    """A segment leaves when even the latest possible document cannot reach its newest one."""
     settings = small_settings(
         tmp_path,
         delta_documents=16,
@@ -92,7 +92,7 @@ def test_by_time(tmp_path: Path) -> None:
 
 
 def test_only_the_oldest_leave(tmp_path: Path) -> None:
-    """A segment that is out by time stays as long as an older one is not."""
+    """A segment that is out by time stays while an older one is not."""
     settings = small_settings(
         tmp_path,
         delta_documents=16,
@@ -120,7 +120,7 @@ def test_only_the_oldest_leave(tmp_path: Path) -> None:
 
 
 def test_a_smaller_window(tmp_path: Path) -> None:
-    """A window made smaller is reached with the next update."""
+    """A smaller window takes effect with the next update."""
     with open_index(small_settings(tmp_path, delta_documents=16)) as index:
         keep(index, 300)
         keep(index, 300)
@@ -133,7 +133,7 @@ def test_a_smaller_window(tmp_path: Path) -> None:
 
 
 def test_one_update_longer_than_the_window(tmp_path: Path) -> None:
-    """An update may be longer than deltas and window together."""
+    """An update may be larger than the deltas and the window together."""
     settings = small_settings(tmp_path, delta_documents=16, window_documents=30)
     with open_index(settings) as index:
         keep(index, 500)

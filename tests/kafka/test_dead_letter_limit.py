@@ -42,7 +42,7 @@ def verdicts(outcomes: str, reason: str = "MissingText") -> list[Verdict]:
         pytest.param(0, 0.5, "d" * 499, "k" * 501, False, id="below the ratio"),
         pytest.param(0, 0.5, "d" * 499 + "k" * 501, "d", False, id="an old one leaves"),
         pytest.param(0, 0.5, "k" * 501 + "d" * 499, "d", True, id="a good one leaves"),
-        pytest.param(0, 0.07, "k" * 930, "d" * 70, True, id="a ratio that is no binary fraction"),
+        pytest.param(0, 0.07, "k" * 930, "d" * 70, True, id="a ratio that has no exact float"),
         pytest.param(0, 1.0, "k", "d" * (WINDOW - 1), False, id="all but one"),
         pytest.param(0, 1.0, "k", "d" * WINDOW, True, id="all"),
     ],

@@ -329,7 +329,7 @@ def test_similarity_buckets_are_fine_near_the_threshold() -> None:
 def test_the_document_and_the_catalogue_agree() -> None:
     """docs/metrics.md lists exactly the catalogue, with types, labels and values."""
     rows = re.findall(
-        r"^\| `(\w+)` \| (\w+) \| ([^|]*)\| ([^|]+) \| ([^|]+) \|$",
+        r"^\| `(\w+)` (\w+)([^|]*) \| ([^|]+) \| ([^|]+) \|$",
         DOCUMENT.read_text(encoding="utf-8"),
         re.MULTILINE,
     )

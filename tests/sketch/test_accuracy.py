@@ -20,6 +20,8 @@ from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.sketcher import Sketcher
 from tests.support.builders import parameters
 
+pytestmark = pytest.mark.compiled
+
 PAIRS = 2000
 JACCARDS = [0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
 SIZES = [5, 20, 75, 250, 2500]

@@ -134,6 +134,12 @@ def test_steepest_point() -> None:
     assert banding.rough_threshold() == pytest.approx(0.841, abs=5e-4)
 
 
+@pytest.mark.parametrize(("banding", "jaccard"), [(Banding(9, 1), 0.0), (Banding(1, 9), 1.0)])
+def test_steepest_point_at_the_ends(banding: Banding, jaccard: float) -> None:
+    """One row gives a curve that is steepest at 0, one band a curve that is steepest at 1."""
+    assert banding.steepest() == jaccard
+
+
 @pytest.mark.parametrize("banding", [Banding(16, 16), Banding(20, 5), Banding(42, 3)], ids=str)
 def test_steepest_point_is_steepest(banding: Banding) -> None:
     """The slope of the curve is nowhere greater than at its steepest point."""

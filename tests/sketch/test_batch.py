@@ -60,6 +60,7 @@ STARTS = [names for size in range(1, 5) for names in itertools.combinations(
 )]  # fmt: skip
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("names", STARTS, ids=str)
 def test_every_character_in_a_batch(names: tuple[str, ...]) -> None:
     """The kernel changes each character as the steps do, also unassigned ones."""
@@ -68,6 +69,7 @@ def test_every_character_in_a_batch(names: tuple[str, ...]) -> None:
     assert BatchNormaliser(profile)(texts) == [*map(profile, texts)]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("special", SPECIAL, ids=ascii)
 def test_every_pair_in_a_batch(special: str) -> None:
     """The kernel changes each pair of a special and a changeable character as the steps do."""

@@ -58,3 +58,28 @@ def test_many_others() -> None:
     texts = [f" \u00c4  {number}" for number in range(700)] + ["\u2026" * 300_000, "", "\u00df"]
     assert rewrite(texts[:700], TABLE, left) == [f"\u00e4 {number}" for number in range(700)]
     assert rewrite(texts[700:], TABLE, nfkc_casefold) == ["." * 900_000, "", "ss"]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        pytest.param("x\u0301\u0334", {}, id="mark-before-one-that-may-compose"),
+        pytest.param("a", {"a": "\u0301x"}, id="changed-to-a-mark"),
+        pytest.param("e\u0301", {"\u00e9": "\u0301x"}, id="composite-changed-to-a-mark"),
+        pytest.param("Q\u0323", {"Q": "\u00e9"}, id="mark-before-that-of-the-changed-base"),
+    ],
+)
+def test_sequences_that_the_kernel_does_not_handle(text: str, changes: dict[str, str]) -> None:
+    """Such a text is left, also if only another version of Unicode has such changes."""
+
+    def change(some: str) -> str:
+        return changes.get(unicodedata.normalize("NFKC", some), unicodedata.normalize("NFKC", some))
+
+    table = make_table(change, composes=True, collapses=False)
+    assert rewrite([text], table, left) == [left(text)]
+
+
+def test_long_expansions_are_left() -> None:
+    """A character that becomes very many makes its text odd."""
+    table = make_table(lambda some: some.replace("a", "b" * 40), composes=False, collapses=False)
+    assert rewrite(["xay", "x"], table, left) == [left("xay"), "x"]

@@ -143,7 +143,7 @@ TEXTS = [
     pytest.param("\ud800lone\udfff surrogates", id="surrogates"),
     pytest.param("one two three four one two three four one two three four", id="repetitions"),
     pytest.param(" ", id="no-word"),
-    pytest.param(LONG, id="thirty-thousand-characters"),
+    pytest.param(LONG, id="thirty-thousand-characters", marks=pytest.mark.compiled),
 ]
 KINDS = [
     pytest.param(words, bag, id=f"{'words' if words else 'characters'}-{'bag' if bag else 'set'}")
@@ -294,6 +294,7 @@ def test_golden(variant: str, text: str, signature: str, keys: list[int]) -> Non
     assert made.band_keys.tolist() == [keys]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("variant", ["fast", "classic"])
 def test_batch_size_does_not_matter(variant: str) -> None:
     """A text has the same sketch in batches of any size."""

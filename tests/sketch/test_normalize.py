@@ -169,6 +169,7 @@ ADVERSARIAL = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("crumb", ADVERSARIAL.values(), ids=ADVERSARIAL.keys())
 @pytest.mark.parametrize("profile", ["post", "all"])
 def test_a_long_text_of_anything(profile: str, crumb: str) -> None:

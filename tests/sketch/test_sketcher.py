@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+import xxhash
 
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from tests.support.builders import parameters
@@ -85,3 +88,22 @@ def test_fingerprint_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdedup.sketch.parameters.WORDS_VERSION", 2)
     assert units[0].fingerprint() == before[0]
     assert units[1].fingerprint() != before[1]
+
+
+@pytest.mark.parametrize("variant", ["fast", "classic"])
+@pytest.mark.parametrize("unit", ["character", "word"])
+def test_values(variant: str, unit: str) -> None:
+    """The stored signature is the packed one, and texts of several chunks come back in order."""
+    sketcher = Sketcher(parameters(variant=variant, shingle_unit=unit))
+    texts = sketcher.normalise([f"Text  {number}" for number in range(300)])
+    values = sketcher.values(texts)
+    assert texts[299] == "text 299"
+    assert values.shape == (300, sketcher.parameters.num_perm)
+    stored = sketcher.sketch(texts, np.zeros(300, dtype=np.uint64)).signatures
+    np.testing.assert_array_equal(sketcher.codec.pack(values), stored)
+
+
+def test_fingerprint_by_definition() -> None:
+    """The fingerprint is the hash that the docstring defines."""
+    described = json.dumps(parameters().described(), sort_keys=True, separators=(",", ":"))
+    assert parameters().fingerprint() == xxhash.xxh3_64_hexdigest(f"1 {described}".encode())

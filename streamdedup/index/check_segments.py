@@ -1,0 +1,284 @@
+"""*Blocking.* Checks segments: files against the manifest, and values against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+from lmdb.verify import VerifyError
+from lmdb.verify import verify as walk
+
+from streamdedup.dedup.clock import Clock
+from streamdedup.index.blocks import BLOCK_DOCUMENTS
+from streamdedup.index.check_report import Broken, Report
+from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
+from streamdedup.index.directory import segment_directory
+from streamdedup.index.entries import Checkpoint, FileEntry, SegmentEntry, ShardEntry
+from streamdedup.index.geometry import MOST_DOCUMENTS
+from streamdedup.index.layout import block_key, chunk_key, plane_key
+from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.memory import LINE, address
+from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
+from streamdedup.index.progress import Progress
+from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, Rows
+from streamdedup.index.segment import LEAST_MAP_BYTES
+from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
+from streamdedup.model import I64, U8, U64
+from streamdedup.settings.sections import IndexSettings
+
+_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
+"""How UTF-8 marks the bytes of a character after the first."""
+
+
+@dataclass(slots=True)
+class Expected:
+    """What the segments must agree with.
+
+    Attributes:
+        columns: columns of the band keys.
+        width: bytes of a signature.
+        checkpoint: the state that the segments represent.
+        overwritten: the numbers whose bytes must be overwritten.
+        bucket_size: the largest bucket; None if it is not known.
+        total_bytes: bytes of all segments.
+        last_offsets: the last offset of each source so far, by its number.
+    """
+
+    columns: int
+    width: int
+    checkpoint: Checkpoint
+    overwritten: I64
+    bucket_size: int | None
+    total_bytes: int
+    last_offsets: dict[int, int] = field(default_factory=dict)
+
+
+def walk_file(path: Path) -> None:
+    """Check the structure of an LMDB file, without LMDB, which trusts it.
+
+    Raises:
+        Broken: the structure is damaged.
+    """
+    try:
+        problems: list[str] = walk(str(path), subdir=False)  # type: ignore[no-untyped-call]
+    except VerifyError as error:
+        raise Broken(f"{path.name} is not a valid LMDB file: {error}") from error
+    if problems:
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise Broken(f"{path.name}: {problems[0]}{more}")
+
+
+class SegmentChecker:
+    """Checks segments, oldest first.
+
+    Args:
+        directory: directory of the index.
+        expected: what the segments must agree with.
+        report: where problems are noted.
+        progress: called with the number of bytes checked so far, and of all bytes.
+    """
+
+    def __init__(
+        self, directory: Path, expected: Expected, report: Report, progress: Progress
+    ) -> None:
+        self._directory, self._expected = directory, expected
+        self._report, self._progress = report, progress
+        self._bytes_done = 0
+
+    def check(self, entry: SegmentEntry) -> None:
+        """Note the problems of a segment."""
+        name = f"segment {entry.name}"
+        with self._report.noting(name):
+            check_entry(entry, self._expected.columns)
+            parts = dict.fromkeys(("documents", "postings", "filter"), 0)
+            with self._report.noting(f"{name}: {entry.documents.name}"):
+                self._check_documents(entry, parts)
+            for shard in entry.shards:
+                with self._report.noting(f"{name}: {shard.file.name}"):
+                    self._check_shard(entry, shard, parts)
+            if parts != entry.parts and not self._report.mentions(name):
+                raise Broken(f"its values have {parts} bytes, the manifest says {entry.parts}")
+
+    def _check_documents(self, entry: SegmentEntry, parts: dict[str, int]) -> None:
+        keys = [block_key(block) for block in range(len(entry.blocks) // 8)]
+        times_ms = np.empty(entry.count, dtype=np.int64)
+        sound = True
+        with self._values(entry, entry.documents, keys, entry.blocks) as values:
+            for block, value in enumerate(values):
+                parts["documents"] += len(value)
+                first = block * BLOCK_DOCUMENTS
+                count = min(BLOCK_DOCUMENTS, entry.count - first)
+                with self._report.noting(f"segment {entry.name}: block {block}") as noted:
+                    rows = decode_block(value, count, self._expected.width)
+                    times_ms[first : first + count] = rows.fields[:, EFFECTIVE_TIME]
+                    self._check_rows(entry.first + first, rows)
+                sound = sound and not noted
+        if sound:
+            self._check_times(entry, times_ms)
+
+    def _check_times(self, entry: SegmentEntry, times_ms: I64) -> None:
+        """Compare the times with the manifest: as stored, or as the settled clock sees them."""
+        raw = self._expected.checkpoint.clock
+        clock = Clock.from_state(raw, IndexSettings()) if raw else None
+        seen_ms = times_ms if clock is None else clock.settlement.all_seen_ms(entry.first, times_ms)
+        possible = [(int(times.min()), int(times.max())) for times in (times_ms, seen_ms)]
+        # A merge may have used a settlement that is newer than the checkpoint.
+        unsettled = clock is None or clock.oldest_ms is None
+        if not unsettled and (entry.oldest_ms, entry.newest_ms) not in possible:
+            raise Broken(
+                f"the times range from {possible[0][0]} to {possible[0][1]}, the manifest says "
+                f"from {entry.oldest_ms} to {entry.newest_ms}"
+            )
+
+    def _check_rows(self, first: int, rows: Rows) -> None:
+        sources = rows.fields[:, SOURCE]
+        if sources.min() < 0 or sources.max() >= len(self._expected.checkpoint.sources):
+            raise Broken("a document has a source that the checkpoint does not name")
+        for source in np.unique(sources).tolist():
+            self._check_offsets(source, rows.fields[sources == source, OFFSET])
+        check_ids(rows)
+        gone = self._expected.overwritten - first
+        gone = gone[(gone >= 0) & (gone < len(rows))]
+        lengths = np.diff(rows.id_ends, prepend=0) + np.diff(rows.text_ends, prepend=0)
+        if rows.signatures[gone].any() or lengths[gone].any() or rows.namespaces()[gone].any():
+            raise Broken("a document still has its bytes, the manifest says they are overwritten")
+
+    def _check_offsets(self, source: int, offsets: I64) -> None:
+        """Check that the offsets of a source ascend, across blocks and segments as well."""
+        last = self._expected.last_offsets.get(source, -1)
+        self._expected.last_offsets[source] = int(offsets[-1])
+        if offsets[0] <= last or (np.diff(offsets) <= 0).any():
+            topic, partition, _ = self._expected.checkpoint.sources[source]
+            raise Broken(f"the offsets of {topic} {partition} do not ascend")
+
+    def _check_shard(self, entry: SegmentEntry, shard: ShardEntry, parts: dict[str, int]) -> None:
+        starts = np.frombuffer(shard.starts, dtype="<u4").reshape(-1, SUBS + 1).astype(np.int64)
+        columns = range(shard.first_column, shard.first_column + len(starts))
+        chunks = 1 << shard.chunk_bits
+        keys = [chunk_key(column, chunk) for column in columns for chunk in range(chunks)]
+        if shard.plane_bytes:
+            keys += [plane_key(column) for column in columns]
+        with self._values(entry, shard.file, keys, shard.chunks + shard.planes) as values:
+            # The values are addresses: their bytes stay in the mapped file.
+            of_chunks, planes = values[: len(columns) * chunks], values[len(columns) * chunks :]
+            for index, column in enumerate(columns):
+                packed = of_chunks[index * chunks : (index + 1) * chunks]
+                parts["postings"] += sum(len(value) for value in packed)
+                with self._report.noting(f"segment {entry.name}: column {column}"):
+                    postings = unpack_chunks(packed, starts[index])
+                    check_postings(entry.count, postings, self._expected.bucket_size)
+                    if shard.plane_bytes:
+                        parts["filter"] += len(planes[index])
+                        check_plane(planes[index], shard.plane_bytes, postings)
+
+    @contextmanager
+    def _values(
+        self, entry: SegmentEntry, file: FileEntry, keys: list[bytes], distances: bytes
+    ) -> Iterator[list[U8]]:
+        """Open a file after checking its bytes, and yield its values, in order."""
+        path = segment_directory(self._directory, entry.name) / file.name
+        self._bytes_done += file.size
+        size = check_file(path, file)
+        with translated(path), ExitStack() as resources:
+            map_size = max(size, LEAST_MAP_BYTES)
+            environment = lmdb.open(
+                str(path), subdir=False, readonly=True, lock=False, map_size=map_size
+            )
+            resources.callback(environment.close)
+            txn = resources.enter_context(environment.begin(buffers=True))
+            yield read_values(txn, keys, np.frombuffer(distances, dtype=np.int64))
+        self._report.bytes_checked += size
+        self._progress(self._bytes_done, self._expected.total_bytes)
+
+
+def check_entry(entry: SegmentEntry, columns: int) -> None:
+    """Check a segment's record in the manifest, on which all further checks rely."""
+    if not 1 <= entry.count <= MOST_DOCUMENTS or entry.first < 0:
+        raise Broken(f"it has {entry.count} documents from {entry.first} on")
+    if len(entry.blocks) != 8 * -(-entry.count // BLOCK_DOCUMENTS):
+        raise Broken("its number of blocks does not match its documents")
+    column = 0
+    for shard in entry.shards:
+        if shard.first_column != column:
+            raise Broken(f"{shard.file.name} does not begin with column {column}")
+        column += _check_tables(shard)
+    if column != columns:
+        raise Broken(f"it has {column} columns instead of {columns}")
+    if len({shard.plane_bytes for shard in entry.shards}) > 1:
+        raise Broken("its filters have different sizes")
+
+
+def _check_tables(shard: ShardEntry) -> int:
+    """Check the tables that describe a shard, and return its number of columns."""
+    columns, rest = divmod(len(shard.starts), 4 * (SUBS + 1))
+    chunks = 8 * columns << shard.chunk_bits if 0 <= shard.chunk_bits <= MOST_CHUNK_BITS else -1
+    planes = 8 * columns if shard.plane_bytes else 0
+    if rest or not columns or (len(shard.chunks), len(shard.planes)) != (chunks, planes):
+        raise Broken(f"{shard.file.name} is described by tables of other lengths")
+    if shard.plane_bytes < 0 or shard.plane_bytes % (LINE // 8):
+        raise Broken(f"{shard.file.name} has filters of {shard.plane_bytes} bytes")
+    return columns
+
+
+def check_ids(rows: Rows) -> None:
+    """Check that the ids are UTF-8, each for itself."""
+    try:
+        rows.ids.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise Broken(f"the ids are not valid UTF-8: {error}") from error
+    inner = rows.id_ends[rows.id_ends < len(rows.ids)]
+    if (rows.ids[inner] & _CONTINUATION_MASK == _CONTINUATION).any():
+        raise Broken("an id ends within a character")
+
+
+def check_postings(count: int, postings: U64, bucket_size: int | None) -> None:
+    """Check the postings of a column.
+
+    Args:
+        count: documents of the segment.
+        postings: of the column.
+        bucket_size: most postings of a key; None if it is not known.
+    """
+    if not len(postings):
+        raise Broken("it has no postings")
+    if (postings[1:] <= postings[:-1]).any():
+        raise Broken("its postings do not ascend")
+    numbers = (postings & NUMBER_MASK).astype(np.int64)
+    if numbers.max() >= count:
+        raise Broken(f"a posting leads to document {numbers.max()} of {count}")
+    if np.bincount(numbers).max() > 1:
+        raise Broken("a document has two postings")
+    if bucket_size is None:
+        return
+    _, buckets = np.unique(postings >> PREFIX_SHIFT, return_counts=True)
+    if buckets.max() > bucket_size:
+        raise Broken(f"a bucket has {buckets.max()} documents")
+
+
+def check_file(path: Path, file: FileEntry) -> int:
+    """Check the size, the checksum and the structure of a file, and return its size."""
+    if not path.exists():
+        raise Broken(f"the file is missing, the manifest says {file.size} bytes")
+    size = path.stat().st_size
+    if size != file.size:
+        raise Broken(f"the file has {size} bytes, the manifest says {file.size}")
+    if checksum(path) != file.sum:
+        raise Broken("its checksum differs from the manifest's")
+    walk_file(path)
+    return size
+
+
+def read_values(txn: Any, keys: list[bytes], distances: I64) -> list[U8]:
+    """Return a file's values, which must have these keys and these distances from the first."""
+    found = [(bytes(key), np.frombuffer(value, dtype=np.uint8)) for key, value in txn.cursor()]
+    if [key for key, _ in found] != keys:
+        raise Broken("its values are not those that the manifest lists")
+    addresses = np.array([address(value) for _, value in found], dtype=np.int64)
+    if (addresses - addresses[0] != distances).any():
+        raise Broken("its values are not where the manifest says")
+    return [value for _, value in found]

@@ -1,0 +1,104 @@
+"""*Pure.* Reads the values of a segment's files, and trusts none of their lengths and offsets.
+
+The kernels read by address and would kill the process if a value contradicted itself. These
+functions do the same by slicing, and raise :class:`Broken`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdedup.index.blocks import COLUMNS, HEAD_BYTES
+from streamdedup.index.check_report import Broken
+from streamdedup.index.filter import Bank
+from streamdedup.index.geometry import POSTING_BYTES
+from streamdedup.index.memory import LINE
+from streamdedup.index.postings import PREFIX_SHIFT, SUBS
+from streamdedup.index.rows import Rows
+from streamdedup.model import I64, U8, U64
+
+
+def decode_block(value: U8, count: int, width: int) -> Rows:
+    """Return the documents of a block.
+
+    Args:
+        value: the block.
+        count: documents that it must have.
+        width: bytes that a signature must have.
+
+    Raises:
+        Broken: the block contradicts itself or the arguments.
+    """
+    if len(value) < HEAD_BYTES or value[:8].view("<u4").tolist() != [count, width]:
+        raise Broken(f"it does not begin as a block of {count} documents")
+    end = HEAD_BYTES + count * width
+    signatures = value[HEAD_BYTES:end]
+    columns = []
+    for column in range(COLUMNS):
+        values, end = _decode_column(value, 8 + 16 * column, count, end)
+        columns.append(values)
+    *fields, id_ends, text_ends = columns
+    ids, texts = value[HEAD_BYTES - 8 : HEAD_BYTES].view("<u4").tolist()
+    for ends, size in ((id_ends, texts - ids), (text_ends, len(value) - texts)):
+        if ids != end or ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] != size:
+            raise Broken("its ids and texts do not fill it")
+    return Rows(
+        signatures.reshape(count, width),
+        np.stack(fields, axis=1),
+        id_ends,
+        value[ids:texts],
+        text_ends,
+        value[texts:],
+    )
+
+
+def _decode_column(value: U8, head: int, count: int, start: int) -> tuple[I64, int]:
+    """Return the column of a block that must begin at ``start``, and its end."""
+    base = value[head : head + 8].view("<i8")[0]
+    size, offset = value[head + 8 : head + 16].view("<u4").tolist()
+    end = start + count * size
+    if size not in {0, 1, 2, 4, 8} or offset != start or end > len(value):
+        raise Broken("its columns do not follow on each other")
+    if not size:
+        return np.full(count, base), end
+    return base + value[start:end].view(f"<u{size}").astype(np.int64), end
+
+
+def unpack_chunks(chunks: list[U8], starts: I64) -> U64:
+    """Return the postings of a column.
+
+    Args:
+        chunks: the values that the column is split into.
+        starts: ``(257,)`` where each sub begins, and the end.
+
+    Raises:
+        Broken: the lengths of the chunks are not those of the subs.
+    """
+    if starts[0] != 0 or (np.diff(starts) < 0).any():
+        raise Broken("its subs do not follow on each other")
+    edges = starts[:: SUBS // len(chunks)]
+    keys, numbers = [], []
+    for value, count in zip(chunks, np.diff(edges).tolist(), strict=True):
+        if len(value) != max(1, POSTING_BYTES * count):
+            raise Broken(f"it has {len(value)} bytes for {count} postings")
+        keys.append(value[: 4 * count].view("<u4"))
+        numbers.append(value[4 * count : POSTING_BYTES * count].reshape(count, 3))
+    lower = np.concatenate(keys).astype(np.uint64) << PREFIX_SHIFT
+    upper = np.repeat(np.arange(SUBS, dtype=np.uint64), np.diff(starts)) << np.uint64(56)
+    low, middle, high = np.concatenate(numbers).astype(np.uint64).T
+    postings: U64 = upper | lower | low | middle << np.uint64(8) | high << np.uint64(16)
+    return postings
+
+
+def check_plane(plane: U8, size: int, postings: U64) -> None:
+    """Check that stored filter bits let all postings through; they may let others through.
+
+    Raises:
+        Broken: they would miss a posting, or have another size.
+    """
+    if len(plane) != size:
+        raise Broken(f"its filter has {len(plane)} bytes instead of {size}")
+    bank = Bank(1, size * 8 // LINE, LINE)
+    bank.add_plane(plane, 0, 0)
+    if not bank.has_all(postings, 0, 0):
+        raise Broken("its filter would miss a document")

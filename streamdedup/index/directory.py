@@ -1,0 +1,94 @@
+"""*Blocking.* The directory of an index: its lock, the directories of its segments, and fsync."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from streamdedup.errors import IndexLocked, IndexUnusable
+from streamdedup.index.lmdb_errors import translated
+
+MANIFEST = "manifest"
+"""The directory of the manifest. An index exists if and only if it holds :data:`DATA_FILE`."""
+DATA_FILE = "data.mdb"
+SEGMENTS = "segments"
+STAGING = "importing"
+"""Where a manifest is written until it is complete."""
+
+
+def lock(directory: Path) -> int:
+    """Create the directory if it is missing, and lock it for this process.
+
+    Returns:
+        An open file descriptor. Closing it releases the lock.
+
+    Raises:
+        IndexUnusable: the directory cannot be created or written.
+        IndexLocked: another process has the index open.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise IndexUnusable(
+            f"cannot write the index directory {directory}: {error.strerror}"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise IndexLocked(
+            f"the index {directory} is open in another process; stop that process first"
+        ) from error
+    return descriptor
+
+
+def lock_existing(directory: Path) -> int:
+    """Lock a directory that holds an index; never create it.
+
+    Returns:
+        An open file descriptor. Closing it releases the lock.
+
+    Raises:
+        IndexUnusable: the directory holds no index.
+        IndexLocked: another process has the index open.
+    """
+    if not (directory / MANIFEST / DATA_FILE).exists():
+        raise IndexUnusable(f"{directory} holds no index")
+    return lock(directory)
+
+
+def segment_directory(index: Path, name: str) -> Path:
+    """Return the directory of a segment."""
+    return index / SEGMENTS / name
+
+
+def remove_leftovers(index: Path, known: Collection[str]) -> None:
+    """Remove the segments that the manifest does not name: a crash left them."""
+    segments = index / SEGMENTS
+    for path in segments.iterdir() if segments.exists() else ():
+        if path.name not in known:
+            shutil.rmtree(path)
+
+
+def remove_index(directory: Path) -> None:
+    """Remove an index and the remains of an interrupted import; keep all other files.
+
+    The caller holds the lock.
+    """
+    with translated(directory):
+        for name in (MANIFEST, SEGMENTS, STAGING):
+            if (directory / name).exists():
+                shutil.rmtree(directory / name)
+
+
+def fsync(path: Path) -> None:
+    """Force a file or a directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

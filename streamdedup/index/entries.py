@@ -1,0 +1,108 @@
+"""*Pure.* The records of the manifest, in MessagePack; docs/format.md specifies them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state that all segments together represent.
+
+    Attributes:
+        applied: changelog offset up to which entries are applied, exclusive.
+        next_number: number of the next kept document.
+        clock: state of the clock of the stream; empty for a new clock.
+        sources: topic, partition and next offset of each source; a source's number is its index.
+        notes: what the transport asked to remember.
+        has_all_texts: whether every document came with its text.
+    """
+
+    applied: int = 0
+    next_number: int = 0
+    clock: bytes = b""
+    sources: list[tuple[str, int, int]] = []
+    notes: dict[str, bytes] = {}
+    has_all_texts: bool = True
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """A file of a segment: its name, size in bytes and XXH3-64."""
+
+    name: str
+    size: int
+    sum: int
+
+
+class ShardEntry(msgspec.Struct, frozen=True):
+    """The postings of a range of columns.
+
+    Attributes:
+        file: the file that holds them.
+        first_column: the first column of the range.
+        starts: ``(columns, 257)`` uint32: where each sub begins in its column, and the end.
+        chunk_bits: a column is split into ``2 ** chunk_bits`` values.
+        chunks: ``(columns, 2 ** chunk_bits)`` int64: distance of each value from the first.
+        plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
+        planes: ``(columns,)`` int64: distance of the filter bits from the first chunk.
+    """
+
+    file: FileEntry
+    first_column: int
+    starts: bytes
+    chunk_bits: int
+    chunks: bytes
+    plane_bytes: int = 0
+    planes: bytes = b""
+
+
+class SegmentEntry(msgspec.Struct, frozen=True):
+    """An immutable segment.
+
+    Attributes:
+        name: name of its directory.
+        first: number of its first document; the other numbers follow without gaps.
+        count: number of documents.
+        oldest_ms: earliest effective time.
+        newest_ms: latest effective time.
+        documents: the file of the documents.
+        blocks: int64: distance of each block from the first.
+        shards: the postings.
+        parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
+    """
+
+    name: str
+    first: int
+    count: int
+    oldest_ms: int
+    newest_ms: int
+    documents: FileEntry
+    blocks: bytes
+    shards: list[ShardEntry]
+    parts: dict[str, int]
+
+    @property
+    def end(self) -> int:
+        """The number after the last document's."""
+        return self.first + self.count
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """All files."""
+        return [self.documents, *(shard.file for shard in self.shards)]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def stores_filter(self) -> bool:
+        """Whether every shard stores its filter bits."""
+        return all(shard.plane_bytes > 0 for shard in self.shards)
+
+
+class Tail(msgspec.Struct, frozen=True, array_like=True):
+    """An update that no segment holds yet, if there is no changelog to read it from."""
+
+    update: bytes
+    notes: dict[str, bytes]

@@ -1,0 +1,291 @@
+"""*Blocking.* The layers of an index: live delta, frozen delta, runs, slices.
+
+Documents enter the live delta. A full delta is frozen and flushed into a segment; segments are
+merged, and leave the window. :mod:`streamdedup.index.upkeep` decides what is due, the background
+does the work, and the layers adopt its outcomes between two calls.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from contextlib import ExitStack
+
+from streamdedup.errors import IndexFull
+from streamdedup.index import upkeep
+from streamdedup.index.background import Background, Outcome
+from streamdedup.index.delta import Delta
+from streamdedup.index.entries import SegmentEntry
+from streamdedup.index.erasures import Erasures
+from streamdedup.index.geometry import Geometry
+from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
+from streamdedup.index.lookup import Lookup
+from streamdedup.index.manifest import Manifest
+from streamdedup.index.rows import Rows
+from streamdedup.index.segment import Segment
+from streamdedup.index.segments import Segments
+from streamdedup.index.state import State
+from streamdedup.model import U64, DiskRoom
+from streamdedup.settings.sections import IndexSettings
+
+_MOST_UPDATES = 16_384
+"""Updates between two checkpoints, however few documents they keep: a restart replays them."""
+
+
+class Layers:
+    """Everything that holds documents, and its upkeep.
+
+    Args:
+        settings: directory and limits of the index.
+        geometry: its sizes.
+        manifest: its manifest.
+        state: its state; the layers read it.
+        erasures: its erased documents.
+
+    Raises:
+        IndexDamaged: the segments do not follow on each other, or one cannot be read.
+
+    Attributes:
+        live: the delta that takes the next documents.
+        frozen: the delta that is being flushed.
+        lookup: finds documents in all of these.
+        durable: changelog offset from which a restart replays.
+        failure: the error that ended the background; every later call raises it.
+        counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.
+    """
+
+    def __init__(
+        self,
+        settings: IndexSettings,
+        geometry: Geometry,
+        manifest: Manifest,
+        state: State,
+        erasures: Erasures,
+    ) -> None:
+        self._settings, self._geometry = settings, geometry
+        self._limits = upkeep.Limits.of(settings)
+        self._manifest, self._state, self._erasures = manifest, state, erasures
+        self._merging = False
+        self._unsaved_updates = 0
+        self.counts: Counter[str] = Counter()
+        self.durable = state.applied
+        self.failure: BaseException | None = None
+        self.live, spare = (
+            Delta(settings.delta_documents, geometry.columns, geometry.width) for _ in range(2)
+        )
+        self._spare: Delta | None = spare
+        self.frozen: Delta | None = None
+        self._segments = Segments(settings.directory, geometry.columns, self._limits)
+        self.lookup = Lookup(geometry.width, state.sources, erasures, self._segments.banks)
+        with ExitStack() as resources:
+            resources.callback(self._segments.close)
+            self._segments.open(manifest.segments(), state.next_number)
+            self._background = Background(self._workshop())
+            resources.callback(self._background.close)
+            self._resources = resources.pop_all()
+        self._show()
+
+    def _workshop(self) -> Workshop:
+        names = [int(entry.name) for entry in self.entries]
+        return Workshop(
+            self._settings.directory,
+            self._manifest,
+            self._geometry,
+            self._segments.banks,
+            next_name=max(names, default=-1) + 1,
+            sync=self._settings.sync,
+        )
+
+    def close(self) -> None:
+        """Stop the background, and close all files. Unfinished work is lost."""
+        self._resources.close()
+
+    @property
+    def entries(self) -> list[SegmentEntry]:
+        """The segments' records in the manifest, newest first."""
+        return [segment.entry for segment in self._segments.held]
+
+    @property
+    def documents_in_memory(self) -> int:
+        """Number of documents that no segment holds."""
+        return self.live.count + (self.frozen.count if self.frozen else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the deltas and of the filters in use."""
+        filters = sum(bank.nbytes for _, bank in self.lookup.banks_in_use)
+        return 2 * self.live.nbytes + filters
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes on disk."""
+        return self._manifest.bytes_used + self._segments.size
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes that a merge of the slice that is filling would take, and those of the deltas."""
+        filling = self._segments.size_of_slice(self._state.next_number)
+        return filling + self.documents_in_memory * self._geometry.document_bytes
+
+    def room(self) -> DiskRoom:
+        """Return how much room the disk and ``index.disk_budget`` leave."""
+        free = shutil.disk_usage(self._settings.directory).free
+        budget = self._settings.disk_budget
+        left = free if budget is None else min(free, budget - self.bytes_used)
+        return DiskRoom(free, max(0, left))
+
+    def make_room(self, documents: int) -> None:
+        """Make sure that the live delta can take so many documents.
+
+        Raises:
+            IndexFull: a flush is needed, and there is no room on disk.
+        """
+        if not self.live.has_room(documents):
+            self._freeze()
+
+    def add(self, first: int, keys: U64, rows: Rows) -> None:
+        """Add documents to the live delta; see :meth:`streamdedup.index.delta.Delta.add`."""
+        self.live.add(first, keys, rows)
+
+    def end_update(self, *, erases: bool) -> None:
+        """Count an update, and start what is due after it.
+
+        Args:
+            erases: whether the update has erased documents.
+        """
+        self._unsaved_updates += 1
+        if self._unsaved_updates >= _MOST_UPDATES:
+            if self.live.count:
+                self._freeze()
+            elif self.frozen is None:
+                self._announce_checkpoint()
+        if erases:
+            self.plan()
+        else:
+            self._expire()
+
+    def flush(self) -> None:
+        """Write everything that is only in memory, and wait until it is on disk."""
+        self.adopt()
+        self._freeze()
+        while self.frozen is not None:
+            self.adopt(wait=True)
+        if self._unsaved_updates:
+            self._announce_checkpoint()
+
+    def settle(self) -> None:
+        """Wait until the background has nothing left to do."""
+        while self._background.pending:
+            self.adopt(wait=True)
+
+    def adopt(self, *, wait: bool = False) -> None:
+        """Take over the finished jobs. Only this changes what the look-ups search.
+
+        Args:
+            wait: whether to wait for the next job to finish.
+        """
+        if self.failure is not None:
+            raise self.failure
+        adopted = False
+        while (outcome := self._background.outcome(wait=wait)) is not None:
+            self._adopt(outcome)
+            adopted, wait = True, False
+        if adopted:
+            self._show()
+            self.plan()
+
+    def _adopt(self, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self.failure = outcome.error
+            raise outcome.error
+        match outcome.job:
+            case Flush(segment=Segment() as segment) as flush:
+                self._segments.add(segment)
+                self.frozen = None
+                self.durable = flush.checkpoint.applied
+                numbers = range(segment.entry.first, segment.entry.end)
+                self._erasures.overwritten(flush.erased.intersection(numbers))
+                self.counts["flushes"] += 1
+                self._background.submit(Remove(delta=flush.delta))
+            case Merge(members=members, segment=Segment() as segment) as merge:
+                self._merging = False
+                self._erasures.overwritten(merge.erased)
+                self.counts["merges"] += 1
+                self._background.submit(self._segments.replace(members, segment))
+            case Expire(segment=segment):
+                self._erasures.forget(segment.entry.end)
+                self.counts["expired"] += 1
+                self._background.submit(self._segments.remove(segment))
+            case Remove(slots=slots, delta=delta):
+                self._segments.release(slots)
+                self._spare = self._spare or delta
+
+    def _show(self) -> None:
+        deltas = [self.live] if self.frozen is None else [self.live, self.frozen]
+        self.lookup.show(deltas, self._segments.held)
+
+    def _freeze(self) -> None:
+        """Start to flush the live delta, and continue with the other one.
+
+        Only this makes callers wait: until the other delta and a filter slot are free.
+        """
+        if not self.live.count:
+            return
+        if self.room().bytes_left < self.live.count * self._geometry.document_bytes // 2:
+            raise IndexFull(
+                f"the index {self._settings.directory} has no room left; free space on its disk, "
+                "raise index.disk_budget, or lower index.window_documents"
+            )
+        if self.frozen is not None:
+            self.counts["stalls"] += 1
+        while self._spare is None:
+            self.adopt(wait=True)
+        while (slot := self._segments.free_slot(self.live.first, self.live.count)) is None:
+            self.adopt(wait=True)
+        self._segments.reserve(slot)
+        self.frozen, self.live, self._spare = self.live, self._spare, None
+        self._show()
+        checkpoint, waiting = self._state.checkpoint(), self._erasures.waiting()
+        job = Flush(self.frozen, slot, checkpoint, waiting, self._state.clock.settlement)
+        self._unsaved_updates = 0
+        self._background.submit(job)
+
+    def _announce_checkpoint(self) -> None:
+        """Write the checkpoint of an index whose documents all lie in segments."""
+        self._manifest.announce(
+            checkpoint=self._state.checkpoint(), erased=self._erasures.waiting()
+        )
+        self.durable, self._unsaved_updates = self._state.applied, 0
+
+    def plan(self) -> None:
+        """Start what is due: expiry, and a merge if none is under way."""
+        self._expire()
+        if self._merging:
+            return
+        oldest_in_memory = (self.frozen or self.live).first
+        if not self.documents_in_memory:
+            oldest_in_memory = self._state.next_number
+        waiting = self._erasures.waiting()
+        due = upkeep.next_merge(self._segments.held, oldest_in_memory, waiting, self._limits)
+        # A merge can wait until expiry, or the operator, has made room.
+        if due is None or self.room().bytes_left < due.size:
+            return
+        slot = self._segments.free_slot(due.first, due.end - due.first)
+        if slot is None:  # adopting the job that frees one plans again
+            return
+        self._segments.reserve(slot)
+        for member in due.members:
+            member.busy = True
+        self._merging = True
+        erased = frozenset(number for number in waiting if due.first <= number < due.end)
+        store_filter = due.is_slice and slot in upkeep.SLICE_SLOTS
+        settlement = self._state.clock.settlement
+        self._background.submit(Merge(due.members, slot, erased, settlement, store_filter))
+
+    def _expire(self) -> None:
+        """Start to remove the oldest segments if none of their documents can match any more."""
+        state = self._state
+        held = self._segments.held
+        for segment in upkeep.expired(held, state.next_number, state.clock, self._limits):
+            segment.busy = True
+            self._background.submit(Expire(segment))

@@ -1,0 +1,60 @@
+"""*Blocking.* Errors of LMDB and of the operating system, translated at the border."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from streamdedup.errors import REMEDY, IndexDamaged, IndexFull, IndexUnusable
+
+_DAMAGE = (
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.ProblemError,
+    lmdb.VersionMismatchError,
+)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Translate errors of LMDB, msgspec and the operating system.
+
+    Args:
+        path: the file or directory that the messages name.
+
+    Raises:
+        IndexFull: the map or the disk is full.
+        IndexDamaged: the file does not hold what was written.
+        IndexUnusable: any other error of LMDB or of the system.
+    """
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise IndexFull(f"{path} has reached the maximum size of a file of an index") from error
+    except _DAMAGE as error:
+        raise IndexDamaged(f"{path} is damaged ({error}); {REMEDY}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IndexDamaged(f"{path} holds an invalid value ({error}); {REMEDY}") from error
+    except lmdb.DiskError as error:
+        raise _full(path) from error
+    except lmdb.Error as error:
+        raise IndexUnusable(f"{path}: {error}") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(path) from error
+        raise IndexUnusable(f"{path}: {error.strerror}") from error
+
+
+def _full(path: Path) -> IndexFull:
+    return IndexFull(f"the disk of {path} is full; free some space and start again")

@@ -1,0 +1,200 @@
+"""*Pure.* Finds kept documents: by band keys, number, position or id.
+
+An open index and a view of a closed one use the same look-ups, so they find the same documents. A
+view has no filters in front of its segments; filters only save time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from streamdedup.index import blocks
+from streamdedup.index.blocks import BLOCK_DOCUMENTS
+from streamdedup.index.delta import Delta
+from streamdedup.index.erasures import Erasures
+from streamdedup.index.filter import Bank, slots_of
+from streamdedup.index.geometry import SLOTS
+from streamdedup.index.postings import find
+from streamdedup.index.rows import Bools, Rows, concatenate
+from streamdedup.index.segment import Segment
+from streamdedup.index.sources import Sources
+from streamdedup.model import I64, U64, Candidates, DocumentColumns, Position
+
+_LEAST_HITS = 4096
+"""Hits for which memory is reserved, however few keys are looked up."""
+
+
+class Lookup:
+    """Finds documents in deltas and segments. Erased documents are never found by key or id.
+
+    Args:
+        width: bytes of a signature.
+        sources: the sources of the documents.
+        erasures: the erased documents.
+        banks: the filters of runs and of slices; none to search every segment.
+
+    Attributes:
+        banks_in_use: the filters that some segment uses, each with its number.
+        looks: ``(2,)`` int64: look-ups in segments so far, and those that found something.
+    """
+
+    def __init__(
+        self, width: int, sources: Sources, erasures: Erasures, banks: Sequence[Bank] = ()
+    ) -> None:
+        self._width = width
+        self._sources = sources
+        self._erasures = erasures
+        self._banks = banks
+        self.looks = np.zeros(2, dtype=np.int64)
+        self.show([], [])
+
+    def show(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
+        """Replace what is searched; both come newest first."""
+        self._deltas = list(deltas)
+        self._segments = list(segments)
+        slots = [segment.slot if self._banks else 0 for segment in segments]
+        self._slots = np.array(slots, dtype=np.int64)
+        self._firsts = np.array([segment.entry.first for segment in segments], dtype=np.int64)
+        if segments:
+            self._subs = np.stack([segment.subs for segment in segments])
+        used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
+        self.banks_in_use = [(number, self._banks[number]) for number in used]
+
+    def probe(
+        self, documents: DocumentColumns, size: int, *, texts: bool, known: Bools | None = None
+    ) -> Candidates:
+        """Find the kept documents that share a bucket with each of the given ones.
+
+        The positions of the given documents count as new; see :meth:`replays`.
+
+        Args:
+            documents: ``n`` documents with band keys.
+            size: newest documents of a bucket that count.
+            texts: whether to return the candidates' texts.
+            known: ``(columns,)`` which columns to search; None for all.
+        """
+        hits = self.hits(documents.sketches.band_keys, size, known)
+        numbers = np.unique(hits[:, 2])
+        effective_times_ms, found = self.documents(numbers, texts=texts)
+        return Candidates(
+            hit_rows=hits[:, 0],
+            hit_columns=hits[:, 1],
+            hit_numbers=hits[:, 2],
+            numbers=numbers,
+            effective_times_ms=effective_times_ms,
+            documents=found,
+            already_kept=frozenset(),
+            already_judged=np.zeros(len(documents), dtype=np.bool_),
+        )
+
+    def hits(self, keys: U64, size: int, known: Bools | None = None) -> I64:
+        """Return the hits of band keys.
+
+        Args:
+            keys: ``(n, columns)`` band keys.
+            size: most hits of a key, the newest ones.
+            known: ``(columns,)`` which columns to search; None for all.
+
+        Returns:
+            ``(h, 3)`` int64: row, column and number, in ascending order.
+        """
+        hits = np.empty((max(_LEAST_HITS, keys.size // 8), 3), dtype=np.int64)
+        masks = self._masks(keys)
+        while True:
+            counts = np.zeros(keys.shape, dtype=np.uint64)
+            if known is not None:
+                counts[:, ~known] = size  # such a bucket counts as full
+            looks = np.zeros(2, dtype=np.int64)
+            filled = self._find(keys, masks, size, counts, hits, looks)
+            if filled <= len(hits):
+                break
+            hits = np.empty((filled, 3), dtype=np.int64)
+        self.looks += looks
+        hits = self._erasures.without(hits[:filled])
+        return hits[np.lexsort((hits[:, 2], hits[:, 1], hits[:, 0]))]
+
+    def _find(self, keys: U64, masks: U64, size: int, counts: U64, hits: I64, looks: I64) -> int:
+        """Write as many hits as there is room for, and return how many there are."""
+        filled = 0
+        for delta in self._deltas:
+            filled = delta.find(keys, size, counts, hits, filled)
+        if not self._segments:
+            return filled
+        slots, firsts, subs = self._slots, self._firsts, self._subs
+        return find(keys, masks, slots, firsts, subs, size, counts, hits, filled, looks)
+
+    def _masks(self, keys: U64) -> U64:
+        """Return, for each key, the slots whose segments may hold it, as bits."""
+        if not self._banks:
+            return np.ones(keys.shape, dtype=np.uint64)
+        masks = np.zeros(keys.shape, dtype=np.uint64)
+        for number, bank in self.banks_in_use:
+            slots_of(bank.cells, bank.address, bank.lines, number * SLOTS, keys, masks)
+        return masks
+
+    def replays(self, positions: list[Position]) -> tuple[Bools, frozenset[int]]:
+        """Return which positions were judged before, and the rows of those that were kept."""
+        sources, offsets = self._sources.locate(positions)
+        judged = self._sources.judged(sources, offsets)
+        rows = np.flatnonzero(judged)
+        if not len(rows):
+            return judged, frozenset()
+        wanted = sources[rows], offsets[rows]
+        kept = np.zeros(len(rows), dtype=np.bool_)
+        for delta in self._deltas:
+            kept |= delta.find_positions(*wanted)
+        for segment in self._segments:
+            kept |= blocks.find_positions(segment.blocks, *wanted)
+        return judged, frozenset(rows[kept].tolist())
+
+    def documents(self, numbers: I64, *, texts: bool) -> tuple[I64, DocumentColumns]:
+        """Return documents by their numbers.
+
+        Args:
+            numbers: ascending, each the number of a held document, ``(n,)``.
+            texts: whether to return their texts.
+
+        Returns:
+            Their effective times in milliseconds, ``(n,)``, and the documents.
+        """
+        rows = self._rows(numbers)
+        return rows.effective_times_ms(), rows.documents(self._sources.names, texts=texts)
+
+    def _rows(self, numbers: I64) -> Rows:
+        oldest_first = self._segments[::-1]
+        ends = np.searchsorted(numbers, [segment.entry.end for segment in oldest_first]).tolist()
+        on_disk = ends[-1] if ends else 0
+        parts = []
+        if on_disk:
+            addresses = np.empty(on_disk, dtype=np.int64)
+            rows = np.empty(on_disk, dtype=np.int64)
+            for segment, start, end in zip(oldest_first, [0, *ends], ends, strict=False):
+                if start < end:
+                    indices = numbers[start:end] - segment.entry.first
+                    addresses[start:end] = segment.blocks[indices // BLOCK_DOCUMENTS]
+                    rows[start:end] = indices % BLOCK_DOCUMENTS
+            parts.append(blocks.gather(addresses, rows, self._width))
+        for delta in reversed(self._deltas):
+            mine = numbers[(numbers >= delta.first) & (numbers < delta.end)]
+            if len(mine):
+                parts.append(delta.rows(mine - delta.first))
+        return concatenate(parts) if parts else blocks.gather(numbers, numbers, self._width)
+
+    def numbers_of(self, id_: str) -> list[int]:
+        """Return the numbers of the documents with an id, ascending; all ids are read."""
+        return [
+            first + row
+            for first, rows in self._all_rows()
+            for row in rows.rows_with_id(id_)
+            if first + row not in self._erasures
+        ]
+
+    def _all_rows(self) -> Iterator[tuple[int, Rows]]:
+        """Yield all documents, ascending, in parts, with the number of each part's first."""
+        for segment in reversed(self._segments):
+            yield from segment.all_rows(self._width)
+        for delta in reversed(self._deltas):
+            if delta.count:
+                yield delta.first, delta.rows(np.arange(delta.count))

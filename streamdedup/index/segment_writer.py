@@ -1,0 +1,244 @@
+"""*Blocking.* Writes a segment: LMDB files with their values in ascending order of their keys.
+
+A segment belongs to the index once a transaction of the manifest names it, and not before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import xxhash
+
+from streamdedup.dedup.clock import Settlement
+from streamdedup.index import blocks
+from streamdedup.index.blocks import BLOCK_DOCUMENTS
+from streamdedup.index.directory import fsync
+from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
+from streamdedup.index.filter import Bank
+from streamdedup.index.geometry import POSTING_BYTES, SLOTS
+from streamdedup.index.layout import DOCUMENTS_FILE, block_key, chunk_key, plane_key, shard_file
+from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.memory import address
+from streamdedup.index.postings import SUBS, pack
+from streamdedup.index.rows import EFFECTIVE_TIME, Rows
+from streamdedup.model import I64, U8, U64
+
+MOST_CHUNK_BITS = 8
+"""A column has at most as many chunks as subs."""
+_CHUNK_BYTES = 128 * 1024
+"""Bytes of postings above which a column is split into chunks."""
+_TRANSACTION_BYTES = 4 * 1024**2
+"""Bytes of one write transaction: LMDB keeps its dirty pages in memory until it ends."""
+_WRITE_MAP = 1 << 38
+"""Address space of a file while it is written; it takes no memory."""
+
+SortedColumn = Callable[[int, U64, I64], int]
+"""Writes a column's sorted postings, and where its subs begin; returns the number of postings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The documents of a new segment.
+
+    Attributes:
+        first: number of the first document.
+        count: number of documents, at least one.
+        rows: returns documents by their indices, ``(n,)``.
+        column: writes a column's sorted postings.
+        settlement: how early effective times are seen.
+    """
+
+    first: int
+    count: int
+    rows: Callable[[I64], Rows]
+    column: SortedColumn
+    settlement: Settlement
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSlot:
+    """Where the filter bits of a new segment go.
+
+    Attributes:
+        bank: the bank in memory.
+        slot: the slot in the index's numbering.
+        store: whether the bits are stored in the segment as well.
+    """
+
+    bank: Bank
+    slot: int
+    store: bool
+
+
+class SegmentWriter:
+    """Writes one segment.
+
+    Args:
+        directory: directory of the segment; its name is the segment's.
+        content: the documents.
+        target: where the filter bits go.
+        sync: whether everything is forced to disk in the end.
+        pause: called between two parts of the work, so that more urgent work can be done.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        content: Content,
+        target: FilterSlot,
+        *,
+        sync: bool,
+        pause: Callable[[], None],
+    ) -> None:
+        self._directory, self._content, self._filter = directory, content, target
+        self._sync, self._pause = sync, pause
+        self._parts = {"documents": 0, "postings": 0, "filter": 0}
+
+    def write(self, shards: list[range]) -> SegmentEntry:
+        """Write all files, one for the documents and one for the columns of each shard."""
+        with translated(self._directory):
+            self._directory.mkdir(parents=True)
+            documents, distances, (oldest_ms, newest_ms) = self._write_documents()
+            entries = [self._write_shard(*numbered) for numbered in enumerate(shards)]
+            if self._sync:
+                for directory in (self._directory, self._directory.parent):
+                    fsync(directory)
+        return SegmentEntry(
+            name=self._directory.name,
+            first=self._content.first,
+            count=self._content.count,
+            oldest_ms=oldest_ms,
+            newest_ms=newest_ms,
+            documents=documents,
+            blocks=distances.tobytes(),
+            shards=entries,
+            parts=self._parts,
+        )
+
+    def _write_documents(self) -> tuple[FileEntry, I64, tuple[int, int]]:
+        """Write the blocks; return their file, their distances and the range of times."""
+        content = self._content
+        oldest, newest = [], []
+
+        def values() -> Iterator[tuple[bytes, bytes]]:
+            for block, low in enumerate(range(0, content.count, BLOCK_DOCUMENTS)):
+                self._pause()
+                rows = content.rows(np.arange(low, min(content.count, low + BLOCK_DOCUMENTS)))
+                times_ms = content.settlement.all_seen_ms(
+                    content.first + low, rows.fields[:, EFFECTIVE_TIME]
+                )
+                oldest.append(int(times_ms.min()))
+                newest.append(int(times_ms.max()))
+                value = blocks.encode(rows)
+                self._parts["documents"] += len(value)
+                yield block_key(block), value
+
+        file, distances = self._write_file(DOCUMENTS_FILE, values())
+        return file, distances, (min(oldest), max(newest))
+
+    def _write_shard(self, shard: int, columns: range) -> ShardEntry:
+        """Write the postings of some columns, and set their filter bits."""
+        count, target = self._content.count, self._filter
+        postings = np.empty(count, dtype=np.uint64)
+        starts = np.empty((len(columns), SUBS + 1), dtype=np.int64)
+        chunk_bits = min(MOST_CHUNK_BITS, (count * POSTING_BYTES // _CHUNK_BYTES).bit_length())
+
+        def values() -> Iterator[tuple[bytes, Any]]:
+            for column, bounds in zip(columns, starts, strict=True):
+                self._pause()
+                size = self._content.column(column, postings, bounds)
+                target.bank.add(postings[:size], column, target.slot % SLOTS)
+                for chunk, value in enumerate(_chunks(postings, bounds, chunk_bits)):
+                    self._parts["postings"] += len(value)
+                    yield chunk_key(column, chunk), value.data
+            for column in columns if target.store else ():
+                plane = target.bank.plane(column, target.slot % SLOTS)
+                self._parts["filter"] += len(plane)
+                yield plane_key(column), plane.data
+
+        file, distances = self._write_file(shard_file(shard), values())
+        chunks = len(columns) << chunk_bits
+        return ShardEntry(
+            file=file,
+            first_column=columns.start,
+            starts=starts.astype(np.uint32).tobytes(),
+            chunk_bits=chunk_bits,
+            chunks=distances[:chunks].tobytes(),
+            plane_bytes=target.bank.plane_bytes if target.store else 0,
+            planes=distances[chunks:].tobytes(),
+        )
+
+    def _write_file(self, name: str, values: Iterator[tuple[bytes, Any]]) -> tuple[FileEntry, I64]:
+        """Write values in ascending order of their keys.
+
+        Returns:
+            The file, and the distance of each value from the first in its map, in order.
+        """
+        path = self._directory / name
+        environment = lmdb.open(
+            str(path),
+            subdir=False,
+            lock=False,
+            sync=False,
+            metasync=False,
+            map_size=_WRITE_MAP,
+        )
+        try:
+            for batch in _in_transactions(values):
+                with environment.begin(write=True) as txn:
+                    for key, value in batch:
+                        txn.put(key, value, append=True)
+            if self._sync:
+                environment.sync(True)
+            used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+            with environment.begin(buffers=True) as txn:
+                addresses = [
+                    address(np.frombuffer(value, dtype=np.uint8)) for _, value in txn.cursor()
+                ]
+        finally:
+            environment.close()
+        # LMDB does not write an unused page at the end, and a mapping must not end before it.
+        os.truncate(path, used)
+        if self._sync:
+            fsync(path)
+        entry = FileEntry(name, path.stat().st_size, checksum(path))
+        return entry, np.array(addresses, dtype=np.int64) - addresses[0]
+
+
+def _chunks(postings: U64, starts: I64, chunk_bits: int) -> Iterator[U8]:
+    """Pack a column's postings, one chunk after the other."""
+    for low, high in pairwise(starts[:: SUBS >> chunk_bits].tolist()):
+        # An empty value would have no address, so a chunk has at least one byte.
+        value = np.zeros(max(1, POSTING_BYTES * (high - low)), dtype=np.uint8)
+        pack(postings[low:high], value)
+        yield value
+
+
+def _in_transactions(
+    values: Iterator[tuple[bytes, Any]],
+) -> Iterator[list[tuple[bytes, Any]]]:
+    """Group values into lists of limited size."""
+    batch, size = [], 0
+    for key, value in values:
+        batch.append((key, value))
+        size += len(value)
+        if size >= _TRANSACTION_BYTES:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def checksum(path: Path) -> int:
+    """Return the XXH3-64 of a file."""
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.intdigest()

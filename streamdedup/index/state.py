@@ -1,0 +1,71 @@
+"""*Pure.* The state of an index at a changelog offset: everything apart from the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamdedup.dedup.clock import Clock
+from streamdedup.index.entries import Checkpoint
+from streamdedup.index.sources import Sources
+from streamdedup.model import IndexUpdate
+from streamdedup.settings.sections import IndexSettings
+
+
+class State:
+    """What updates change besides documents and erasures, from a checkpoint on.
+
+    Args:
+        checkpoint: the state to start from.
+        settings: allowances of the clock.
+
+    Attributes:
+        applied: changelog offset up to which entries are applied, exclusive.
+        next_number: number of the next kept document.
+        clock: the clock of the stream.
+        sources: the source partitions.
+        notes: what the transport asked to remember.
+        has_all_texts: whether every document came with its text.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, settings: IndexSettings) -> None:
+        self.applied = checkpoint.applied
+        self.next_number = checkpoint.next_number
+        self.clock = (
+            Clock.from_state(checkpoint.clock, settings)
+            if checkpoint.clock
+            else Clock.from_settings(settings)
+        )
+        self.sources = Sources(checkpoint.sources)
+        self.notes = dict(checkpoint.notes)
+        self.has_all_texts = checkpoint.has_all_texts
+
+    def advance(
+        self, update: IndexUpdate, applied: int, notes: Mapping[str, bytes], *, texts: bool
+    ) -> None:
+        """Advance past an update.
+
+        Args:
+            update: the update; the sources of its documents are known.
+            applied: changelog offset that it leads to.
+            notes: added to the notes.
+            texts: whether the texts of its documents are stored.
+        """
+        self.sources.judge(update.ranges)
+        if len(update.documents):
+            self.has_all_texts = self.has_all_texts and texts
+        self.clock.advance_to(update.clock_ms)
+        self.clock.advance(update.first_number, update.documents.event_times_ms)
+        self.notes.update(notes)
+        self.next_number = update.first_number + len(update.documents)
+        self.applied = applied
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the state as the manifest stores it."""
+        return Checkpoint(
+            applied=self.applied,
+            next_number=self.next_number,
+            clock=self.clock.state(),
+            sources=self.sources.entries(),
+            notes=dict(self.notes),
+            has_all_texts=self.has_all_texts,
+        )

@@ -1,0 +1,211 @@
+"""*Pure.* Decides what is due: which segments expire, which merge, and which filter slot is free.
+
+A *run* is a segment of one flushed delta, or of a few. A *slice* is an equal part of the window:
+all runs of a full slice are merged into one segment, and it leaves the window as a whole.
+
+Rule 1: nothing here changes anything. The layers perform what is due, and ask again afterwards.
+Rule 2: segments come newest first. A busy segment belongs to a job, and is never chosen.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from streamdedup.dedup.clock import Clock
+from streamdedup.index.entries import SegmentEntry
+from streamdedup.index.geometry import MOST_DOCUMENTS, SLOTS
+from streamdedup.settings.sections import IndexSettings
+from streamdedup.settings.units import milliseconds
+
+SLICES = 7
+"""Slices of a window. Another may be half filled, and one half expired: eight slots in all."""
+FAN_IN = 6
+"""Segments of similar size that are merged into one. Eight runs have slots; two of these are for
+what is flushed during the merge."""
+RUN_SLOTS = range(SLOTS)
+SLICE_SLOTS = range(SLOTS, 2 * SLOTS)
+
+
+class Part(Protocol):
+    """A segment, as far as upkeep is concerned."""
+
+    entry: SegmentEntry
+    slot: int
+    """Its slot in the filters."""
+    busy: bool
+    """Whether a job works on it."""
+
+
+P = TypeVar("P", bound=Part)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings that upkeep depends on.
+
+    Attributes:
+        delta_documents: capacity of a delta.
+        slice_documents: documents that are merged into one segment and expire together.
+        window_documents: newest documents that may match.
+        window_ms: how long a document may match, in milliseconds; None for no limit by time.
+    """
+
+    delta_documents: int
+    slice_documents: int
+    window_documents: int
+    window_ms: int | None
+
+    @classmethod
+    def of(cls, settings: IndexSettings) -> Limits:
+        """Return the limits of the settings."""
+        return cls(
+            delta_documents=settings.delta_documents,
+            slice_documents=slice_documents(settings),
+            window_documents=settings.window_documents,
+            window_ms=None if settings.window is None else milliseconds(settings.window),
+        )
+
+
+class DueMerge(NamedTuple, Generic[P]):
+    """A merge that is due.
+
+    Attributes:
+        members: oldest first, without gaps; a single one is rewritten.
+        is_slice: whether the result is final: a whole slice, or a segment that was one.
+    """
+
+    members: list[P]
+    is_slice: bool
+
+    @property
+    def first(self) -> int:
+        """Number of the first document."""
+        return self.members[0].entry.first
+
+    @property
+    def end(self) -> int:
+        """The number after the last document's."""
+        return self.members[-1].entry.end
+
+    @property
+    def size(self) -> int:
+        """Bytes of the members, and at most of the result."""
+        return sum(member.entry.size for member in self.members)
+
+
+def slice_documents(settings: IndexSettings) -> int:
+    """Return how many documents are merged into one segment and expire together."""
+    # The last run of a slice may reach into the next slice, and up to two deltas are in memory.
+    most = settings.window_documents + 4 * settings.delta_documents
+    return min(MOST_DOCUMENTS // 2, max(settings.delta_documents, -(-most // SLICES)))
+
+
+def expired(parts: Sequence[P], next_number: int, clock: Clock, limits: Limits) -> list[P]:
+    """Return the oldest segments if none of their documents can match any more, oldest first.
+
+    Args:
+        parts: newest first.
+        next_number: number of the next document.
+        clock: the clock of the stream.
+        limits: of the index.
+    """
+    return list(
+        itertools.takewhile(
+            lambda part: not part.busy and _is_out(part.entry, next_number, clock, limits),
+            reversed(parts),
+        )
+    )
+
+
+def _is_out(entry: SegmentEntry, next_number: int, clock: Clock, limits: Limits) -> bool:
+    if entry.end <= next_number - limits.window_documents:
+        return True
+    if limits.window_ms is None or clock.oldest_ms is None:
+        return False
+    newest_ms = entry.newest_ms
+    if entry.end <= clock.settlement.number:  # the entry may be older than the settlement
+        newest_ms = min(newest_ms, clock.settlement.ceiling_ms)
+    return newest_ms + limits.window_ms <= clock.oldest_ms
+
+
+def next_merge(
+    parts: Sequence[P], oldest_in_memory: int, waiting: Collection[int], limits: Limits
+) -> DueMerge[P] | None:
+    """Return the merge that is due.
+
+    In order of preference: a full slice, runs of similar size, and a segment that holds an erased
+    document whose bytes must be overwritten.
+
+    Args:
+        parts: newest first.
+        oldest_in_memory: number of the oldest document that no segment holds.
+        waiting: erased numbers whose bytes are still to be overwritten.
+        limits: of the index.
+    """
+    filling = oldest_in_memory // limits.slice_documents
+    for number, group in itertools.groupby(
+        parts, lambda part: part.entry.first // limits.slice_documents
+    ):
+        members = list(group)
+        if any(member.busy for member in members):
+            continue
+        if number < filling and len(members) > 1:
+            return DueMerge(members[::-1], is_slice=True)
+        if number >= filling and (alike := _alike(members, limits)):
+            return DueMerge(alike[::-1], is_slice=False)
+    for part in parts if waiting else ():
+        numbers = range(part.entry.first, part.entry.end)
+        if not part.busy and any(number in numbers for number in waiting):
+            return DueMerge([part], is_slice=part.entry.stores_filter)
+    return None
+
+
+def _alike(members: list[P], limits: Limits) -> list[P]:
+    """Return the newest segments of similar size if there are enough of them, newest first."""
+    low, limit = 0, limits.delta_documents
+    while limit < limits.slice_documents:
+        larger = (index for index, part in enumerate(members) if part.entry.count > limit)
+        recent = members[: next(larger, len(members))]
+        if sum(part.entry.count > low for part in recent) >= FAN_IN:
+            return recent
+        low, limit = limit, limit * FAN_IN
+    return []
+
+
+def free_slot(
+    parts: Sequence[Part], users: Mapping[int, int], first: int, count: int, limits: Limits
+) -> int | None:
+    """Return the filter slot for a new segment.
+
+    A run gets a slot of its own, a slice gets one for its slice. If there is none, the segment
+    shares the slot of the newest slice: a look-up then searches all segments of that slot.
+
+    Args:
+        parts: the segments.
+        users: how many segments and jobs use each slot, or wait until it is cleared.
+        first: number of the new segment's first document.
+        count: its documents.
+        limits: of the index.
+
+    Returns:
+        The slot; None if every slot is being cleared or written. Then ask again after a job.
+    """
+    if count <= limits.delta_documents:
+        for slot in RUN_SLOTS:
+            if not users.get(slot, 0):
+                return slot
+    slot_of_slice = {
+        part.entry.first // limits.slice_documents: part.slot
+        for part in parts
+        if part.slot in SLICE_SLOTS
+    }
+    wanted = first // limits.slice_documents
+    if wanted in slot_of_slice:
+        return slot_of_slice[wanted]
+    for slot in SLICE_SLOTS:
+        if not users.get(slot, 0):
+            return slot
+    return slot_of_slice[max(slot_of_slice)] if slot_of_slice else None

@@ -1,0 +1,88 @@
+"""The directory of an index: its lock, and directories that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamdedup.errors import (
+    IndexLocked,
+    IndexUnusable,
+)
+from streamdedup.settings.sections import Settings
+from tests.support.builders import (
+    open_index,
+    small_settings,
+)
+from tests.support.paths import ROOT
+
+
+class TestLock:
+    """One process owns an index."""
+
+    def test_second_in_this_process(self, tmp_path: Path) -> None:
+        """An index cannot be opened twice; once closed, it can be opened again."""
+        with open_index(small_settings(tmp_path)), pytest.raises(IndexLocked):
+            open_index(small_settings(tmp_path))
+        open_index(small_settings(tmp_path)).close()
+
+    def test_second_process(self, tmp_path: Path) -> None:
+        """This process is refused while another has the index open, until that one is killed."""
+        code = (
+            "import sys, time; from pathlib import Path\n"
+            "from tests.support.builders import open_index, small_settings\n"
+            "index = open_index(small_settings(Path(sys.argv[1])))\n"
+            "print('open', flush=True); time.sleep(600)"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"open\n"
+            with pytest.raises(IndexLocked, match="another process"):
+                open_index(small_settings(tmp_path))
+            other.send_signal(signal.SIGKILL)
+        open_index(small_settings(tmp_path)).close()
+
+    def test_close_twice(self, tmp_path: Path) -> None:
+        """Closing a closed index does nothing."""
+        index = open_index(small_settings(tmp_path))
+        index.close()
+        index.close()
+
+
+@pytest.mark.parametrize("path", ["file/index", "file"], ids=["under-a-file", "a-file"])
+def test_unusable_directory(path: str, tmp_path: Path) -> None:
+    """A path that cannot be a directory is refused, and the error names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(IndexUnusable, match="file"):
+        open_index(small_settings(tmp_path / path))
+
+
+def test_unwritable_directory(tmp_path: Path) -> None:
+    """A directory without write permission is refused."""
+    tmp_path.chmod(0o500)
+    pid = os.fork()
+    if pid == 0:  # Root may write everywhere, so a child process tries as an ordinary user.
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        os._exit(outcome_of(small_settings(tmp_path / "index")))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+
+
+def outcome_of(settings: Settings) -> int:
+    """Open an index; return 0 if that works, 1 if it is unusable and 2 for any other error."""
+    try:
+        open_index(settings).close()
+    except IndexUnusable:
+        return 1
+    except BaseException:  # noqa: BLE001 - any other error fails the test
+        return 2
+    return 0

@@ -1,0 +1,226 @@
+"""What is due, as tables: ``10+5`` is a segment of documents 10 to 14, a ``*`` marks a busy one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import pytest
+
+from streamdedup.dedup.clock import Clock, Settlement
+from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
+from streamdedup.index.upkeep import (
+    RUN_SLOTS,
+    SLICE_SLOTS,
+    SLICES,
+    Limits,
+    expired,
+    free_slot,
+    next_merge,
+    slice_documents,
+)
+from streamdedup.settings.sections import IndexSettings
+
+LIMITS = Limits(delta_documents=10, slice_documents=200, window_documents=500, window_ms=1000)
+FILE = FileEntry("file", 100, 0)
+
+
+@dataclass
+class Part:
+    """A segment, as upkeep sees it."""
+
+    entry: SegmentEntry
+    slot: int = -1
+    busy: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.entry.first}+{self.entry.count}"
+
+
+def part(written: str, slot: int = -1, *, newest_ms: int = 0, plane_bytes: int = 0) -> Part:
+    """Return the segment that a table describes."""
+    first, count = map(int, written.lstrip("*").split("+"))
+    shard = ShardEntry(FILE, 0, b"", 0, b"", plane_bytes)
+    entry = SegmentEntry("name", first, count, 0, newest_ms, FILE, b"", [shard], {})
+    return Part(entry, slot, busy=written.startswith("*"))
+
+
+def parts(written: str) -> list[Part]:
+    """Return the segments of a table, newest first; a table has the oldest first."""
+    return [part(one) for one in reversed(written.split())]
+
+
+def clock_at(now_ms: int) -> Clock:
+    """Return a settled clock without allowances."""
+    clock = Clock(0, 0)
+    clock.advance_to(now_ms)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("segments", "next_number", "due"),
+    [
+        ("", 1000, ""),
+        ("0+100 100+100", 600, "0+100"),
+        ("0+100 100+100", 599, ""),
+        ("0+100 100+100 200+400", 700, "0+100 100+100"),
+        ("0+100 100+100 200+400", 5000, "0+100 100+100 200+400"),
+        ("*0+100 100+100", 700, ""),
+        ("0+100 *100+100 200+100", 5000, "0+100"),
+    ],
+    ids=["empty", "one", "almost", "two", "all", "oldest-busy", "second-busy"],
+)
+def test_expiry_by_count(segments: str, next_number: int, due: str) -> None:
+    """The oldest segments expire when the window has passed all their documents, in order."""
+    limits = replace(LIMITS, window_ms=None)
+    found = expired(parts(segments), next_number, clock_at(10**9), limits)
+    assert " ".join(map(str, found)) == due
+
+
+@pytest.mark.parametrize(
+    ("newest_ms", "now_ms", "count"),
+    [((0, 0), 999, 0), ((0, 1), 1000, 1), ((0, 1), 1001, 2), ((5000, 0), 1001, 0)],
+    ids=["neither", "older", "both", "only-the-newer-is-out"],
+)
+def test_expiry_by_time(newest_ms: tuple[int, int], now_ms: int, count: int) -> None:
+    """A segment expires when its newest document is out of reach, and never before an older one."""
+    older, newer = part("0+10", newest_ms=newest_ms[0]), part("10+10", newest_ms=newest_ms[1])
+    found = expired([newer, older], 20, clock_at(now_ms), LIMITS)
+    assert found == [older, newer][:count]
+
+
+def test_expiry_needs_a_settled_clock() -> None:
+    """As long as the clock can go back, nothing expires by time."""
+    clock = Clock(0, 0)
+    clock.keep(0, 10**9)
+    assert expired(parts("0+10"), 20, clock, LIMITS) == []
+
+
+@pytest.mark.parametrize(("number", "count"), [(10, 1), (9, 0)], ids=["settled", "reaches-beyond"])
+def test_expiry_sees_early_times_as_settled(number: int, count: int) -> None:
+    """The times of documents before the settlement count at most its ceiling."""
+    clock = clock_at(2000)
+    clock.settlement = Settlement(number, 0, 500)
+    found = expired([part("0+10", newest_ms=10**9)], 20, clock, LIMITS)
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(
+    ("segments", "oldest_in_memory", "due", "is_slice"),
+    [
+        ("", 0, "", False),
+        ("0+100 100+100", 200, "0+100 100+100", True),
+        ("0+100 100+100", 199, "", False),
+        ("0+200", 200, "", False),
+        ("0+100 *100+100", 200, "", False),
+        ("0+100 100+100 200+100 300+100", 400, "200+100 300+100", True),
+        ("0+100 100+100 200+100 *300+100", 400, "0+100 100+100", True),
+        ("0+10 10+10 20+10 30+10 40+10", 50, "", False),
+        ("0+10 10+10 20+10 30+10 40+10 50+10", 60, "0+10 10+10 20+10 30+10 40+10 50+10", False),
+        ("0+60 60+10 70+10 80+10 90+10 100+10", 110, "", False),
+        ("0+60 60+1 61+10 71+10 81+10 91+10 101+10", 111, "60+1 61+10 71+10 81+10 91+10 101+10", 0),
+        ("0+9 9+10 19+10 *29+10 39+10 49+10 59+10", 69, "", False),
+        ("0+30 30+30 60+30 90+30 120+30 150+30", 180, "0+30 30+30 60+30 90+30 120+30 150+30", 0),
+    ],
+    ids=[
+        "empty",
+        "full-slice",
+        "slice-still-filling",
+        "slice-merged-already",
+        "busy",
+        "newest-slice-first",
+        "next-slice-if-busy",
+        "five-runs",
+        "six-runs",
+        "a-larger-one-is-another-class",
+        "only-the-newest-of-a-size",
+        "a-run-is-busy",
+        "runs-of-runs",
+    ],
+)
+def test_merges(segments: str, oldest_in_memory: int, due: str, is_slice: bool) -> None:
+    """A full slice is merged, newest slice first; otherwise six segments of similar size."""
+    found = next_merge(parts(segments), oldest_in_memory, (), LIMITS)
+    if not due:
+        assert found is None
+        return
+    assert found is not None
+    assert (" ".join(map(str, found.members)), found.is_slice) == (due, bool(is_slice))
+    assert (found.first, found.end) == (found.members[0].entry.first, found.members[-1].entry.end)
+    assert found.size == 200 * len(found.members)
+
+
+@pytest.mark.parametrize(
+    ("segments", "waiting", "due"),
+    [
+        ("0+200 200+10", {5}, "0+200"),
+        ("0+200 200+10", {205}, "200+10"),
+        ("0+200 200+10", {5, 205}, "200+10"),
+        ("*0+200 200+10", {5}, None),
+        ("0+200 200+10", {210}, None),
+        ("0+100 100+100 200+10", {205}, "0+100 100+100"),
+    ],
+    ids=["old", "new", "newest-first", "busy", "in-memory", "after-a-full-slice"],
+)
+def test_erased_documents_are_overwritten(
+    segments: str, waiting: set[int], due: str | None
+) -> None:
+    """A segment that holds a waiting erasure is rewritten, unless another merge comes first."""
+    found = next_merge(parts(segments), 210, waiting, LIMITS)
+    assert (None if found is None else " ".join(map(str, found.members))) == due
+
+
+@pytest.mark.parametrize("plane_bytes", [0, 8])
+def test_a_rewritten_slice_remains_a_slice(plane_bytes: int) -> None:
+    """Its filter is stored again if, and only if, it was stored before."""
+    found = next_merge([part("0+200", plane_bytes=plane_bytes)], 200, {5}, LIMITS)
+    assert found is not None
+    assert found.is_slice == (plane_bytes > 0)
+
+
+@pytest.mark.parametrize(
+    ("segments", "users", "new", "slot"),
+    [
+        ({}, [], (0, 10), RUN_SLOTS[0]),
+        ({}, [0, 1, 3], (0, 10), RUN_SLOTS[2]),
+        ({}, [], (0, 11), SLICE_SLOTS[0]),
+        ({}, [*RUN_SLOTS], (0, 10), SLICE_SLOTS[0]),
+        ({"0+100": 9}, [9], (100, 50), 9),
+        ({"0+100": 9}, [9], (200, 50), SLICE_SLOTS[0]),
+        ({"0+100": 9}, [*SLICE_SLOTS], (200, 50), 9),
+        ({"0+100": 9, "200+100": 12}, [*SLICE_SLOTS], (400, 50), 12),
+        ({"0+10": 0}, [*SLICE_SLOTS], (200, 50), None),
+        ({}, [*RUN_SLOTS, *SLICE_SLOTS], (0, 10), None),
+    ],
+    ids=[
+        "run",
+        "next-free-run",
+        "too-large-for-a-run",
+        "no-run-is-free",
+        "slot-of-its-slice",
+        "slot-of-another-slice",
+        "none-is-free",
+        "newest-slice-is-shared",
+        "none-to-share",
+        "all-are-being-cleared",
+    ],
+)
+def test_slots(
+    segments: dict[str, int], users: list[int], new: tuple[int, int], slot: int | None
+) -> None:
+    """A run gets its own slot, a slice its slice's; if none is free, the newest is shared."""
+    held = [part(written, slot) for written, slot in segments.items()]
+    assert free_slot(held, Counter(users), *new, LIMITS) == slot
+
+
+@pytest.mark.parametrize(
+    ("window_documents", "delta_documents", "expected"),
+    [(1, 16, 16), (1000, 16, 152), (50_000_000, 65_536, 7_180_307), (50_000_000, 16, 7_142_867)],
+)
+def test_slices_cover_the_window(
+    window_documents: int, delta_documents: int, expected: int
+) -> None:
+    """Seven slices hold the window and what is on its way; a slice is at least one delta."""
+    settings = IndexSettings(window_documents=window_documents, delta_documents=delta_documents)
+    assert slice_documents(settings) == expected
+    assert SLICES * expected >= window_documents + 4 * delta_documents or expected == 16
