@@ -92,3 +92,15 @@ class IndexFull(StreamdedupError):
     """The index has reached its size limit, or the disk is full. Exit code 13."""
 
     exit_code = 13
+
+
+class TooManyDeadLetters(StreamdedupError):
+    """A limit on dead letters was reached; the batch was not committed. Exit code 14."""
+
+    exit_code = 14
+
+
+class ClockWrong(StreamdedupError):
+    """The clock of this machine differs too much from the brokers'. Exit code 15."""
+
+    exit_code = 15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamdedup.cli import options
+from streamdedup.cli.confirm import confirm
 from streamdedup.cli.interrupts import interruptible
 from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 
@@ -51,10 +51,6 @@ ForChangelog = Annotated[
         help="Bind the index to the changelog of --config; the changelog is empty or continues it.",
     ),
 ]
-RequiredConfigFile = Annotated[
-    Path, typer.Option("--config", "-c", help="YAML file with the settings.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Partial = Annotated[
     bool,
     typer.Option(
@@ -228,8 +224,8 @@ def import_(
 @app.command()
 def rebuild(
     directory: Directory,
-    config: RequiredConfigFile,
-    yes: Yes = False,
+    config: options.RequiredConfigFile,
+    yes: options.Yes = False,
     partial: Partial = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -249,7 +245,7 @@ def rebuild(
     from streamdedup.admin.maintenance import rebuild as run_rebuild
 
     settings = _settings(config, directory)
-    _confirm(f"Remove the index in {directory} and rebuild it?", yes=yes)
+    confirm(f"Remove the index in {directory} and rebuild it?", yes=yes)
     with _step("rebuilding") as progress:
         rebuilt = asyncio.run(run_rebuild(settings, partial=partial, progress=progress))
     rate = rebuilt.documents / rebuilt.seconds
@@ -267,7 +263,7 @@ def delete(
     directory: Directory,
     ids: ErasedIds,
     config: options.ConfigFile = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Erase documents from an index, as privacy laws require: id, signature and text.
@@ -290,7 +286,7 @@ def delete(
     from streamdedup.admin.maintenance import erase
 
     settings = _settings(config, directory)
-    _confirm(f"Erase {', '.join(ids)} from {directory}?", yes=yes)
+    confirm(f"Erase {', '.join(ids)} from {directory}?", yes=yes)
     with _step("erasing"):
         erased = asyncio.run(erase(settings, ids, configured=config is not None))
     _report(asdict(erased), _erasure_message(erased, directory), as_json=as_json)
@@ -327,15 +323,6 @@ def _step(name: str) -> Iterator[Callable[[int, int], None]]:
 
     with interruptible(f"{name} was interrupted"), screen.progress(name) as show:
         yield partial(show, name)
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise SettingsError("cannot ask for confirmation: not a terminal; give --yes")
-    if not typer.confirm(question, err=True):
-        raise SettingsError("not confirmed; nothing was done")
 
 
 def _report(facts: dict[str, Any], message: str, *, as_json: bool) -> None:

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 import streamdedup
-from streamdedup.cli import config, dedup, demo, evaluate, index, run, topics, tune
+from streamdedup.cli import (
+    config,
+    dedup,
+    demo,
+    dlq,
+    evaluate,
+    index,
+    reinstate,
+    run,
+    topics,
+    tune,
+)
 from streamdedup.errors import StreamdedupError
 
 app = typer.Typer(
@@ -22,9 +33,11 @@ app.command("dedup")(dedup.dedup)
 app.command("demo")(demo.demo)
 app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
+app.command("reinstate")(reinstate.reinstate)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
 app.add_typer(index.app, name="index")
+app.add_typer(dlq.app, name="dlq")
 
 
 def _print_version(wanted: bool) -> None:

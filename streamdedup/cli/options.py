@@ -6,17 +6,28 @@ of one command is declared beside that command.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from streamdedup.model import Position
 
 INPUT, JUDGEMENT, OUTPUT = "Input", "Judgement", "Output"
 """The panels of a long help text."""
 
+POSITION = "TOPIC:PARTITION:OFFSET"
+"""How help texts write a position."""
+
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with the settings.")
 ]
+RequiredConfigFile = Annotated[
+    Path, typer.Option("--config", "-c", help="YAML file with the settings.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[
     list[str],
@@ -76,3 +87,17 @@ def overrides(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
         for section, values in sections.items()
     }
     return {section: values for section, values in given.items() if values}
+
+
+def positions(texts: Iterable[str]) -> list[Position]:
+    """Return the positions that arguments name, each once.
+
+    Raises:
+        typer.BadParameter: a text is not a position.
+    """
+    from streamdedup.formats.positions import parse_position
+
+    try:
+        return list(dict.fromkeys(parse_position(text) for text in texts))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -29,7 +29,8 @@ def run(
     `streamdedup config show` prints the result.
 
     Exit codes: 0 stopped by a signal, 3 invalid settings, 5 topics, 6 refused by the broker, 8
-    replaced by another worker, 9-13 the index. docs/operations.md explains each code.
+    replaced by another worker, 9-13 the index, 14 too many dead letters, 15 a clock.
+    docs/operations.md explains each code.
     """
     import asyncio
 

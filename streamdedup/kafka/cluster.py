@@ -14,6 +14,7 @@ from aiokafka.client import CoordinationType
 from aiokafka.protocol.transaction import AddOffsetsToTxnRequest
 
 from streamdedup.errors import BrokerRefused, TopicError
+from streamdedup.kafka.clocks import TIMESTAMP_MARGIN_MS
 from streamdedup.kafka.connection import (
     POLL_S,
     REFUSALS,
@@ -26,9 +27,6 @@ from streamdedup.kafka.protocol import NO_ID, NO_OPERATIONS, OPERATIONS, Metadat
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
-
-_TIMESTAMP_MARGIN_MS = 60_000
-"""Distance that timestamps keep from the broker's limit, because clocks differ."""
 
 _NO_LIMIT_MS = 2**63 - 1
 
@@ -131,7 +129,7 @@ def _operation_names(bits: int) -> frozenset[str]:
 
 
 def _narrowed(limit_ms: int) -> int:
-    return max(limit_ms - _TIMESTAMP_MARGIN_MS, limit_ms // 2)
+    return max(limit_ms - TIMESTAMP_MARGIN_MS, limit_ms // 2)
 
 
 async def _describe(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, Any]:

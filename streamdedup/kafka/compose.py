@@ -13,6 +13,7 @@ from streamdedup.formats.outputs import (
     dead_letter_headers,
     duplicate_record,
 )
+from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
 from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
@@ -34,15 +35,20 @@ class Composer:
         settings: all settings.
         facts: the output topics, with their limits.
         fingerprint: that of the sketch parameters.
+        tally: the dead letters so far.
 
     Raises:
         TopicError: an output topic is too small for what is written without any value.
     """
 
-    def __init__(self, settings: Settings, facts: ClusterFacts, fingerprint: str) -> None:
+    def __init__(
+        self, settings: Settings, facts: ClusterFacts, fingerprint: str, tally: Tally | None = None
+    ) -> None:
         self._topics = settings.topics
         self._facts = facts.topics
         self._annotate = settings.output.route == "annotate"
+        self._limit = DeadLetterLimit.from_settings(settings.limits)
+        self._tally = tally or Tally()
         self._entry_bytes = settings.batch.changelog_entry_bytes
         self._rule = OutputRule(
             settings.dedup.threshold, fingerprint, settings.output.include_value
@@ -93,7 +99,7 @@ class Composer:
         if size > room:
             message = f"the record has {size} bytes, the clean topic has room for {room}"
             return Rejection("produce", "RecordTooLarge", message)
-        if _accepts_timestamp(clean, record, now_ms):
+        if accepts_timestamp(clean, record, now_ms):
             return None
         reason, direction, limit = (
             ("TimestampInFuture", "ahead of", "after")
@@ -113,14 +119,20 @@ class Composer:
         update: IndexUpdate,
         now_ms: int,
     ) -> Transaction:
-        """Return the transaction of a judged batch.
+        """Return the transaction of a judged batch, whose dead letters count from now on.
+
+        If the transaction is not committed, the session ends, and this composer with it.
 
         Args:
             records: the batch.
             verdicts: one per record, in the same order.
             update: what the index gains, and the offsets that the batch covers.
             now_ms: the wall clock, in milliseconds since the epoch.
+
+        Raises:
+            TooManyDeadLetters: a limit on dead letters is reached.
         """
+        self._tally = self._limit.after(self._tally, verdicts)
         messages = [
             self._message(record, verdict, now_ms)
             for record, verdict in zip(records, verdicts, strict=True)
@@ -129,7 +141,7 @@ class Composer:
         for topic, partition, _, next_offset in update.ranges:
             offsets[topic, partition] = next_offset
         entries = changelog.encode(update, self._rule.fingerprint, self._entry_bytes)
-        return Transaction(messages, entries, offsets)
+        return Transaction(messages, entries, offsets, self._tally.note())
 
     def _message(self, record: Record, verdict: Verdict, now_ms: int) -> Outgoing:
         if verdict.rejection is not None:
@@ -147,11 +159,11 @@ class Composer:
         """
         topic = self._facts[self._topics.duplicates]
         value = duplicate_record(record, verdict, self._rule)
-        if self._rule.include_value and not _fits(topic, replace(record, value=value)):
+        if self._rule.include_value and not fits(topic, replace(record, value=value)):
             value = duplicate_record(record, verdict, replace(self._rule, include_value=False))
-        if not _fits(topic, replace(record, value=value)):
+        if not fits(topic, replace(record, value=value)):
             record = replace(record, headers=())
-        if not _fits(topic, replace(record, value=value)):
+        if not fits(topic, replace(record, value=value)):
             record = replace(record, key=None)
         return self._outgoing(topic, record, value, record.headers, now_ms)
 
@@ -162,9 +174,9 @@ class Composer:
         """
         topic = self._facts[self._topics.dead_letter]
         original = record
-        if not _fits(topic, record):
+        if not fits(topic, record):
             record = replace(record, value=None)
-        if not _fits(topic, record):
+        if not fits(topic, record):
             record = replace(record, key=None, headers=())
         omitted = record is not original
         # The headers contain the size of the value, so they are made from the original record.
@@ -182,7 +194,7 @@ class Composer:
         now_ms: int,
     ) -> Outgoing:
         """Return a message with the record's key, and its timestamp if the topic accepts it."""
-        timestamp_ms = record.timestamp_ms if _accepts_timestamp(topic, record, now_ms) else None
+        timestamp_ms = record.timestamp_ms if accepts_timestamp(topic, record, now_ms) else None
         return Outgoing(
             topic.name, record.key, value, headers, timestamp_ms, record.position.partition
         )
@@ -194,11 +206,12 @@ def _size(record: Record) -> int:
     return len(record.value or b"") + len(record.key or b"") + headers
 
 
-def _fits(topic: TopicFacts, record: Record) -> bool:
+def fits(topic: TopicFacts, record: Record) -> bool:
+    """Tell whether a topic has room for a record with some more headers."""
     return _size(record) + _RECORD_OVERHEAD <= topic.max_message_bytes
 
 
-def _accepts_timestamp(topic: TopicFacts, record: Record, now_ms: int) -> bool:
+def accepts_timestamp(topic: TopicFacts, record: Record, now_ms: int) -> bool:
     """Tell whether the broker accepts the record's timestamp; it accepts a missing one."""
     if record.timestamp_ms == NO_TIMESTAMP:
         return True

@@ -19,6 +19,7 @@ from aiokafka.conn import create_conn
 from streamdedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
+    ClockWrong,
     Fenced,
     SettingsError,
     StreamdedupError,
@@ -58,6 +59,7 @@ def translated(action: str) -> Iterator[None]:
     Raises:
         Fenced: another producer has taken over the transactional id.
         BrokerRefused: login, certificate or authorisation.
+        ClockWrong: the broker refuses a timestamp.
         SettingsError: the brokers do not accept a setting.
         BrokerUnavailable: any other error; a retry may succeed.
     """
@@ -73,6 +75,12 @@ def translated(action: str) -> Iterator[None]:
     except errors.InvalidTransactionTimeout as error:
         raise SettingsError(
             "kafka.transaction_timeout is above the brokers' transaction.max.timeout.ms"
+        ) from error
+    except errors.InvalidTimestampError as error:
+        raise ClockWrong(
+            f"{action}: the broker refuses a timestamp: the clock of this machine or of the broker "
+            "is wrong, or the message.timestamp limits of a topic have changed; set the clocks, "
+            "e.g. with NTP, and start again"
         ) from error
     except ssl.SSLError as error:
         raise BrokerRefused(f"{action}: TLS failed: {describe_error(error)}") from error

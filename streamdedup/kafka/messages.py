@@ -86,8 +86,10 @@ class Transaction:
         messages: messages to the output topics.
         changelog: values of the changelog's records.
         offsets: the next offset to read, by source topic and partition.
+        note: metadata committed with each offset.
     """
 
     messages: list[Outgoing]
     changelog: list[bytes]
     offsets: dict[tuple[str, int], int]
+    note: str = ""

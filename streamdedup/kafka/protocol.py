@@ -1,8 +1,10 @@
-"""*Async.* Kafka's Metadata request in versions 8 and 10, which aiokafka lacks.
+"""*Async.* Requests that aiokafka lacks. Only data: other modules send them.
 
-Only data: :mod:`streamdedup.kafka.cluster` sends it. aiokafka's own request lets brokers create the
-topics that it asks for. Its versions end before the answer says what a client may do with a topic
-(version 8), and which id a topic has (version 10, Kafka 2.8).
+Metadata in versions 8 and 10: aiokafka's own request lets brokers create the topics that it asks
+for. Its versions end before the answer says what a client may do with a topic (version 8), and
+which id a topic has (version 10, Kafka 2.8).
+
+DescribeTransactions: the answer has a time by the clock of a broker.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from aiokafka.protocol.types import (
     CompactString,
     Int16,
     Int32,
+    Int64,
     Schema,
     String,
     TaggedFields,
@@ -188,3 +191,56 @@ class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8 | _Metadat
         if request_struct_class is _MetadataRequestV8:
             return _MetadataRequestV8(self._names, False, False, True)
         return request_struct_class(self._names, False)
+
+
+class _DescribeTransactionsResponseV0(Response):
+    API_KEY = 65
+    API_VERSION = 0
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "transaction_states",
+            CompactArray(
+                ("error_code", Int16),
+                ("transactional_id", CompactString("utf-8")),
+                ("transaction_state", CompactString("utf-8")),
+                ("transaction_timeout_ms", Int32),
+                ("transaction_start_time_ms", Int64),
+                ("producer_id", Int64),
+                ("producer_epoch", Int16),
+                (
+                    "topics",
+                    CompactArray(
+                        ("topic", CompactString("utf-8")),
+                        ("partitions", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _DescribeTransactionsRequestV0(RequestStruct):
+    FLEXIBLE_VERSION = True
+    API_KEY = 65
+    API_VERSION = 0
+    RESPONSE_TYPE = _DescribeTransactionsResponseV0
+    SCHEMA = Schema(
+        ("transactional_ids", CompactArray(CompactString("utf-8"))), ("tags", TaggedFields)
+    )
+
+
+class DescribeTransactionsRequest(Request[_DescribeTransactionsRequestV0]):
+    """Asks the coordinator of a transactional id for its transaction; needs Kafka 3.0."""
+
+    API_KEY = 65
+
+    def __init__(self, transactional_id: str) -> None:
+        self._transactional_id = transactional_id
+
+    def build(self, request_struct_class: type[Any]) -> Any:
+        """Return the request."""
+        return request_struct_class([self._transactional_id], {})

@@ -123,6 +123,14 @@ class Source:
             "set kafka.skip_unjudged for one start"
         )
 
+    async def notes(self) -> list[str]:
+        """Return the metadata that was committed with the offset of each partition."""
+        with translated("cannot read the committed offsets"):
+            committed = await self._consumer._coordinator.fetch_committed_offsets(
+                self._topic_partitions()
+            )
+        return [offset.metadata for offset in committed.values()]
+
     def _begin_offsets(
         self,
         committed: Mapping[TopicPartition, int | None],
@@ -175,7 +183,7 @@ class Source:
         await self._update_offsets(any(fetched.values()))
         self._assign_new_partitions()
         return [
-            _record(message)
+            as_record(message)
             for partition in sorted(fetched, key=lambda assigned: assigned.partition)
             for message in fetched[partition]
         ]
@@ -279,7 +287,8 @@ def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) 
         )
 
 
-def _record(message: Any) -> Record:
+def as_record(message: Any) -> Record:
+    """Return a message of aiokafka as a record."""
     return Record(
         position=Position(message.topic, message.partition, message.offset),
         value=message.value,

@@ -11,15 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
+import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.client import ConnectionGroup, CoordinationType
-from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable, TopicError
+from streamdedup.kafka.append import add_to, output_partition
+from streamdedup.kafka.clocks import clock_warning, least_difference_ms
 from streamdedup.kafka.connection import (
     POLL_S,
     connection_options,
@@ -29,10 +32,13 @@ from streamdedup.kafka.connection import (
 )
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, Transaction
 from streamdedup.kafka.noise import RETRIED_WRITES
+from streamdedup.kafka.protocol import DescribeTransactionsRequest
 from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
+
+log = structlog.get_logger(__name__)
 
 _MAX_BATCH_BYTES = 512 * 1024
 
@@ -61,9 +67,9 @@ class TransactionalWriter:
         self._applied = 0
         self._has_committed = False
         self._outputs = topic_names(settings.topics)[1:]
+        self._output_facts = [facts.topics[name] for name in self._outputs]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
-        self._partitioner = DefaultPartitioner()
         smallest = min(topic.max_message_bytes for topic in facts.topics.values())
         logging.getLogger("aiokafka.producer.sender").addFilter(RETRIED_WRITES)
         self._producer = AIOKafkaProducer(
@@ -81,6 +87,9 @@ class TransactionalWriter:
 
         Args:
             applied: the changelog offset up to which the index is complete.
+
+        Raises:
+            ClockWrong: the clock of this machine differs too much from the brokers'.
         """
         self._applied = applied
         with translated("cannot start the transactional producer"):
@@ -106,12 +115,35 @@ class TransactionalWriter:
             for number in range(self._partitions[name])
         ]
         confirmed = await self._is_confirmed(applied, partitions)
+        before_ms = _now_ms()
         async with self._transaction():
             await self._join(partitions)
+            start_ms = await self._transaction_start_ms()
+            after_ms = _now_ms()
             if confirmed:
                 await self._producer.commit_transaction()
             else:
                 await self._producer.abort_transaction()
+        if start_ms is not None:
+            self._check_clock(least_difference_ms(before_ms, start_ms, after_ms))
+
+    async def _transaction_start_ms(self) -> int | None:
+        """Return the start of the open transaction by the coordinator's clock; None if unknown."""
+        sender = self._producer._sender
+        id_ = sender._txn_manager.transactional_id
+        node = await sender._find_coordinator(CoordinationType.TRANSACTION, id_)
+        request = DescribeTransactionsRequest(id_)
+        try:
+            answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
+        except errors.IncompatibleBrokerVersion:
+            return None  # a broker before Kafka 3.0
+        (state,) = answer.to_object()["transaction_states"]
+        start_ms = int(state["transaction_start_time_ms"])
+        return start_ms if state["error_code"] == 0 and start_ms >= 0 else None
+
+    def _check_clock(self, ahead_ms: int) -> None:
+        if warning := clock_warning(ahead_ms, self._output_facts):
+            log.warning("the clock differs from the brokers' clock", reason=warning)
 
     async def _is_confirmed(self, applied: int, partitions: Sequence[TopicPartition]) -> bool:
         """Tell whether the index holds a changelog entry that is written but not visible.
@@ -196,6 +228,7 @@ class TransactionalWriter:
         Raises:
             Fenced: another worker has taken over.
             BrokerRefused: the broker refuses access.
+            ClockWrong: the broker refuses a timestamp.
             BrokerUnavailable: the transaction was not committed, or its outcome is unknown; start a
                 new session.
             TopicError: the changelog is not the one that the index was built from.
@@ -206,7 +239,7 @@ class TransactionalWriter:
                 entries = [_entry(data) for data in transaction.changelog]
                 logged = await self._send_to(self._changelog, 0, entries)
                 offsets = {
-                    TopicPartition(topic, partition): next_offset
+                    TopicPartition(topic, partition): (next_offset, transaction.note)
                     for (topic, partition), next_offset in transaction.offsets.items()
                 }
                 if offsets:
@@ -236,7 +269,7 @@ class TransactionalWriter:
     async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
         by_partition: dict[tuple[str, int], list[Outgoing]] = {}
         for message in messages:
-            partition = self._partition(message)
+            partition = output_partition(message, self._partitions[message.topic])
             by_partition.setdefault((message.topic, partition), []).append(message)
         sent: list[_SentBatch] = []
         for (topic, partition), group in by_partition.items():
@@ -250,10 +283,10 @@ class TransactionalWriter:
         sent = []
         batch = self._producer.create_batch()
         for message in messages:
-            if not _append(batch, message):
+            if not add_to(batch, message):
                 sent.append(await self._submit(batch, topic, partition))
                 batch = self._producer.create_batch()
-                _append(batch, message)
+                add_to(batch, message)
         if batch.record_count():
             sent.append(await self._submit(batch, topic, partition))
         return sent
@@ -265,14 +298,6 @@ class TransactionalWriter:
         delivered.add_done_callback(lambda future: future.cancelled() or future.exception())
         return _SentBatch(delivered, count)
 
-    def _partition(self, message: Outgoing) -> int:
-        """Choose the partition by the key, or without a key by the source partition."""
-        count = self._partitions[message.topic]
-        if message.key is None:
-            return message.source_partition % count
-        partitions = list(range(count))
-        return int(self._partitioner(message.key, partitions, partitions))
-
     async def close(self) -> None:
         """Stop the producer; the next start aborts a transaction that is still open."""
         await stop(self._producer.stop())
@@ -280,18 +305,12 @@ class TransactionalWriter:
         await stop(self._producer._sender.close())
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _entry(data: bytes) -> Outgoing:
     return Outgoing("", None, data, (), None)
-
-
-def _append(batch: Any, message: Outgoing) -> bool:
-    appended = batch.append(
-        timestamp=message.timestamp_ms,
-        key=message.key,
-        value=message.value,
-        headers=list(message.headers),
-    )
-    return appended is not None
 
 
 async def _end_offsets(

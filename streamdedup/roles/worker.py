@@ -32,6 +32,7 @@ from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, Topi
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.dead_letter_limit import latest_tally
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
@@ -146,9 +147,10 @@ class Worker:
             first_offsets = await source.begin(index.next_offset)
             if first_offsets:
                 await self._commit_first(writer, index, first_offsets)
+            tally = latest_tally(await source.notes())
             self._phases.enter("running")
             log.info("running", partitions=partitions, documents=stats.documents)
-            yield writer, source, Composer(self._settings, facts, self._fingerprint)
+            yield writer, source, Composer(self._settings, facts, self._fingerprint, tally)
             self._phases.enter("draining")
 
     async def _commit_first(

@@ -83,7 +83,11 @@ class OutputSettings(Section):
 
 
 class LimitSettings(Section):
-    """Size limits. Records over a limit go to the dead-letter topic, except texts that are cut."""
+    """Limits of size, and of dead letters.
+
+    Records over a limit of size go to the dead-letter topic, except texts that are cut. The limits
+    of dead letters apply to the worker only.
+    """
 
     value_bytes: Size = Field(default=4 * 1024**2, ge=1, le=1024**3)
     """Largest record value that is decoded."""
@@ -93,6 +97,12 @@ class LimitSettings(Section):
     """reject: a larger text is rejected. cut: a larger text is judged by its first text_bytes."""
     id_bytes: Size = Field(default=512, ge=1, le=65_536)
     """Longest document id, in UTF-8."""
+    dead_letter_run: int = Field(default=200, ge=0)
+    """How many records in a row may become dead letters before the worker stops, without committing
+    the batch. 0: no limit."""
+    dead_letter_ratio: float = Field(default=0.5, ge=0, le=1)
+    """Share of dead letters among the last 1,000 records at which the worker stops, without
+    committing the batch. 0: no limit."""
 
 
 class BatchSettings(Section):
@@ -174,7 +184,7 @@ class Settings(BaseSettings):
     output: OutputSettings = OutputSettings()
     """What the worker writes."""
     limits: LimitSettings = LimitSettings()
-    """Size limits."""
+    """Limits of size, and of dead letters."""
     batch: BatchSettings = BatchSettings()
     """How many records are handled at once."""
     pool: PoolSettings = PoolSettings()

@@ -10,6 +10,7 @@ from aiokafka import errors
 from streamdedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
+    ClockWrong,
     Fenced,
     SettingsError,
     StreamdedupError,
@@ -24,6 +25,7 @@ from streamdedup.kafka.connection import REFUSALS, translated
         (errors.InvalidProducerEpoch(), Fenced, "kafka.transaction_timeout"),
         *((refusal("why"), BrokerRefused, "the broker refuses") for refusal in REFUSALS),
         (errors.InvalidTransactionTimeout(), SettingsError, "transaction.max.timeout.ms"),
+        (errors.InvalidTimestampError(), ClockWrong, "the clock of this machine"),
         (ssl.SSLError("bad certificate"), BrokerRefused, "TLS failed"),
         (errors.RequestTimedOutError(), BrokerUnavailable, "RequestTimedOutError"),
         (ConnectionRefusedError("refused\n twice"), BrokerUnavailable, "refused twice"),

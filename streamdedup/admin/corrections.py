@@ -1,0 +1,278 @@
+"""*Async.* What an operator does about single records: list and replay dead letters, reinstate."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from streamdedup.errors import InputError
+from streamdedup.formats.corrections import (
+    DeadLetter,
+    read_dead_letter,
+    reinstated_headers,
+    replay_headers,
+)
+from streamdedup.formats.outputs import Headers
+from streamdedup.formats.positions import format_position
+from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.kafka.append import Appender, output_partition
+from streamdedup.kafka.cluster import inspect
+from streamdedup.kafka.compose import accepts_timestamp, fits
+from streamdedup.kafka.connection import check_connection
+from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts
+from streamdedup.kafka.reader import Reader
+from streamdedup.model import Position, Record
+from streamdedup.settings.sections import Settings
+
+MOST_REPLAYS = 3
+"""How often a record is replayed, unless the operator names its position."""
+
+_CHUNK_BYTES = 4 * 1024**2
+"""Bytes of values that are held in memory before they are appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter without its contents.
+
+    Attributes:
+        position: position of the source record.
+        stage: the step that refused the record.
+        reason: why the record was refused: a class name.
+        message: why, in one sentence.
+        timestamp_ms: timestamp of the dead letter; -1 if it has none.
+        omitted: whether its value was too large for the topic.
+        replays: how often the record was replayed before it became this dead letter.
+        stored: position of the dead letter itself.
+    """
+
+    position: Position
+    stage: str
+    reason: str
+    message: str
+    timestamp_ms: int
+    omitted: bool
+    replays: int
+    stored: Position
+
+
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """What a command needs of the brokers."""
+
+    facts: ClusterFacts
+    reader: Reader
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[_Connected]:
+    await check_connection(settings.kafka)
+    facts = await inspect(settings)
+    reader = Reader(settings.kafka)
+    try:
+        await reader.start()
+        yield _Connected(facts, reader)
+    finally:
+        await reader.close()
+
+
+@asynccontextmanager
+async def _appender(settings: Settings, facts: ClusterFacts) -> AsyncIterator[Appender]:
+    appender = Appender(settings.kafka, facts)
+    try:
+        await appender.start()
+        yield appender
+    finally:
+        await appender.close()
+
+
+async def _dead_letters(
+    settings: Settings, brokers: _Connected
+) -> AsyncIterator[tuple[Position, DeadLetter]]:
+    """Yield the dead letters of the topic, each with its own position."""
+    topic = brokers.facts.topics[settings.topics.dead_letter]
+    async for record in brokers.reader.records(topic.name, topic.partitions):
+        letter = read_dead_letter(record)
+        if letter is not None:
+            yield record.position, letter
+
+
+async def list_letters(settings: Settings) -> list[Letter]:
+    """Return the dead letters, the oldest timestamp first.
+
+    If a replayed record became a dead letter again, only the last one is returned. If a source
+    record has several, because the group's offsets were moved back, the last one is returned.
+    """
+    letters: dict[Position, Letter] = {}
+    superseded: set[Position] = set()
+    async with _connected(settings) as brokers:
+        async for stored, letter in _dead_letters(settings, brokers):
+            original = letter.original
+            letters[original.position] = Letter(
+                original.position,
+                letter.stage,
+                letter.reason,
+                letter.message,
+                original.timestamp_ms,
+                letter.omitted,
+                letter.replays,
+                stored,
+            )
+            if letter.replayed_from is not None:
+                superseded.add(letter.replayed_from)
+    latest = [letter for position, letter in letters.items() if position not in superseded]
+    return sorted(latest, key=lambda letter: letter.timestamp_ms)
+
+
+def choose(
+    letters: Sequence[Letter], reason: str | None = None, positions: Sequence[Position] = ()
+) -> list[Letter]:
+    """Return the letters with a reason, and at certain source positions.
+
+    Args:
+        letters: the dead letters.
+        reason: the reason; None for all.
+        positions: the positions; empty for all.
+
+    Raises:
+        InputError: a position has no dead letter with the reason.
+    """
+    chosen = [
+        letter
+        for letter in letters
+        if reason in (None, letter.reason) and (not positions or letter.position in positions)
+    ]
+    unknown = set(positions) - {letter.position for letter in chosen}
+    if unknown:
+        raise InputError(
+            f"no dead letter of {', '.join(map(format_position, sorted(unknown)))}"
+            + (f" with reason {reason}" if reason else "")
+            + "; 'streamdedup dlq list' shows them"
+        )
+    return chosen
+
+
+async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position]:
+    """Append the original records of dead letters to the source topic.
+
+    Args:
+        settings: the settings of the worker.
+        letters: the dead letters, from :func:`list_letters`.
+
+    Returns:
+        Positions that were not replayed: the dead letter does not have the value, and the source
+        does not have the record any more.
+    """
+    wanted = {letter.stored for letter in letters}
+    missing: list[Position] = []
+    async with (
+        _connected(settings) as brokers,
+        _appender(settings, brokers.facts) as appender,
+    ):
+        source = brokers.facts.topics[settings.topics.source]
+        waiting: list[tuple[int, Outgoing]] = []
+        omitted: list[DeadLetter] = []
+        size = 0
+        async for stored, letter in _dead_letters(settings, brokers):
+            if stored not in wanted:
+                continue
+            if letter.omitted:
+                omitted.append(letter)
+                continue
+            waiting.append(_replayed(source, letter.original, letter))
+            size += len(letter.original.value or b"")
+            if size > _CHUNK_BYTES:
+                await appender.append(waiting)
+                waiting, size = [], 0
+        await appender.append(waiting)
+        for letter in omitted:
+            original = await brokers.reader.at(letter.original.position)
+            if original is None:
+                missing.append(letter.original.position)
+            else:
+                await appender.append([_replayed(source, original, letter)])
+    return missing
+
+
+def _replayed(source: TopicFacts, original: Record, letter: DeadLetter) -> tuple[int, Outgoing]:
+    """Return the replay of a record, for the partition that it was in."""
+    headers = replay_headers(original, letter.replays)
+    return original.position.partition, _outgoing(source, original, headers)
+
+
+def _outgoing(topic: TopicFacts, record: Record, headers: Headers) -> Outgoing:
+    """Return a message with the record's timestamp, unless the topic refuses it."""
+    now_ms = time.time_ns() // 1_000_000
+    timestamp_ms = record.timestamp_ms if accepts_timestamp(topic, record, now_ms) else None
+    return Outgoing(
+        topic.name, record.key, record.value, headers, timestamp_ms, record.position.partition
+    )
+
+
+async def find_records(
+    settings: Settings, positions: Sequence[Position]
+) -> Mapping[Position, Record]:
+    """Return the source records at positions that were judged.
+
+    Raises:
+        InputError: a position is not in the source topic, or was not judged yet.
+    """
+    records = {}
+    async with _connected(settings) as brokers:
+        source = brokers.facts.topics[settings.topics.source]
+        for position in positions:
+            record = None
+            if position.topic == source.name and position.partition < source.partitions:
+                record = await brokers.reader.at(position)
+            if record is None:
+                raise InputError(
+                    f"{format_position(position)} is not a record of the source topic "
+                    f"{source.name}; nothing was written"
+                )
+            if position.offset >= await brokers.reader.judged(*position[:2]):
+                raise InputError(
+                    f"{format_position(position)} was not judged yet; nothing was written"
+                )
+            records[position] = record
+    return records
+
+
+async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
+    """Append source records to the clean topic, as records that an operator has kept.
+
+    The index does not change.
+
+    Raises:
+        InputError: a record is too large for the clean topic; nothing was written.
+    """
+    await check_connection(settings.kafka)
+    facts = await inspect(settings)
+    clean = facts.topics[settings.topics.clean]
+    for record in records:
+        if not fits(clean, record):
+            raise InputError(
+                f"{format_position(record.position)} is too large for topic {clean.name}; raise "
+                "its max.message.bytes; nothing was written"
+            )
+    decoder = Decoder(settings.records, settings.limits)
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    messages = [
+        _outgoing(clean, record, reinstated_headers(record, _id_of(decoder, record), now))
+        for record in records
+    ]
+    async with _appender(settings, facts) as appender:
+        await appender.append(
+            [(output_partition(message, clean.partitions), message) for message in messages]
+        )
+
+
+def _id_of(decoder: Decoder, record: Record) -> str:
+    """Return the id of the document in a record; its position if it has none."""
+    try:
+        document_id = decoder.decode(record).id
+    except Refusal:
+        document_id = ""
+    return document_id or format_position(record.position)

@@ -1,0 +1,140 @@
+"""*Pure.* Limits on dead letters, which stop a worker before it drains its source topic.
+
+A wrong setting, or a wrong clock, makes a dead letter of every record. The tally is committed with
+the offsets of the same transaction. So it counts each record once, and restarts do not reset it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from streamdedup.errors import TooManyDeadLetters
+from streamdedup.model import Position, Rejection, Verdict
+from streamdedup.settings.sections import LimitSettings
+
+WINDOW = 1000
+"""How many of the latest records ``limits.dead_letter_ratio`` applies to."""
+
+_WINDOW_BITS = (1 << WINDOW) - 1
+_EXAMPLES = 3
+_NOTE = "dead-letters-1"
+"""First word of a note; the number is the version of its format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The latest outcomes.
+
+    Attributes:
+        judged: all records judged so far.
+        run: dead letters since the last other outcome.
+        window: the latest ``WINDOW`` outcomes, the last one in the lowest bit; 1 is a dead letter.
+    """
+
+    judged: int = 0
+    run: int = 0
+    window: int = 0
+
+    def note(self) -> str:
+        """Return the tally as the metadata of committed offsets."""
+        return f"{_NOTE} {self.judged} {self.run} {self.window:x}"
+
+
+def latest_tally(notes: Iterable[str]) -> Tally:
+    """Return the latest tally of the notes that were committed with a group's offsets.
+
+    Args:
+        notes: the metadata of each partition. A partition has the tally of the last transaction
+            with records of it. Texts of other programs are ignored.
+    """
+    return max(map(_read, notes), key=lambda tally: tally.judged, default=Tally())
+
+
+def _read(note: str) -> Tally:
+    try:
+        kind, judged, run, window = note.split(" ")
+        return Tally(int(judged), int(run), int(window, 16)) if kind == _NOTE else Tally()
+    except ValueError:
+        return Tally()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimit:
+    """How many dead letters are too many.
+
+    Attributes:
+        run: dead letters in a row; 0 for no limit.
+        ratio: share of dead letters among the latest ``WINDOW`` records; 0 for no limit.
+    """
+
+    run: int
+    ratio: float
+
+    @classmethod
+    def from_settings(cls, limits: LimitSettings) -> DeadLetterLimit:
+        """Return the limit that the settings ask for."""
+        return cls(limits.dead_letter_run, limits.dead_letter_ratio)
+
+    def after(self, tally: Tally, verdicts: Sequence[Verdict]) -> Tally:
+        """Return the tally after a batch.
+
+        Args:
+            tally: the tally before the batch.
+            verdicts: the verdicts on the batch, in order of judgement.
+
+        Raises:
+            TooManyDeadLetters: a limit is reached within the batch.
+        """
+        judged, run, window = tally.judged, tally.run, tally.window
+        for verdict in verdicts:
+            dead = verdict.rejection is not None
+            judged += 1
+            run = run + 1 if dead else 0
+            window = (window << 1 | dead) & _WINDOW_BITS
+            if dead and (reached := self._reached(judged, run, window)):
+                raise TooManyDeadLetters(f"{reached}; {_explained(verdicts)}")
+        return Tally(judged, run, window)
+
+    def _reached(self, judged: int, run: int, window: int) -> str:
+        """Return the limit that is reached, in words; empty if none is."""
+        if self.run and run >= self.run:
+            return f"{run} records in a row became dead letters (limits.dead_letter_run {self.run})"
+        if self.ratio and judged >= WINDOW and window.bit_count() / WINDOW >= self.ratio:
+            return (
+                f"{window.bit_count()} of the last {WINDOW} records became dead letters "
+                f"(limits.dead_letter_ratio {self.ratio:g})"
+            )
+        return ""
+
+
+def _explained(verdicts: Sequence[Verdict]) -> str:
+    """Return the reasons in a batch, the first examples, and what to do, on one line."""
+    dead = [
+        (verdict.position, verdict.rejection)
+        for verdict in verdicts
+        if verdict.rejection is not None
+    ]
+    counts = Counter(rejection.reason for _, rejection in dead).most_common()
+    reasons = ", ".join(f"{reason} {count}" for reason, count in counts)
+    first = ", ".join(_example(*one) for one in dead[:_EXAMPLES])
+    return (
+        f"in the last batch of {len(verdicts)}: {reasons}; first: {first}; this batch is not "
+        f"committed; {_remedy(counts[0][0])}, or accept the dead letters: raise the limit, or set "
+        "it to 0"
+    )
+
+
+def _example(position: Position, rejection: Rejection) -> str:
+    # Without the message, which may quote the value.
+    return f"{position.topic}:{position.partition}:{position.offset} {rejection.reason}"
+
+
+def _remedy(reason: str) -> str:
+    if reason in {"TimestampInFuture", "TimestampInPast"}:
+        return (
+            "compare the clock of this machine with those of the brokers and producers, and check "
+            "the clean topic's message.timestamp limits"
+        )
+    return "fix the settings records.* and limits.*, or the producer"
