@@ -260,7 +260,7 @@ class Verdict:
 
     Attributes:
         outcome: kept, duplicate or rejected.
-        id: id of the document; empty for a rejected record.
+        id: id of the document; empty for a rejected record of Kafka or a file.
         position: position of the record.
         event_time_ms: event time of the document, or ``NO_TIMESTAMP``.
         matches: the kept documents that a duplicate repeats: best first, ties to the earliest, up

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
+from streamdedup.errors import IndexUnusable
+from streamdedup.formats.records import Decoder
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import Document, Judgement, Position, SketchedBatch, Verdict
+from streamdedup.model import Document, Judgement, Outcome, Position, SketchedBatch, Verdict
 from streamdedup.settings.sections import Settings
-
-_TOPIC = "python"
-"""The topic in the positions of documents from the Python API."""
 
 
 class Deduplicator:
     """Judges documents in the calling process, against its own index.
 
-    Use it as a context manager, or call :meth:`close`.
+    Use it as a context manager, or call :meth:`close`. Threads may share it; their calls wait for
+    each other. A forked process cannot use it. After an interrupt (Ctrl-C) the next call opens the
+    index again, with every document whose verdict was ``kept``.
 
     Args:
-        settings: all settings; the sections ``dedup``, ``index`` and ``limits`` are used here.
+        settings: all settings; the sections ``dedup``, ``index``, ``limits`` and ``records`` are
+            used here.
         directory: directory of the index. Without one, the index is temporary, and closing removes
             it.
 
     Raises:
         StreamdedupError: the index cannot be used; see :class:`streamdedup.index.store.Index`.
+
+    Attributes:
+        index: the index; an interrupt replaces it.
     """
 
     def __init__(
@@ -37,62 +47,133 @@ class Deduplicator:
     ) -> None:
         self._settings = settings if settings is not None else Settings()
         self._preparer = Preparer(self._settings)
+        self._decoder = Decoder(self._settings.records, self._settings.limits)
         self._rule = Rule.from_settings(self._settings)
-        self._resources = ExitStack()
-        if directory is None:
-            name = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-"))
-            update = {"directory": Path(name), "sync": False}
-        else:
-            update = {"directory": Path(directory)}
-        index_settings = self._settings.index.model_copy(update=update)
-        parameters = self._settings.dedup.sketch_parameters()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._is_open = True
+        temporary = tempfile.mkdtemp(prefix="streamdedup-") if directory is None else None
+        self._remove = weakref.finalize(self, _remove, temporary, self._process)
+        update: dict[str, object] = {"directory": Path(temporary or directory or "").absolute()}
+        if temporary:
+            update["sync"] = False
+        self._index_settings = self._settings.index.model_copy(update=update)
         try:
-            index = Index(
-                index_settings, parameters, LOCAL_LOG, texts=self._settings.dedup.keeps_texts
-            )
-            self.index = self._resources.enter_context(index)
+            self.index = self._open_index()
         except BaseException:
-            self._resources.close()
+            self._remove()
             raise
 
-    def process(self, documents: Iterable[Document | str]) -> list[Verdict]:
+    def _open_index(self) -> Index:
+        dedup = self._settings.dedup
+        parameters = dedup.sketch_parameters()
+        return Index(self._index_settings, parameters, LOCAL_LOG, texts=dedup.keeps_texts)
+
+    def process(
+        self, documents: Iterable[Item], positions: Iterable[int | Position] | None = None
+    ) -> list[Verdict]:
         """Judge documents, and index the kept ones.
 
         Args:
-            documents: documents, or bare texts, whose position becomes their id.
+            documents: documents, texts, or objects such as ``{"id": "a", "text": "..."}``, whose
+                fields the settings of ``records`` name. Also a column of texts or a table of
+                pandas, Arrow or Polars. A document without an id gets its position as id.
+            positions: one for each document: an ascending offset, or a :class:`Position` for
+                documents of several sources. A position that was judged before gets its old
+                verdict, so that a caller can repeat a call after a crash. Give positions in every
+                call or in none; without them, every document is a new one.
 
         Returns:
             One verdict for each document, in order.
+
+        Raises:
+            TypeError, ValueError: a document or position is invalid; nothing was judged.
+            StreamdedupError: the index cannot be used.
         """
-        batch = [
-            document if isinstance(document, Document) else Document(document)
-            for document in documents
-        ]
-        first = self.index.next_offset(_TOPIC, 0)
-        positions = [Position(_TOPIC, 0, first + row) for row in range(len(batch))]
-        return self.judge_and_apply(self._preparer.prepare_documents(batch, positions))
+        batch = to_documents(documents, self._decoder)
+        given = None if positions is None else to_positions(positions, len(batch))
+        with self._locked():
+            if given is None:
+                first = self._usable().next_offset(TOPIC, 0)
+                given = [Position(TOPIC, 0, first + row) for row in range(len(batch))]
+            verdicts = self.judge_and_apply(self._preparer.prepare_documents(batch, given))
+        return [_named(*pair) for pair in zip(verdicts, batch, strict=True)]
 
     def judge(self, batch: SketchedBatch) -> Judgement:
         """Return the verdicts on a prepared batch; the index is not changed yet."""
-        candidates = self.index.probe(batch.documents)
-        return resolve(batch, candidates, self._rule, self.index.next_number, self.index.clock)
+        with self._locked():
+            index = self._usable()
+            candidates = index.probe(batch.documents)
+            return resolve(batch, candidates, self._rule, index.next_number, index.clock)
 
     def apply(self, judgement: Judgement, notes: Mapping[str, bytes] | None = None) -> None:
-        """Index the documents that a judgement keeps, and store notes in the same transaction."""
-        self.index.apply(judgement.update, self.index.applied + 1, notes)
+        """Index the documents that a judgement keeps, and store notes in the same transaction.
+
+        Raises:
+            ValueError: other documents were indexed after the judgement.
+        """
+        with self._locked():
+            index = self._usable()
+            if judgement.update.first_number != index.next_number:
+                raise ValueError(
+                    "other documents were indexed after this judgement; judge the batch again"
+                )
+            index.apply(judgement.update, index.applied + 1, notes)
 
     def judge_and_apply(self, batch: SketchedBatch) -> list[Verdict]:
         """Judge a prepared batch, and index the documents that it keeps."""
-        judgement = self.judge(batch)
-        self.apply(judgement)
+        with self._locked():
+            judgement = self.judge(batch)
+            self.apply(judgement)
         return judgement.verdicts
 
+    def _locked(self) -> threading.RLock:
+        """Return the lock that lets one thread at a time use the index."""
+        # Checked before the lock, which another thread of the parent may have held at the fork.
+        if os.getpid() != self._process:
+            raise IndexUnusable(
+                f"process {self._process} created this Deduplicator, and process {os.getpid()} is "
+                "a fork of it; create a Deduplicator in each process, with its own directory"
+            )
+        return self._lock
+
+    def _usable(self) -> Index:
+        """Return the index, opened again if a call was interrupted; the caller has the lock."""
+        if not self._is_open:
+            raise RuntimeError("this Deduplicator is closed; create another one")
+        if self.index.is_torn:
+            self.index.close()
+            self.index = self._open_index()
+        return self.index
+
     def close(self) -> None:
-        """Close the index; a temporary one is removed."""
-        self._resources.close()
+        """Close the index; a temporary one is removed. A forked process closes nothing."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._is_open = False
+            try:
+                self.index.close()
+            finally:
+                self._remove()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _remove(directory: str | None, process: int) -> None:
+    """Remove the directory of a temporary index, in the process that created it."""
+    if directory is not None and os.getpid() == process:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _named(verdict: Verdict, document: Document) -> Verdict:
+    """Return the verdict with the id that the caller has given to a rejected document."""
+    if verdict.outcome is not Outcome.REJECTED:
+        return verdict
+    position = verdict.position
+    id_ = document.id or f"{position.topic}:{position.partition}:{position.offset}"
+    return replace(verdict, id=id_)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streamdedup.model import Document, Record, Rejection
+from streamdedup.model import NO_TIMESTAMP, Document, Record, Rejection
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 _SECONDS_END = 100_000_000_000
@@ -83,13 +83,26 @@ class Decoder:
         return self.check(Document(text, _key_or_position(record), record.timestamp_ms))
 
     def _from_json(self, record: Record, value: dict[str, Any]) -> Document:
-        return self.check(
-            Document(
-                text=self._text(value),
-                id=self._id(record, value),
-                event_time_ms=self._event_time(record, value),
-                namespace=self._namespace(value),
-            )
+        document = self.read(value, record.timestamp_ms)
+        if not document.id:
+            document = replace(document, id=_key_or_position(record))
+        return self.check(document)
+
+    def read(self, value: dict[str, Any], timestamp_ms: int = NO_TIMESTAMP) -> Document:
+        """Return the document that an object describes, without a look at the limits.
+
+        Args:
+            value: the object.
+            timestamp_ms: event time of a document without one.
+
+        Raises:
+            Refusal: the object is not a document.
+        """
+        return Document(
+            text=self._text(value),
+            id=_name(value, self._id_field, "IdNotString"),
+            event_time_ms=self._event_time(value, timestamp_ms),
+            namespace=_name(value, self._namespace_field, "NamespaceNotString"),
         )
 
     def _text(self, value: dict[str, Any]) -> str:
@@ -109,17 +122,11 @@ class Decoder:
             raise Refusal("MissingText", f"the document has no text field {names}")
         return "\n".join(parts)
 
-    def _id(self, record: Record, value: dict[str, Any]) -> str:
-        return _name(value, self._id_field, "IdNotString") or _key_or_position(record)
-
-    def _namespace(self, value: dict[str, Any]) -> str:
-        return _name(value, self._namespace_field, "NamespaceNotString")
-
-    def _event_time(self, record: Record, value: dict[str, Any]) -> int:
+    def _event_time(self, value: dict[str, Any], timestamp_ms: int) -> int:
         field = self._time_field
         time = field.find(value) if field else None
         if field is None or time is None:
-            return record.timestamp_ms
+            return timestamp_ms
         try:
             return parse_time(time)
         except (TypeError, ValueError, OverflowError) as error:
@@ -158,7 +165,7 @@ def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
 
 
 def parse_time(value: Any) -> int:
-    """Parse a time: ISO 8601 (UTC if it has no zone), or a number since the epoch.
+    """Parse a time: ISO 8601 or a datetime (UTC without a zone), or a number since the epoch.
 
     Returns:
         Milliseconds since the epoch.
@@ -166,8 +173,8 @@ def parse_time(value: Any) -> int:
     Raises:
         TypeError, ValueError, OverflowError: the value is not a valid time.
     """
-    if isinstance(value, str):
-        time = dt.datetime.fromisoformat(value)
+    if isinstance(value, str | dt.datetime):
+        time = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
         if time.tzinfo is None:
             time = time.replace(tzinfo=dt.UTC)
         milliseconds = (time - _EPOCH) // dt.timedelta(milliseconds=1)

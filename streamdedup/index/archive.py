@@ -7,6 +7,7 @@ manifest holds the checksums of these files, and ``index.json`` holds that of th
 Rule 1: every byte is summed on its way out and on its way in. An export of a damaged index fails.
 An imported index exists from the moment that its manifest is moved into place, the last step.
 Rule 2: an import accepts only files that the manifest names.
+Rule 3: an import removes only what an import has written.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from streamdedup.index.directory import (
     lock,
     lock_existing,
     remove_index,
+    segment_directories,
     segment_directory,
 )
 from streamdedup.index.entries import FileEntry, SegmentEntry
@@ -121,7 +123,7 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
 
     Raises:
         InputError: the source is not an export, or not what was written.
-        IndexUnusable: the directory already holds an index.
+        IndexUnusable: the directory already holds an index, or files in its place.
     """
     if not source.exists():
         raise InputError(f"cannot read {source}: no such file or directory")
@@ -129,20 +131,43 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         raise IndexUnusable(f"{directory} already holds an index; import into another directory")
     descriptor = lock(directory)
     try:
-        remove_index(directory)
-        with ExitStack() as resources:
-            open_source = _from_directory if source.is_dir() else unpack
-            head = _import(source, open_source(source, resources), directory, progress)
-        with translated(directory):
-            (directory / STAGING / MANIFEST).rename(directory / MANIFEST)
-            (directory / STAGING).rmdir()
-            fsync(directory)
-    except BaseException:
-        remove_index(directory)
-        raise
+        _claim(directory)
+        try:
+            with ExitStack() as resources:
+                open_source = _from_directory if source.is_dir() else unpack
+                head = _import(source, open_source(source, resources), directory, progress)
+            with translated(directory):
+                (directory / STAGING / MANIFEST).rename(directory / MANIFEST)
+                (directory / STAGING).rmdir()
+                fsync(directory)
+        except BaseException:
+            remove_index(directory)
+            raise
     finally:
         os.close(descriptor)
     return head.documents
+
+
+def _claim(directory: Path) -> None:
+    """Create the staging directory, which marks segments as those of an import.
+
+    Raises:
+        IndexUnusable: a file is in the way that no import has written.
+    """
+    staging, segments = directory / STAGING, directory / SEGMENTS
+    staged = {path.name for path in staging.iterdir()} if staging.is_dir() else set()
+    ours = set(segment_directories(directory))
+    foreign = [path for path in (staging,) if path.exists() and staged - {MANIFEST}]
+    if segments.exists() and (not staging.is_dir() or set(segments.iterdir()) - ours):
+        foreign.append(segments)
+    if foreign:
+        raise IndexUnusable(
+            f"{foreign[0]} already exists, and an import would have to replace it; import into "
+            "another directory"
+        )
+    remove_index(directory)  # what an interrupted import has left
+    with translated(directory):
+        staging.mkdir()
 
 
 def _list_files(directory: Path) -> tuple[Head, list[tuple[str, FileEntry]]]:

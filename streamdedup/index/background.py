@@ -37,13 +37,15 @@ class Background:
         self._outcomes: deque[Outcome] = deque()
         self._pending = 0
         self._stopping = False
-        self._changed = threading.Condition()
+        # An interrupt cannot come between taking a plain lock and the block that releases it.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._work, name="index-background", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job) -> None:
         """Queue a job."""
-        with self._changed:
+        with self._lock:
             urgent = isinstance(job, Flush) or (isinstance(job, Remove) and job.delta is not None)
             (self._urgent if urgent else self._patient).append(job)
             self._pending += 1
@@ -70,7 +72,7 @@ class Background:
             raise RuntimeError("the index is closed")
         if not wait and not self._outcomes:
             return None
-        with self._changed:
+        with self._lock:
             while not self._outcomes:
                 if not self._pending:
                     raise RuntimeError("no job is pending: waiting for one would never end")
@@ -83,7 +85,7 @@ class Background:
 
         An unfinished merge is abandoned; it is due again after a restart.
         """
-        with self._changed:
+        with self._lock:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()
@@ -92,7 +94,7 @@ class Background:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not (self._urgent or self._patient or self._stopping):
                     self._changed.wait()
                 if self._stopping:
@@ -112,7 +114,7 @@ class Background:
         except BaseException as caught:  # noqa: BLE001 - the index raises it in its caller
             error = caught
             _close_segments(job)
-        with self._changed:
+        with self._lock:
             self._outcomes.append(Outcome(job, error))
             self._changed.notify_all()
 

@@ -46,6 +46,12 @@ def lock(directory: Path) -> int:
     return descriptor
 
 
+def unlock(descriptor: int) -> None:
+    """Release a lock, even if a forked process has inherited its descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
 def lock_existing(directory: Path) -> int:
     """Lock a directory that holds an index; never create it.
 
@@ -68,10 +74,16 @@ def segment_directory(index: Path, name: str) -> Path:
 
 def remove_leftovers(index: Path, known: Collection[str]) -> None:
     """Remove the segments that the manifest does not name: a crash left them."""
-    segments = index / SEGMENTS
-    for path in segments.iterdir() if segments.exists() else ():
+    for path in segment_directories(index):
         if path.name not in known:
             shutil.rmtree(path)
+
+
+def segment_directories(index: Path) -> list[Path]:
+    """Return what looks like a segment, named by the manifest or not; other files are not ours."""
+    segments = index / SEGMENTS
+    found = segments.iterdir() if segments.is_dir() else ()
+    return [path for path in found if path.name.isdecimal() and path.is_dir()]
 
 
 def remove_index(directory: Path) -> None:

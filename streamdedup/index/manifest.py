@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,7 +23,14 @@ import lmdb
 import msgspec
 
 from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch, IndexUnusable
-from streamdedup.index.directory import DATA_FILE, MANIFEST, SEGMENTS, STAGING, fsync, lock_existing
+from streamdedup.index.directory import (
+    DATA_FILE,
+    MANIFEST,
+    STAGING,
+    fsync,
+    lock_existing,
+    segment_directories,
+)
 from streamdedup.index.entries import Checkpoint, SegmentEntry, Tail
 from streamdedup.index.header import Header, decode_header, difference
 from streamdedup.index.lmdb_errors import translated
@@ -60,6 +68,7 @@ class Manifest:
         self, directory: Path, header: Header | None, *, sync: bool = True, readonly: bool = False
     ) -> None:
         self.directory = directory / MANIFEST
+        self._writing = threading.Lock()
         if header is None and not (self.directory / DATA_FILE).exists():
             raise IndexUnusable(f"{directory} holds no index")
         with translated(self.directory):
@@ -187,9 +196,11 @@ class Manifest:
 
     @contextmanager
     def _write(self) -> Iterator[Any]:
-        with translated(self.directory), self._lmdb.begin(write=True) as txn:
-            yield txn
-        self._extend_file()
+        # A second writer could make the file longer than the first one is about to make it.
+        with self._writing:
+            with translated(self.directory), self._lmdb.begin(write=True) as txn:
+                yield txn
+            self._extend_file()
 
     def _decode(self, raw: bytes, kind: type[T]) -> T:
         with translated(self.directory):
@@ -214,7 +225,7 @@ class Manifest:
             raw = txn.get(_HEADER)
         if raw is None:
             # Segments without a manifest are the remains of an index, not a new one.
-            if expected is None or any((self.directory.parent / SEGMENTS).glob("*")):
+            if expected is None or segment_directories(self.directory.parent):
                 raise IndexDamaged(f"{self.directory} has no header; {REMEDY}")
             with self._write() as txn:
                 txn.put(_HEADER, msgspec.json.encode(expected), db=self._meta)

@@ -6,6 +6,8 @@ Rule 2: a verdict does not depend on what is flushed, merged or expired already.
 in the order of the documents' numbers, and only documents that can no longer match leave.
 Rule 3: one process owns an index, and one of its threads uses it. The background's work is adopted
 between two calls.
+Rule 4: memory that an interrupt may have left half-changed is never written and never used again.
+By rule 1, opening the index again loses nothing.
 
 docs/adr/0007-segments-behind-a-delta.md gives the reasons.
 """
@@ -13,15 +15,21 @@ docs/adr/0007-segments-behind-a-delta.md gives the reasons.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Self
 
 from streamdedup.dedup.clock import Clock
-from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch
+from streamdedup.errors import (
+    REMEDY,
+    IndexDamaged,
+    IndexMismatch,
+    IndexUnusable,
+    StreamdedupError,
+)
 from streamdedup.formats import changelog
-from streamdedup.index.directory import lock
+from streamdedup.index.directory import lock, unlock
 from streamdedup.index.entries import Checkpoint, Tail
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.geometry import POSTING_BYTES, Geometry
@@ -43,7 +51,8 @@ class Index:
     """The band index.
 
     Args:
-        settings: its directory and its limits.
+        settings: its directory and its limits. A relative directory is the one in which it lies
+            now, wherever the process changes to later.
         parameters: everything that the bits of its sketches depend on.
         log: the changelog that it is a copy of.
         texts: whether to store the documents' texts. After a document without a text the index
@@ -54,12 +63,20 @@ class Index:
         IndexLocked: another process has the index open.
         IndexMismatch: it was built with other parameters, or belongs to another changelog.
         IndexDamaged: its files are not what was written.
+
+    Attributes:
+        directory: its directory, absolute.
+        is_torn: whether an interrupt or an unexpected error may have left a change half-done in
+            memory. All that such an index can do is close, without writing anything.
     """
 
     def __init__(
         self, settings: IndexSettings, parameters: SketchParameters, log: str, *, texts: bool
     ) -> None:
-        self.directory = settings.directory
+        self.directory = settings.directory.absolute()
+        settings = settings.model_copy(update={"directory": self.directory})
+        self.is_torn = False
+        self._process = os.getpid()
         self._texts = texts
         self._fingerprint = parameters.fingerprint()
         self._geometry = Geometry.of(settings, parameters)
@@ -67,7 +84,7 @@ class Index:
         self._is_open = True
         header = Header(FORMAT, parameters.described(), log)
         with ExitStack() as resources:
-            resources.callback(os.close, lock(settings.directory))
+            resources.callback(unlock, lock(self.directory))
             self._manifest = Manifest(self.directory, header, sync=settings.sync)
             resources.callback(self._manifest.close)
             checkpoint, erasures = self._manifest.checkpoint(), Erasures(self._manifest.erased())
@@ -102,9 +119,14 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Write what is only in memory, close all files and release the lock."""
+        """Write what is only in memory, close all files and release the lock.
+
+        In a forked process this does nothing: the files belong to the process that opened them.
+        """
+        if os.getpid() != self._process:
+            return
         try:
-            if self._is_open and self._layers.failure is None:
+            if self._is_open and not self.is_torn and self._layers.failure is None:
                 self.flush()
         finally:
             self._release()
@@ -190,8 +212,13 @@ class Index:
         return self._layers.lookup.documents(numbers, texts=self._texts)
 
     def probe(self, documents: DocumentColumns) -> Candidates:
-        """Find the kept documents that share a bucket with each of the given ones."""
-        self._layers.adopt()
+        """Find the kept documents that share a bucket with each of the given ones.
+
+        Raises:
+            IndexUnusable: an earlier call was interrupted, or another process opened the index.
+        """
+        with self._changing():
+            self._layers.adopt()
         lookup = self._layers.lookup
         candidates = lookup.probe(documents, self._geometry.bucket_size, texts=self._texts)
         judged, kept = lookup.replays(documents.positions)
@@ -211,25 +238,58 @@ class Index:
             IndexFull: no room is left on the disk.
             IndexDamaged: the update does not continue the index.
             IndexMismatch: the index stores texts, and the update has none.
+            IndexUnusable: an earlier call was interrupted, or another process opened the index.
         """
-        self._layers.adopt()
-        if applied <= self._state.applied:
-            return
-        self._check(update)
-        self._layers.make_room(len(update.documents))
-        # Nothing below fails half-way: the index never holds a part of an update.
-        if self._keeps_tail:
-            [entry] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
-            self._manifest.append(applied, Tail(entry, dict(notes or {})))
-        self._take(update, applied, notes or {})
+        with self._changing():
+            self._layers.adopt()
+            if applied <= self._state.applied:
+                return
+            self._check(update)
+            self._layers.make_room(len(update.documents))
+            # Nothing below fails half-way: the index never holds a part of an update.
+            if self._keeps_tail:
+                [entry] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
+                self._manifest.append(applied, Tail(entry, dict(notes or {})))
+            self._take(update, applied, notes or {})
 
     def flush(self) -> None:
         """Write everything that is only in memory, and wait until it is on disk."""
-        self._layers.flush()
+        with self._changing():
+            self._layers.flush()
 
     def settle(self) -> None:
         """Wait until the background has nothing left to do."""
-        self._layers.settle()
+        with self._changing():
+            self._layers.settle()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Guard a change of memory: anything but an error of our own may leave it half-done."""
+        self._check_usable()
+        self.is_torn = True
+        try:
+            yield
+        except StreamdedupError:  # raised before a change or after it
+            self.is_torn = False
+            raise
+        self.is_torn = False
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._process:
+            raise IndexUnusable(
+                f"{self.directory}: process {self._process} opened the index, and process "
+                f"{os.getpid()}, a fork of it, cannot use it; open an index in each process, with "
+                "its own directory"
+            )
+        if not self._is_open:
+            raise RuntimeError("the index is closed")
+        if self._layers.failure is not None:
+            raise self._layers.failure
+        if self.is_torn:
+            raise IndexUnusable(
+                f"{self.directory}: an earlier call was interrupted; close the index and open it "
+                "again, nothing is lost"
+            )
 
     def _check(self, update: IndexUpdate) -> None:
         """Refuse an update that does not continue the index, or could not be read back."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import streamdedup
-from streamdedup import Deduplicator, Document, Outcome, Position, Settings
+from streamdedup import Deduplicator, Document, Outcome, Position, Settings, StreamdedupError
+from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import IndexLocked, IndexMismatch
 from streamdedup.settings.dedup import DedupSettings
-from streamdedup.settings.sections import LimitSettings, OutputSettings
+from streamdedup.settings.sections import IndexSettings, LimitSettings, OutputSettings
+from tests.support.interrupts import interrupt_at
 
 STORY = "The council met on Monday to settle the budget for the coming year."
 NEAR = "The council met on Monday to settle the budget for the coming year!"
@@ -168,6 +173,99 @@ def test_documents_without_text_are_kept_or_rejected_as_the_settings_say(text: s
         [rejected, _] = deduplicator.process([text, STORY])
     assert rejected.rejection is not None
     assert rejected.rejection.reason == "EmptyText"
+
+
+def test_a_rejected_document_keeps_its_id() -> None:
+    """The caller can tell which document it was."""
+    with Deduplicator(Settings(limits=LimitSettings(text_bytes=100))) as deduplicator:
+        verdicts = deduplicator.process([Document("x" * 101, "mine"), "y" * 101])
+    assert [verdict.id for verdict in verdicts] == ["mine", "python:0:1"]
+
+
+def test_a_call_with_an_invalid_document_changes_nothing() -> None:
+    """The call can be repeated once the document is corrected."""
+    with Deduplicator() as deduplicator:
+        with pytest.raises(TypeError, match="document 1 is None"):
+            deduplicator.process([STORY, None])  # type: ignore[list-item]
+        assert deduplicator.process([STORY, {"text": OTHER}])[0].position.offset == 0
+
+
+def test_a_repeated_position_gets_its_old_verdict(tmp_path: Path) -> None:
+    """A caller who crashed before saving the verdicts repeats the call, and loses nothing."""
+    with Deduplicator(directory=tmp_path) as deduplicator:
+        first = deduplicator.process([STORY, NEAR, OTHER], range(3))
+    with Deduplicator(directory=tmp_path) as deduplicator:
+        again = deduplicator.process([STORY, NEAR, OTHER, OTHER], range(4))
+        file = Position("monday.jsonl", 0, 0)
+        [elsewhere] = deduplicator.process([STORY], [file])
+    assert again[:3] == first
+    assert [verdict.kept for verdict in again] == [True, False, True, False]
+    assert (elsewhere.kept, elsewhere.position) == (False, file)
+
+
+def test_an_interrupt_at_any_step_keeps_what_was_told_kept() -> None:
+    """Ctrl-C in a call: the next call works, and knows every document that was told kept."""
+    draw, step, stopped, kept = random.Random(7), 0, True, []
+    settings = Settings(index=IndexSettings(delta_documents=16))
+    with Deduplicator(settings) as deduplicator:
+        while stopped:
+            texts = [" ".join(str(draw.random()) for _ in range(5)) for _ in range(9)]
+            assert all(verdict.kept for verdict in deduplicator.process(texts))
+            kept += texts
+            stopped = interrupt_at(step, partial(deduplicator.process, [str(draw.random())]))
+            step += 41
+        assert step > 200
+        assert not any(verdict.kept for verdict in deduplicator.process(kept))
+
+
+def test_threads_may_share_a_deduplicator() -> None:
+    """Every document gets one verdict and its own position, and kept documents are indexed."""
+    draw = random.Random(5)
+    texts = [" ".join(str(draw.random()) for _ in range(5)) for _ in range(400)]
+    with Deduplicator() as deduplicator, ThreadPoolExecutor(4) as threads:
+        verdicts = list(threads.map(lambda text: deduplicator.process([text])[0], texts))
+        again = deduplicator.process(texts)
+    assert all(verdict.kept for verdict in verdicts)
+    assert {verdict.position.offset for verdict in verdicts} == set(range(400))
+    assert not any(verdict.kept for verdict in again)
+
+
+def test_a_forked_process_needs_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child gets an error that says so, and leaves the parent's temporary index alone."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Deduplicator() as deduplicator:
+        deduplicator.process([STORY])
+        child = os.fork()
+        if child == 0:
+            code = 0
+            try:
+                deduplicator.process([OTHER])
+            except StreamdedupError as error:
+                code = 7 * ("create a Deduplicator in each process" in str(error))
+            deduplicator.close()
+            deduplicator._remove()  # noqa: SLF001 - what an ordinary exit calls
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert not deduplicator.process([NEAR])[0].kept
+
+
+def test_a_stale_judgement_is_refused() -> None:
+    """Documents that were indexed in between could have changed it."""
+    settings = Settings()
+    batch = Preparer(settings).prepare_documents([Document(STORY)], [Position("x", 0, 0)])
+    with Deduplicator(settings) as deduplicator:
+        judgement = deduplicator.judge(batch)
+        deduplicator.process([NEAR])
+        with pytest.raises(ValueError, match="judge the batch again"):
+            deduplicator.apply(judgement)
+
+
+def test_a_closed_deduplicator_says_so() -> None:
+    """The error names the remedy."""
+    deduplicator = Deduplicator()
+    deduplicator.close()
+    with pytest.raises(RuntimeError, match="closed; create another one"):
+        deduplicator.process([STORY])
 
 
 @pytest.mark.parametrize("name", streamdedup.__all__)

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import (
+    IndexDamaged,
     IndexLocked,
     IndexUnusable,
 )
 from streamdedup.settings.sections import Settings
+from tests.index.updates import fill
 from tests.support.builders import (
     open_index,
     small_settings,
@@ -86,3 +88,20 @@ def outcome_of(settings: Settings) -> int:
     except BaseException:  # noqa: BLE001 - any other error fails the test
         return 2
     return 0
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    """Files that are not segments stay where they are, and do not keep the index from opening."""
+    foreign = [tmp_path / "segments" / name for name in (".DS_Store", "7.bak", "notes/x")]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("not ours")
+    (tmp_path / "segments" / "00000009").mkdir()
+    settings = small_settings(tmp_path, delta_documents=16)
+    with pytest.raises(IndexDamaged, match="has no header"):
+        open_index(settings)
+    (tmp_path / "segments" / "00000009").rmdir()
+    for _ in range(2):
+        with open_index(settings) as index:
+            fill(index, [[number] for number in range(20)])
+    assert [path.read_text() for path in foreign] == ["not ours"] * 3

@@ -1,0 +1,139 @@
+"""*Pure.* What callers of the Python API pass, as documents and positions.
+
+A value of the wrong type is an error that names the document, before anything is judged. A document
+over a limit is not an error: it gets the verdict ``rejected``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.model import NO_TIMESTAMP, Document, Position
+
+Item: TypeAlias = Document | str | Mapping[str, Any]
+"""A document, its text, or an object whose fields the settings of ``records`` name."""
+
+TOPIC = "python"
+"""The topic in the positions of documents from the Python API."""
+_SINGLE = (str, bytes, bytearray, memoryview, Mapping, Document)
+_ITEMS = "str, dict or Document"
+_TIMES_END = 2**62
+_SHOWN_CHARACTERS = 60
+
+
+def to_documents(items: Iterable[Item], decoder: Decoder) -> list[Document]:
+    """Return the documents that a caller passes.
+
+    Args:
+        items: documents; see :meth:`streamdedup.engine.deduplicator.Deduplicator.process`.
+        decoder: reads objects; the limits are checked later.
+
+    Raises:
+        TypeError: a document has the wrong type, or a single one is passed.
+        ValueError: a document is an object that the settings cannot read, or its time is invalid.
+    """
+    if isinstance(items, _SINGLE):
+        kind = type(items).__name__
+        raise TypeError(
+            f"expected several documents, found one value of type {kind}; for one document, pass "
+            "a list: process([document])"
+        )
+    return [_document(index, item, decoder) for index, item in enumerate(_rows(items))]
+
+
+def _rows(items: Any) -> Iterator[Any]:
+    """Return the rows of a table, of which the iterator would yield the columns; else the items."""
+    for name in ("to_pylist", "to_dicts"):  # of Arrow, of Polars
+        convert = getattr(items, name, None)
+        if callable(convert):
+            return iter(list(convert()))
+    if hasattr(items, "columns") and callable(getattr(items, "to_dict", None)):  # of pandas
+        return iter(list(items.to_dict("records")))
+    try:
+        rows: Iterator[Any] = iter(items)
+    except TypeError:
+        raise TypeError(f"expected an iterable of {_ITEMS}, found {type(items).__name__}") from None
+    return rows
+
+
+def _document(index: int, item: Any, decoder: Decoder) -> Document:
+    if isinstance(item, str):
+        return Document(item)
+    if isinstance(item, Document):
+        return _checked(index, item)
+    if isinstance(item, Mapping):
+        try:
+            return decoder.read(dict(item))
+        except Refusal as refusal:
+            fields = ", ".join(map(repr, item))[:_SHOWN_CHARACTERS]
+            raise ValueError(
+                f"document {index}: {refusal}; its fields are {fields}; the settings of records "
+                "name the fields that are read"
+            ) from None
+    raise TypeError(f"document {index} is {_shown(item)}; expected {_ITEMS}")
+
+
+def _checked(index: int, document: Document) -> Document:
+    """Return a document whose fields have the right types."""
+    for name in ("text", "id", "namespace"):
+        value = getattr(document, name)
+        if not isinstance(value, str):
+            raise TypeError(f"document {index}: its {name} is {_shown(value)}; expected str")
+    time = _integer(document.event_time_ms)
+    expected = "whole milliseconds since the epoch"
+    if time is None:
+        found = _shown(document.event_time_ms)
+        raise TypeError(f"document {index}: its event_time_ms is {found}; expected {expected}")
+    if time != NO_TIMESTAMP and not 0 <= time < _TIMES_END:
+        raise ValueError(f"document {index}: its event_time_ms is {time}; expected {expected}")
+    return replace(document, event_time_ms=time)
+
+
+def to_positions(given: Iterable[int | Position], count: int) -> list[Position]:
+    """Return the positions that a caller gives to documents; an integer is an offset.
+
+    Raises:
+        TypeError: a position is neither an offset nor a position.
+        ValueError: there is not one for each document, or they do not ascend.
+    """
+    positions: list[Position] = []
+    ends: dict[tuple[str, int], int] = {}
+    for index, item in enumerate(given):
+        position = item if isinstance(item, Position) else Position(TOPIC, 0, _offset(index, item))
+        source, offset = (position.topic, position.partition), position.offset
+        if not ends.get(source, 0) <= offset < _TIMES_END:
+            raise ValueError(
+                f"position {index} is {offset}; the offsets of a source must be 0 or more, and "
+                "ascend"
+            )
+        ends[source] = offset + 1
+        positions.append(position)
+    if len(positions) != count:
+        raise ValueError(f"there are {count} documents and {len(positions)} positions")
+    return positions
+
+
+def _offset(index: int, item: Any) -> int:
+    offset = _integer(item)
+    if offset is None:
+        raise TypeError(f"position {index} is {_shown(item)}; expected an integer or Position")
+    return offset
+
+
+def _integer(value: Any) -> int | None:
+    """Return an integer of any type, such as one of numpy; None if the value is not an integer."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    return operator.index(value)
+
+
+def _shown(value: Any) -> str:
+    """Return a value and its type, for a message."""
+    text = repr(value)
+    if len(text) > _SHOWN_CHARACTERS:
+        text = text[:_SHOWN_CHARACTERS] + "..."
+    return f"{text} of type {type(value).__name__}"
