@@ -10,7 +10,7 @@ from typing import ClassVar
 
 REMEDY = (
     "remove the index directory; a worker then rebuilds the index from its changelog, the embedded "
-    "mode starts with an empty index"
+    "mode starts with an empty index and needs new output files"
 )
 """What to do about an index that cannot be used any more."""
 

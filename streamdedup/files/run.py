@@ -98,10 +98,12 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         }
         reader = BatchReader(job, settings, ledger)
         judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks())
+        judging.note(ledger.first_entries())
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
             raise reader.failure
-        return judging.finish()
+        judging.note(ledger.last_entries())
+        return judging.tally
 
 
 class _Sketching(Protocol):
@@ -159,12 +161,12 @@ class _Run:
             settings.dedup.sketch_parameters().fingerprint(),
             settings.output.include_value,
         )
-        self._tally = Tally()
+        self.tally = Tally()
         self._began = time.monotonic()
 
     def run(self, reader: BatchReader, tally: Tally) -> None:
         """Judge and commit all batches."""
-        self._tally = tally
+        self.tally = tally
         batches = reader.batches()
         first = list(islice(batches, 2))
         sketching: _Sketching = (
@@ -179,21 +181,19 @@ class _Run:
             while pending:
                 self._settle(sketching, *pending.popleft())
 
-    def finish(self) -> Tally:
-        """Record in the index that the run has ended; return its tally."""
-        notes = self._ledger.last_entries()
+    def note(self, notes: Mapping[str, bytes]) -> None:
+        """Store notes in the index that come without documents."""
         if notes:
             with self._hooks.shield():
                 index = self._deduplicator.index
                 index.apply(IndexUpdate.empty(index.next_number), index.applied + 1, notes)
-        return self._tally
 
     def _settle(self, sketching: _Sketching, batch: Batch, pending: PendingBatch) -> None:
         verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
         self._count(batch, verdicts)
         for record, verdict in zip(batch.records, verdicts, strict=True):
             self._hooks.on_verdict(record, verdict)
-        self._hooks.on_batch(self._tally)
+        self._hooks.on_batch(self.tally)
 
     def _judge(self, batch: Batch, sketched: SketchedBatch) -> list[Verdict]:
         """Judge a batch, write its lines to the outputs, and commit it."""
@@ -225,8 +225,8 @@ class _Run:
         return duplicate_record(record, verdict, self._rule)
 
     def _count(self, batch: Batch, verdicts: list[Verdict]) -> None:
-        tally, outcomes = self._tally, [verdict.outcome for verdict in verdicts]
-        self._tally = replace(
+        tally, outcomes = self.tally, [verdict.outcome for verdict in verdicts]
+        self.tally = replace(
             tally,
             kept=tally.kept + outcomes.count(Outcome.KEPT),
             duplicates=tally.duplicates + outcomes.count(Outcome.DUPLICATE),

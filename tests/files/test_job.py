@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,23 @@ def test_an_output_belongs_to_one_job(workspace: Workspace) -> None:
         run(job, Settings())
     Path(workspace.job().kept or "").unlink()
     assert run(job, Settings()).documents == 30
+
+
+def test_a_new_job_refuses_outputs_with_content(workspace: Workspace) -> None:
+    """Without its index a job is new, and would overwrite the outputs of the earlier runs."""
+    run(workspace.job(), Settings())
+    before = workspace.outputs()
+    shutil.rmtree(workspace.folder / "index")
+    workspace.input.write_bytes(documents(30, 33))
+    for _ in range(2):
+        with pytest.raises(
+            InputError, match=r"first\.kept is not empty, .*; move or remove the file"
+        ):
+            run(workspace.job(), Settings())
+    assert workspace.outputs() == before
+    for kind in before:
+        (workspace.folder / f"first.{kind}").unlink()
+    assert counts(run(workspace.job(), Settings())) == (2, 1, 0)
 
 
 def test_the_settings_of_a_job_may_not_change(workspace: Workspace) -> None:
