@@ -153,6 +153,7 @@ def _json_summary(tally: Tally) -> str:
             "duplicates": tally.duplicates,
             "rejected": tally.rejected,
             "blank_lines": tally.blank_lines,
+            "unfinished_lines": tally.unfinished_lines,
             "judged_before": tally.judged_before,
             "seconds": round(tally.seconds, 3),
             "documents_per_second": round(tally.documents_per_second, 1),
@@ -174,6 +175,10 @@ def _summary(tally: Tally, job: Job) -> str:
         lines.append(f"  {name:<11}{count:>12,}{share}{target}")
     if tally.blank_lines:
         lines.append(f"  {tally.blank_lines:,} blank lines skipped")
+    if tally.unfinished_lines:
+        lines.append(
+            f"  {tally.unfinished_lines:,} last lines without a line feed left for the next run"
+        )
     if tally.judged_before:
         lines.append(f"  {tally.judged_before:,} lines skipped that earlier runs had judged")
     return "\n".join(lines)

@@ -183,8 +183,9 @@ class Ledger:
                 continue
             if owner is None:
                 raise InputError(
-                    f"{path} is not empty, and a new job would overwrite it: {self._index.directory} "
-                    "has no record of it; move or remove the file, or pass another output file"
+                    f"{path} is not empty, and a new job would overwrite it: the index "
+                    f"{self._index.directory} has no record of it; move or remove the file, or "
+                    "pass another output file"
                 )
             raise InputError(
                 f"{path} was written by a job with other outputs, in this index; pass the same "

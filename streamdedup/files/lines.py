@@ -161,12 +161,20 @@ class LineReader:
     Args:
         path: a file, or ``-`` for standard input.
         most_bytes: longest line that is held in memory whole; of a longer line, the beginning is.
+        is_whole: tells whether a last line without a line feed is complete; any other last line is
+            not read. By default, every last line is complete.
+
+    Attributes:
+        left_unfinished: whether a last line was not read; blank lines do not count.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
 
-    def __init__(self, path: str, most_bytes: int) -> None:
+    def __init__(
+        self, path: str, most_bytes: int, is_whole: Callable[[bytes], bool] | None = None
+    ) -> None:
+        self.left_unfinished = False
         self.name = "standard input" if path == STANDARD else path
         self._remedy = _GIVE_AGAIN if path == STANDARD else _RENAME
         # Room for the line, a byte order mark, the line feed, and one byte that shows that the
@@ -180,6 +188,7 @@ class LineReader:
         self._length = 0
         self._hash = xxhash.xxh3_128()
         self._ended = True
+        self._is_whole = is_whole
 
     def mark(self) -> Mark:
         """Return the mark of the lines read so far."""
@@ -197,9 +206,13 @@ class LineReader:
         while not part.endswith(b"\n") and (part := self._next(_CHUNK_BYTES)):
             hashed.update(part)
             length += len(part)
+        ended = part.endswith(b"\n")
+        if not ended and self._is_whole is not None and not self._is_whole(raw):
+            self.left_unfinished = bool(raw.strip())
+            return None
         self._hash = hashed
         self._length += length
-        self._ended = part.endswith(b"\n")
+        self._ended = ended
         self._lines += 1
         return self._line(raw, length)
 

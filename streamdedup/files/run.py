@@ -36,6 +36,7 @@ class Tally:
         duplicates: duplicates.
         rejected: lines that could not be decoded as a document.
         blank_lines: lines of white space, which are skipped.
+        unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
         bytes_read: bytes read from the inputs, compressed as they are on disk.
         bytes_total: bytes of all inputs; None if the size of one is unknown.
@@ -46,6 +47,7 @@ class Tally:
     duplicates: int = 0
     rejected: int = 0
     blank_lines: int = 0
+    unfinished_lines: int = 0
     judged_before: int = 0
     bytes_read: int = 0
     bytes_total: int | None = None
@@ -232,6 +234,7 @@ class _Run:
             duplicates=tally.duplicates + outcomes.count(Outcome.DUPLICATE),
             rejected=tally.rejected + outcomes.count(Outcome.REJECTED),
             blank_lines=tally.blank_lines + batch.blank_lines,
+            unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,
             bytes_read=batch.bytes_read,
             seconds=time.monotonic() - self._began,

@@ -49,13 +49,14 @@ def test_the_summary_says_where_everything_went(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """It has file names, blank lines, and lines that earlier runs judged."""
-    Path("in.jsonl").write_bytes(b"\n".join(LINES))
+    Path("in.jsonl").write_bytes(b"\n".join(LINES) + b'{"text": "half')
     arguments = ("dedup", "in.jsonl", "--kept", "k", "--duplicates", "-", "--index", "ix")
     assert command(*arguments) == 0
     errors = capfdbinary.readouterr().err.decode()
     assert "  in k\n" in errors
     assert "  to stdout\n" in errors
     assert "3 blank lines skipped" in errors
+    assert "1 last lines without a line feed left for the next run" in errors
     assert command(*arguments) == 0
     assert "7 lines skipped that earlier runs had judged" in capfdbinary.readouterr().err.decode()
 
@@ -82,6 +83,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
         "duplicates": 2,
         "rejected": 0,
         "blank_lines": 0,
+        "unfinished_lines": 0,
         "judged_before": 0,
     }
 

@@ -13,7 +13,7 @@ from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files.job import Job
 from streamdedup.files.run import Hooks, run
 from streamdedup.index.store import Index
-from streamdedup.settings.sections import OutputSettings, Settings
+from streamdedup.settings.sections import LimitSettings, OutputSettings, RecordSettings, Settings
 from tests.files.workspace import (
     Crash,
     Workspace,
@@ -59,6 +59,46 @@ def test_a_finished_job_judges_only_new_lines(workspace: Workspace) -> None:
     more = run(workspace.job(), Settings())
     assert (counts(more), more.judged_before) == ((4, 2, 0), 30)
     assert workspace.outputs()["kept"].startswith(first["kept"])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 1_000_000])
+def test_a_half_written_last_line_is_left_for_the_next_run(workspace: Workspace, cut: int) -> None:
+    """A line that is still being written is neither rejected nor judged in part."""
+    first, last = documents(0, 3), documents(3, 4)
+    settings = Settings(limits=LimitSettings(value_bytes=1000))
+    if cut > len(last):
+        last = line(3, "x" * (2 * cut))
+    workspace.input.write_bytes(first + last[:-cut])
+    for number in range(2):
+        tally = run(workspace.job(), settings)
+        assert counts(tally) == ((0, 0, 0) if number else (2, 1, 0) if cut > 1 else (3, 1, 0))
+        assert tally.unfinished_lines == (cut > 1)
+    workspace.input.write_bytes(first + last + documents(4, 6))
+    tally = run(workspace.job(), settings)
+    assert (tally.judged_before, tally.unfinished_lines) == (3 if cut > 1 else 4, 0)
+    run(workspace.job(name="whole", index=None), settings)
+    assert workspace.outputs() == workspace.outputs("whole")
+
+
+@pytest.mark.parametrize("content", [b"a story\nhalf a st", b"a story\n  "], ids=["text", "blank"])
+def test_a_last_line_of_text_waits_for_its_line_feed(workspace: Workspace, content: bytes) -> None:
+    """Any text may grow; a blank beginning of a line is not worth a word."""
+    settings = Settings(records=RecordSettings(format="text"))
+    workspace.input.write_bytes(content)
+    tally = run(workspace.job(), settings)
+    assert (counts(tally), tally.unfinished_lines) == ((1, 0, 0), bool(content[8:].strip()))
+    workspace.input.write_bytes(content + b"ory\n")
+    assert counts(run(workspace.job(), settings)) == (1, 0, 0)
+    assert workspace.outputs()["kept"] == content + b"ory\n"
+
+
+def test_without_an_index_or_from_a_pipe_the_last_line_is_judged(workspace: Workspace) -> None:
+    """Nothing can grow, or no later run would read it."""
+    half = documents(0, 3)[:-3]
+    workspace.input.write_bytes(half)
+    assert counts(run(workspace.job(index=None), Settings())) == (2, 0, 1)
+    with standard_input(half):
+        assert counts(run(workspace.job("-", name="second"), Settings())) == (2, 0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
