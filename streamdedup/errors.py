@@ -32,7 +32,7 @@ class SettingsError(StreamdedupError):
 
 
 class InputError(StreamdedupError):
-    """An input or output file of a command cannot be used. Exit code 4."""
+    """An input or output file of a command cannot be used, or holds no document. Exit code 4."""
 
     exit_code = 4
 

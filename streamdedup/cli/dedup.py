@@ -103,8 +103,8 @@ def dedup(
     the same command again to resume after an interruption or a crash; no line is judged or written
     twice.
 
-    Exit codes: 0 done, 3 invalid settings, 4 an input or output file, 9-13 the index, 130 and 143
-    interrupted.
+    Exit codes: 0 done, 3 invalid settings, 4 an input or output file, or every line was rejected,
+    9-13 the index, 130 and 143 interrupted.
     """
     try:
         with interruptible(f"interrupted; {_remedy(index)}") as interrupts:
@@ -127,6 +127,7 @@ def dedup(
         typer.echo(_json_summary(tally), err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
+    _check_success(tally)
 
 
 def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
@@ -137,6 +138,17 @@ def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
 
     with screen.judging_progress(Console(stderr=True)) as update:
         return run.run(job, settings, run.Hooks(on_batch=update, shield=interrupts.shield))
+
+
+def _check_success(tally: Tally) -> None:
+    from streamdedup.errors import InputError
+
+    first = tally.first_rejection
+    if first is not None and tally.rejected == tally.documents:
+        raise InputError(
+            f"every line was rejected, the first with {first.reason}: {first.message}; check the "
+            "input, --text-field and records.format"
+        )
 
 
 def _remedy(index: Path | None) -> str:

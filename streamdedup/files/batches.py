@@ -84,6 +84,7 @@ class BatchReader:
 
     def _of_input(self, path: str, lines: LineReader) -> Iterator[Batch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
+        # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before = self._ledger.topic(path), self._bytes_read
         try:
@@ -99,6 +100,8 @@ class BatchReader:
 
     def _skip_judged(self, path: str, lines: LineReader) -> int:
         """Skip the lines that this job has judged; return how many there are."""
+        if path == STANDARD and not lines.begins_with(self._ledger.judged(path)):
+            self._ledger.restart_standard_input()
         known, judged = self._ledger.known(path), self._ledger.judged(path)
         if known.length > judged.length:
             # Another job has judged more lines. Its verdicts hold only if the lines are the same.

@@ -114,6 +114,10 @@ class Ledger:
             return f"stdin#{self._standard_input.run}"
         return _identity(path)
 
+    def restart_standard_input(self) -> None:
+        """Give up the interrupted run over standard input: this run has another content."""
+        self._standard_input = self._next_standard_input()
+
     def length(self, outcome: Outcome) -> int:
         """Return the committed length of an output in bytes."""
         return self._note.lengths.get(outcome, 0)
@@ -169,6 +173,9 @@ class Ledger:
         note = self._read(f"job {self._job} stdin", _StandardInputNote)
         if note is not None and not note.finished:
             return note
+        return self._next_standard_input()
+
+    def _next_standard_input(self) -> _StandardInputNote:
         runs = self._read("stdin runs", int) or 0
         return _StandardInputNote(runs + 1, Mark(), finished=False)
 

@@ -35,6 +35,7 @@ class Tally:
         kept: kept documents.
         duplicates: duplicates.
         rejected: lines that could not be decoded as a document.
+        first_rejection: the reason for the first of them.
         blank_lines: lines of white space, which are skipped.
         unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
@@ -46,6 +47,7 @@ class Tally:
     kept: int = 0
     duplicates: int = 0
     rejected: int = 0
+    first_rejection: Rejection | None = None
     blank_lines: int = 0
     unfinished_lines: int = 0
     judged_before: int = 0
@@ -228,11 +230,13 @@ class _Run:
 
     def _count(self, batch: Batch, verdicts: list[Verdict]) -> None:
         tally, outcomes = self.tally, [verdict.outcome for verdict in verdicts]
+        reasons = (verdict.rejection for verdict in verdicts)
         self.tally = replace(
             tally,
             kept=tally.kept + outcomes.count(Outcome.KEPT),
             duplicates=tally.duplicates + outcomes.count(Outcome.DUPLICATE),
             rejected=tally.rejected + outcomes.count(Outcome.REJECTED),
+            first_rejection=tally.first_rejection or next(filter(None, reasons), None),
             blank_lines=tally.blank_lines + batch.blank_lines,
             unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,

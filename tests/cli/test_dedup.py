@@ -237,6 +237,21 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert errors.count("\n") == 1
 
 
+@pytest.mark.parametrize("outputs", [(), ("--json",)], ids=["table", "json"])
+def test_a_run_that_rejects_every_line_fails(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes], outputs: tuple[str, ...]
+) -> None:
+    """The summary and the outputs are written; the last line has the first reason."""
+    Path("csv").write_bytes(b"id,text\n1,a story\n")
+    assert command("dedup", "csv", "--rejected", "r", *outputs) == 4
+    errors = capfdbinary.readouterr().err.decode()
+    assert "streamdedup: every line was rejected, the first with InvalidJson: " in errors
+    assert errors.endswith("; check the input, --text-field and records.format\n")
+    assert len(Path("r").read_bytes().splitlines()) == 2
+    Path("csv").write_bytes(b"id,text\n" + LINES[0])
+    assert command("dedup", "csv", *outputs) == 0
+
+
 def test_no_input_is_a_usage_error(command: Command) -> None:
     """Standard input is read only if - is given."""
     assert command("dedup") == 2

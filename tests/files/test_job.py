@@ -179,17 +179,35 @@ def test_standard_input_is_a_new_source_each_time(workspace: Workspace) -> None:
 
 
 def test_an_interrupted_standard_input_is_continued(workspace: Workspace) -> None:
-    """The judged part of the same content is skipped; other content is refused."""
+    """The judged part of the same content is skipped."""
     with standard_input(documents(0, 30)), pytest.raises(Crash):
         run(workspace.job("-"), in_batches_of(4), Hooks(on_batch=crash_after(8)))
-    with standard_input(documents(3, 30)), pytest.raises(InputError, match="input has changed"):
-        run(workspace.job("-"), in_batches_of(4))
     with standard_input(documents(0, 30)):
         tally = run(workspace.job("-"), in_batches_of(4))
     assert (tally.judged_before, tally.documents) == (8, 22)
     with standard_input(documents(0, 30)):
         run(workspace.job("-", name="whole", index="other"), Settings())
     assert workspace.outputs() == workspace.outputs("whole")
+
+
+@pytest.mark.parametrize(
+    "other", [documents(3, 30), documents(0, 6), documents(0, 8)[:-1] + b" {}\n" + documents(9, 30)]
+)
+@pytest.mark.parametrize("judged", [documents(0, 30), documents(0, 8)[:-1]])
+def test_an_interrupted_standard_input_blocks_no_other(
+    workspace: Workspace, judged: bytes, other: bytes
+) -> None:
+    """Content that does not begin with the judged lines is judged as a new input, whole."""
+    with standard_input(judged), pytest.raises(Crash):
+        run(workspace.job("-"), in_batches_of(4), Hooks(on_batch=crash_after(8)))
+    with standard_input(other):
+        tally = run(workspace.job("-"), in_batches_of(4))
+    assert (tally.judged_before, tally.documents) == (0, len(other.splitlines()))
+    topics = [
+        json.loads(record)["position"]["topic"]
+        for record in workspace.outputs()["duplicates"].splitlines()
+    ]
+    assert sorted(set(topics)) == ["stdin#1", "stdin#2"]
 
 
 def test_an_unreadable_note_is_damage(
