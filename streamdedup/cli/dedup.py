@@ -168,6 +168,8 @@ def _json_summary(tally: Tally) -> str:
             "unfinished_lines": tally.unfinished_lines,
             "judged_before": tally.judged_before,
             "seconds": round(tally.seconds, 3),
+            "start_seconds": round(tally.start_seconds, 3),
+            "compile_seconds": round(tally.compile_seconds, 3),
             "documents_per_second": round(tally.documents_per_second, 1),
         },
         separators=(",", ":"),
@@ -175,8 +177,11 @@ def _json_summary(tally: Tally) -> str:
 
 
 def _summary(tally: Tally, job: Job) -> str:
+    from streamdedup.cli import screen
+
     rate = f"{tally.documents_per_second:,.0f} per second"
-    lines = [f"{tally.documents:,} documents in {tally.seconds:.1f} s ({rate})"]
+    seconds = f"{tally.seconds:.1f} s ({rate}), after {screen.start(tally)}"
+    lines = [f"{tally.documents:,} documents in {seconds}"]
     for name, count, path in (
         ("kept", tally.kept, job.kept),
         ("duplicates", tally.duplicates, job.duplicates),

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -23,6 +23,7 @@ from streamdedup.files.batches import Batch, BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
+from streamdedup.kernels import compile_seconds
 from streamdedup.model import IndexUpdate, Outcome, Record, Rejection, SketchedBatch, Verdict
 from streamdedup.settings.sections import Settings
 
@@ -41,7 +42,10 @@ class Tally:
         judged_before: lines that earlier runs of the job had judged, blank lines included.
         bytes_read: bytes read from the inputs, compressed as they are on disk.
         bytes_total: bytes of all inputs; None if the size of one is unknown.
-        seconds: seconds since the run began.
+        seconds: seconds spent on the documents.
+        start_seconds: seconds for opening the index, starting processes, and compiling.
+        compile_seconds: seconds for compiling kernels, a part of ``start_seconds``; 0 if numba's
+            cache holds them.
     """
 
     kept: int = 0
@@ -54,6 +58,8 @@ class Tally:
     bytes_read: int = 0
     bytes_total: int | None = None
     seconds: float = 0.0
+    start_seconds: float = 0.0
+    compile_seconds: float = 0.0
 
     @property
     def documents(self) -> int:
@@ -88,6 +94,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
+    clock = _Clock()
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
@@ -101,7 +108,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
             for outcome, path in job.outputs().items()
         }
         reader = BatchReader(job, settings, ledger)
-        judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks())
+        judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks(), clock)
         judging.note(ledger.first_entries())
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
@@ -110,11 +117,40 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         return judging.tally
 
 
+class _Clock:
+    """Times the documents of a run apart from its start-up, which includes all compiling."""
+
+    def __init__(self) -> None:
+        self._began = self._started = time.monotonic()
+        self._compiled = self._compiled_at_start = compile_seconds()
+        self._elsewhere = 0.0
+
+    def start(self, compiled_elsewhere: float) -> None:
+        """Begin with the documents.
+
+        Args:
+            compiled_elsewhere: seconds that another process compiled kernels so far.
+        """
+        self._started, self._compiled_at_start = time.monotonic(), compile_seconds()
+        self._elsewhere = compiled_elsewhere
+
+    def times(self) -> dict[str, Any]:
+        """Return the times of the tally."""
+        compiled = compile_seconds()
+        late = compiled - self._compiled_at_start
+        return {
+            "seconds": max(0.0, time.monotonic() - self._started - late),
+            "start_seconds": self._started - self._began + late,
+            "compile_seconds": compiled - self._compiled + self._elsewhere,
+        }
+
+
 class _Sketching(Protocol):
     """Prepares batches: in a pool of processes, or in this process."""
 
     size: int
 
+    def warm(self) -> float: ...
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection]
     ) -> PendingBatch: ...
@@ -129,6 +165,11 @@ class InProcess:
 
     def __init__(self, settings: Settings) -> None:
         self._preparer = Preparer(settings)
+
+    def warm(self) -> float:
+        """Compile or load the kernels; the clock of this process times it."""
+        self._preparer.warm()
+        return 0.0
 
     def submit(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> PendingBatch:
         """Prepare a batch."""
@@ -154,6 +195,7 @@ class _Run:
         ledger: Ledger,
         outputs: Mapping[Outcome, OutputFile],
         hooks: Hooks,
+        clock: _Clock,
     ) -> None:
         self._deduplicator = deduplicator
         self._ledger = ledger
@@ -166,7 +208,7 @@ class _Run:
             settings.output.include_value,
         )
         self.tally = Tally()
-        self._began = time.monotonic()
+        self._clock = clock
 
     def run(self, reader: BatchReader, tally: Tally) -> None:
         """Judge and commit all batches."""
@@ -177,6 +219,8 @@ class _Run:
             SketchPool(self._settings) if len(first) > 1 else InProcess(self._settings)
         )
         with closing(sketching):
+            if first:
+                self._clock.start(sketching.warm())
             pending: deque[tuple[Batch, PendingBatch]] = deque()
             for batch in chain(first, batches):
                 pending.append((batch, sketching.submit(batch.records, batch.refused)))
@@ -241,5 +285,5 @@ class _Run:
             unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,
             bytes_read=batch.bytes_read,
-            seconds=time.monotonic() - self._began,
+            **self._clock.times(),
         )

@@ -88,7 +88,7 @@ class Worker:
         self._fingerprint = self._parameters.fingerprint()
         self._rule = Rule.from_settings(settings)
         self._index: Index | None = None
-        self._warming: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[float] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:

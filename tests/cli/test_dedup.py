@@ -77,6 +77,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
     found = summary(capfdbinary.readouterr()[stream])
     seconds, rate = found.pop("seconds"), found.pop("documents_per_second")
     assert rate == pytest.approx(4 / seconds, rel=0.5)
+    assert found.pop("start_seconds") >= found.pop("compile_seconds") >= 0
     assert found == {
         "documents": 4,
         "kept": 2,
