@@ -10,7 +10,7 @@ from typing import ClassVar
 
 REMEDY = (
     "remove the index directory; a worker then rebuilds the index from its changelog, the embedded "
-    "mode starts with an empty index"
+    "mode starts with an empty index and needs new output files"
 )
 """What to do about an index that cannot be used any more."""
 
@@ -32,7 +32,7 @@ class SettingsError(StreamdedupError):
 
 
 class InputError(StreamdedupError):
-    """An input or output file of a command cannot be used. Exit code 4."""
+    """An input or output file of a command cannot be used, or holds no document. Exit code 4."""
 
     exit_code = 4
 

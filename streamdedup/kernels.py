@@ -19,10 +19,14 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar, cast, overload
 
 import numba
+from numba.core import event
 from numba.core.caching import UserProvidedCacheLocator
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_compiling = event.TimingListener()  # type: ignore[no-untyped-call]
+event.register("numba:compile", _compiling)  # type: ignore[no-untyped-call]
 
 
 @overload
@@ -47,6 +51,11 @@ def kernel(
         return cast("Callable[P, R]", jit(plain))
 
     return compiled if function is None else compiled(function)
+
+
+def compile_seconds() -> float:
+    """Return how long this process has compiled kernels; loading cached ones does not count."""
+    return float(_compiling.duration) if _compiling.done else 0.0
 
 
 class WarmedCacheLocator(UserProvidedCacheLocator):

@@ -39,7 +39,7 @@ def read_corpus(
     """Read JSON Lines files into memory.
 
     Args:
-        paths: files, plain, gzip or zstd; ``-`` is standard input.
+        paths: files, plain or compressed; ``-`` is standard input.
         settings: the sections ``records`` and ``limits`` are used.
         limit: number of documents to read at most.
         label_field: dotted path of a document's label; a document without it has a label of its

@@ -103,8 +103,8 @@ def dedup(
     the same command again to resume after an interruption or a crash; no line is judged or written
     twice.
 
-    Exit codes: 0 done, 3 invalid settings, 4 an input or output file, 9-13 the index, 130 and 143
-    interrupted.
+    Exit codes: 0 done, 3 invalid settings, 4 an input or output file, or every line was rejected,
+    9-13 the index, 130 and 143 interrupted.
     """
     try:
         with interruptible(f"interrupted; {_remedy(index)}") as interrupts:
@@ -127,6 +127,7 @@ def dedup(
         typer.echo(_json_summary(tally), err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
+    _check_success(tally)
 
 
 def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
@@ -137,6 +138,17 @@ def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
 
     with screen.judging_progress(Console(stderr=True)) as update:
         return run.run(job, settings, run.Hooks(on_batch=update, shield=interrupts.shield))
+
+
+def _check_success(tally: Tally) -> None:
+    from streamdedup.errors import InputError
+
+    first = tally.first_rejection
+    if first is not None and tally.rejected == tally.documents:
+        raise InputError(
+            f"every line was rejected, the first with {first.reason}: {first.message}; check the "
+            "input, --text-field and records.format"
+        )
 
 
 def _remedy(index: Path | None) -> str:
@@ -153,8 +165,11 @@ def _json_summary(tally: Tally) -> str:
             "duplicates": tally.duplicates,
             "rejected": tally.rejected,
             "blank_lines": tally.blank_lines,
+            "unfinished_lines": tally.unfinished_lines,
             "judged_before": tally.judged_before,
             "seconds": round(tally.seconds, 3),
+            "start_seconds": round(tally.start_seconds, 3),
+            "compile_seconds": round(tally.compile_seconds, 3),
             "documents_per_second": round(tally.documents_per_second, 1),
         },
         separators=(",", ":"),
@@ -162,8 +177,11 @@ def _json_summary(tally: Tally) -> str:
 
 
 def _summary(tally: Tally, job: Job) -> str:
+    from streamdedup.cli import screen
+
     rate = f"{tally.documents_per_second:,.0f} per second"
-    lines = [f"{tally.documents:,} documents in {tally.seconds:.1f} s ({rate})"]
+    seconds = f"{tally.seconds:.1f} s ({rate}), after {screen.start(tally)}"
+    lines = [f"{tally.documents:,} documents in {seconds}"]
     for name, count, path in (
         ("kept", tally.kept, job.kept),
         ("duplicates", tally.duplicates, job.duplicates),
@@ -174,6 +192,10 @@ def _summary(tally: Tally, job: Job) -> str:
         lines.append(f"  {name:<11}{count:>12,}{share}{target}")
     if tally.blank_lines:
         lines.append(f"  {tally.blank_lines:,} blank lines skipped")
+    if tally.unfinished_lines:
+        lines.append(
+            f"  {tally.unfinished_lines:,} last lines without a line feed left for the next run"
+        )
     if tally.judged_before:
         lines.append(f"  {tally.judged_before:,} lines skipped that earlier runs had judged")
     return "\n".join(lines)

@@ -162,6 +162,8 @@ def _summary(tally: Tally, files: _Files) -> Padding:
     from rich.table import Table
     from rich.text import Text
 
+    from streamdedup.cli import screen
+
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("verdict")
     table.add_column("documents", justify="right")
@@ -175,8 +177,8 @@ def _summary(tally: Tally, files: _Files) -> Padding:
     for name, count, path in rows:
         table.add_row(name, f"{count:,}", f"{count / max(1, tally.documents):.1%}", str(path))
     rate = (
-        f"{tally.documents:,} documents judged in {tally.seconds:.1f} s, including start-up: "
-        f"{tally.documents_per_second:,.0f} per second."
+        f"{tally.documents:,} documents judged in {tally.seconds:.1f} s, "
+        f"{tally.documents_per_second:,.0f} per second, after {screen.start(tally)}."
     )
     return Padding(Group(table, Text(), Text(rate)), (1, 0))
 

@@ -31,7 +31,9 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="JSON Lines files, plain, gzip or zstd; - is stdin."),
+    typer.Argument(
+        metavar="FILE...", help="JSON Lines files, plain, gzip, bzip2, xz or zstd; - is stdin."
+    ),
 ]
 Threshold = Annotated[
     float | None,

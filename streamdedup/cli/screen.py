@@ -99,6 +99,15 @@ def judging_progress(console: Console) -> Iterator[Callable[[Tally], None]]:
         yield update
 
 
+def start(tally: Tally) -> str:
+    """Describe the start-up of a run."""
+    text = f"{tally.start_seconds:.1f} s of start-up"
+    if not tally.compile_seconds:
+        return text
+    compiling = f"compiling kernels took {tally.compile_seconds:.1f} s"
+    return f"{text} ({compiling}; later runs find them in a cache)"
+
+
 def _bar(console: Console, *columns: ProgressColumn) -> Progress:
     return Progress(
         BarColumn(bar_width=None),

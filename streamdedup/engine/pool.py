@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from streamdedup.engine.prepare import NONE_REFUSED, Preparer
+from streamdedup.kernels import compile_seconds
 from streamdedup.model import Record, Rejection, SketchedBatch
 from streamdedup.settings.sections import Settings
 
@@ -63,11 +64,16 @@ class SketchPool:
         self._lock = threading.Lock()
         self._executor = _start(settings, self.size)
 
-    def warm(self) -> None:
-        """Start one process, and wait until its kernels are loaded; others start when needed."""
+    def warm(self) -> float:
+        """Start one process, and wait until its kernels are loaded; others start when needed.
+
+        Returns:
+            Seconds that this process compiled kernels; 0 if numba's cache holds them.
+        """
         with _interrupts_blocked():
             warmed = self._executor.submit(self._task, [], {})
         warmed.result()
+        return self._executor.submit(compile_seconds).result()
 
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,6 +29,7 @@ class Batch:
         marks: the new mark of each input of the batch, by topic.
         size_bytes: total size of the values.
         blank_lines: lines of white space, which get no verdict.
+        unfinished_lines: last lines that are left for a later run.
         judged_before: lines that earlier runs of the job have judged.
         bytes_read: bytes read from all inputs so far, compressed as they are on disk.
     """
@@ -36,12 +39,13 @@ class Batch:
     marks: dict[str, Mark] = field(default_factory=dict)
     size_bytes: int = 0
     blank_lines: int = 0
+    unfinished_lines: int = 0
     judged_before: int = 0
     bytes_read: int = 0
 
     def is_empty(self) -> bool:
         """Whether the batch covers no line."""
-        return not (self.records or self.blank_lines or self.judged_before)
+        return not (self.records or self.blank_lines or self.unfinished_lines or self.judged_before)
 
 
 class BatchReader:
@@ -54,6 +58,8 @@ class BatchReader:
     def __init__(self, job: Job, settings: Settings, ledger: Ledger) -> None:
         self.failure: InputError | None = None
         self._inputs = job.inputs
+        self._continues = job.index is not None
+        self._is_whole = _never if settings.records.format == "text" else _is_json_object
         self._most_documents = settings.batch.documents
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
@@ -64,15 +70,21 @@ class BatchReader:
         """Yield the batches, up to the end of the inputs or a failure."""
         try:
             for path in self._inputs:
-                with closing(LineReader(path, self._most_bytes)) as lines:
+                with closing(self._reader(path)) as lines:
                     yield from self._of_input(path, lines)
         except InputError as error:
             self.failure = error
         if not self._batch.is_empty():
             yield self._batch
 
+    def _reader(self, path: str) -> LineReader:
+        # Only a file can grow, and only a job can continue with it.
+        may_grow = self._continues and path != STANDARD and os.path.isfile(path)
+        return LineReader(path, self._most_bytes, self._is_whole if may_grow else None)
+
     def _of_input(self, path: str, lines: LineReader) -> Iterator[Batch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
+        # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before = self._ledger.topic(path), self._bytes_read
         try:
@@ -82,11 +94,14 @@ class BatchReader:
                     self._note_progress(topic, lines, before)
                     yield self._batch
                     self._batch = Batch()
+            self._batch.unfinished_lines += lines.left_unfinished
         finally:
             self._note_progress(topic, lines, before)
 
     def _skip_judged(self, path: str, lines: LineReader) -> int:
         """Skip the lines that this job has judged; return how many there are."""
+        if path == STANDARD and not lines.begins_with(self._ledger.judged(path)):
+            self._ledger.restart_standard_input()
         known, judged = self._ledger.known(path), self._ledger.judged(path)
         if known.length > judged.length:
             # Another job has judged more lines. Its verdicts hold only if the lines are the same.
@@ -122,6 +137,19 @@ class BatchReader:
             "is left out; raise limits.value_bytes to judge it"
         )
         return Rejection("decode", "ValueTooLarge", message)
+
+
+def _is_json_object(line: bytes) -> bool:
+    """Whether a line is a JSON object, which cannot grow into another one."""
+    try:
+        return isinstance(json.loads(line.removeprefix(codecs.BOM_UTF8)), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _never(_: bytes) -> bool:
+    """Any text may be the beginning of a longer one."""
+    return False
 
 
 def _label(path: str) -> str:

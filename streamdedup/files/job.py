@@ -87,7 +87,8 @@ class Ledger:
         settings: the settings of this run.
 
     Raises:
-        InputError: an output belongs to another job, or the settings have changed.
+        InputError: an output belongs to another job or is not empty before the first run of this
+            job, or the settings have changed.
         IndexDamaged: a note of the index cannot be read.
     """
 
@@ -99,7 +100,8 @@ class Ledger:
         }
         self._job = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
         self._settings = _flat_settings(settings)
-        self._check_owner()
+        if job.index is not None:
+            self._check_owner()
         self._note = self._read(f"job {self._job}", _JobNote) or _JobNote({}, self._settings)
         self._check_settings()
         self._standard_input: _StandardInputNote | None = None
@@ -111,6 +113,10 @@ class Ledger:
         if path == STANDARD and self._standard_input is not None:
             return f"stdin#{self._standard_input.run}"
         return _identity(path)
+
+    def restart_standard_input(self) -> None:
+        """Give up the interrupted run over standard input: this run has another content."""
+        self._standard_input = self._next_standard_input()
 
     def length(self, outcome: Outcome) -> int:
         """Return the committed length of an output in bytes."""
@@ -146,6 +152,12 @@ class Ledger:
                 notes[f"input {topic}"] = mark
         return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
 
+    def first_entries(self) -> dict[str, bytes]:
+        """Return the notes that claim the outputs, before the first line is written to them."""
+        if self._read(f"job {self._job}", _JobNote) is not None:
+            return {}
+        return self.entries({}, {})
+
     def last_entries(self) -> dict[str, bytes]:
         """Return the notes of a completed run: the end of standard input."""
         if self._standard_input is None:
@@ -161,6 +173,9 @@ class Ledger:
         note = self._read(f"job {self._job} stdin", _StandardInputNote)
         if note is not None and not note.finished:
             return note
+        return self._next_standard_input()
+
+    def _next_standard_input(self) -> _StandardInputNote:
         runs = self._read("stdin runs", int) or 0
         return _StandardInputNote(runs + 1, Mark(), finished=False)
 
@@ -171,8 +186,14 @@ class Ledger:
     def _check_owner(self) -> None:
         for path in self._outputs.values():
             owner = self._read(f"output {path}", str)
-            if path == STANDARD or owner in (None, self._job) or not _has_content(path):
+            if path == STANDARD or owner == self._job or not _has_content(path):
                 continue
+            if owner is None:
+                raise InputError(
+                    f"{path} is not empty, and a new job would overwrite it: the index "
+                    f"{self._index.directory} has no record of it; move or remove the file, or "
+                    "pass another output file"
+                )
             raise InputError(
                 f"{path} was written by a job with other outputs, in this index; pass the same "
                 "output files again, or new ones"

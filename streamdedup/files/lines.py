@@ -7,21 +7,22 @@ Rule 2: an output is cut to a recorded length once, when it is opened, and only 
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
 import stat
 import sys
-import zlib
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import xxhash
-import zstandard
 
 from streamdedup.errors import InputError
+from streamdedup.files.unpack import CHUNK_BYTES, unpacked
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -29,18 +30,19 @@ if TYPE_CHECKING:
 STANDARD = "-"
 """The name that stands for standard input and standard output."""
 
-_CHUNK_BYTES = 256 * 1024
-_FEED_BYTES = 2048
-"""Compressed bytes that are decompressed at once.
-
-Three bytes of Zstandard can stand for 128 KiB, so this limits the memory that a hostile file can
-claim to about 90 MiB.
-"""
-_GZIP_MAGIC = b"\x1f\x8b"
-_ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16)))
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK = codecs.BOM_UTF8
+_WIDE_STARTS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    b"{\0": "UTF-16LE",
+    b"\0{": "UTF-16BE",
+}
+"""The first bytes of inputs in other encodings, longer ones first."""
 _RENAME = "give new content a new file name, or use another index"
-_GIVE_AGAIN = "pass the standard input of the interrupted run, or other output files"
+_SPOOL_BYTES = 16 * 1024**2
+"""A copy of standard input beyond this size is on disk."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -73,113 +75,40 @@ class Line(NamedTuple):
     size: int
 
 
-class _Unpacker(Protocol):
-    """A decompressor of one gzip member or Zstandard frame."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-class _Unpacked(io.RawIOBase):
-    """The decompressed content of a file; its first bytes tell gzip and Zstandard from plain.
-
-    Consecutive gzip members or Zstandard frames are one content, as for zcat and zstdcat.
-    """
-
-    def __init__(self, file: io.BufferedReader[io.FileIO], name: str) -> None:
-        super().__init__()
-        self._file = file
-        self._name = name
-        self._rest = _read_magic(file)
-        self._new_unpacker = _unpacker_for(self._rest)
-        self._unpacker: _Unpacker | None = None
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        target = memoryview(buffer)
-        while not self._ready:
-            if not self._refill():
-                return 0
-        count = min(len(target), len(self._ready))
-        target[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
-
-    def _refill(self) -> bool:
-        packed = self._rest or self._file.read1(_FEED_BYTES if self._new_unpacker else _CHUNK_BYTES)
-        self._rest = b""
-        if self._new_unpacker is None:
-            self._ready = memoryview(packed)
-        elif packed:
-            self._unpack(packed, self._new_unpacker)
-        elif self._unpacker is not None:
-            raise InputError(f"{self._name} ends too early: the compressed data is cut off")
-        return bool(packed)
-
-    def _unpack(self, packed: bytes, new_unpacker: Callable[[], _Unpacker]) -> None:
-        if self._unpacker is None:
-            # Archivers may pad the last block with zeros, which gzip ignores.
-            packed = packed.lstrip(b"\0")
-            if not packed:
-                return
-            self._unpacker = new_unpacker()
-        try:
-            self._ready = memoryview(self._unpacker.decompress(packed))
-        except (zlib.error, zstandard.ZstdError) as error:
-            raise InputError(
-                f"{self._name} is damaged and cannot be decompressed: {error}"
-            ) from error
-        if self._unpacker.eof:
-            self._rest = self._unpacker.unused_data
-            self._unpacker = None
-
-
-def _read_magic(file: io.BufferedReader[io.FileIO]) -> bytes:
-    magic = b""
-    while len(magic) < len(_ZSTD_MAGICS[0]) and (more := file.read1(_FEED_BYTES)):
-        magic += more
-    return magic
-
-
-def _unpacker_for(magic: bytes) -> Callable[[], _Unpacker] | None:
-    if magic.startswith(_GZIP_MAGIC):
-        return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    if magic.startswith(_ZSTD_MAGICS):
-        return lambda: zstandard.ZstdDecompressor().decompressobj()
-    return None
-
-
 class LineReader:
     """Reads an input line by line, and marks how far it has read.
 
     Args:
         path: a file, or ``-`` for standard input.
         most_bytes: longest line that is held in memory whole; of a longer line, the beginning is.
+        is_whole: tells whether a last line without a line feed is complete; any other last line is
+            not read. By default, every last line is complete.
+
+    Attributes:
+        left_unfinished: whether a last line was not read; blank lines do not count.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
 
-    def __init__(self, path: str, most_bytes: int) -> None:
+    def __init__(
+        self, path: str, most_bytes: int, is_whole: Callable[[bytes], bool] | None = None
+    ) -> None:
+        self.left_unfinished = False
         self.name = "standard input" if path == STANDARD else path
-        self._remedy = _GIVE_AGAIN if path == STANDARD else _RENAME
         # Room for the line, a byte order mark, the line feed, and one byte that shows that the
         # line is too long.
         self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
         with _translated(f"cannot read {self.name}"):
             self._raw = io.FileIO(0, closefd=False) if path == STANDARD else io.FileIO(path)
-            self._file = io.BufferedReader(self._raw, _CHUNK_BYTES)
-            self._content = io.BufferedReader(_Unpacked(self._file, self.name), _CHUNK_BYTES)
+            self._file = io.BufferedReader(self._raw, CHUNK_BYTES)
+            self._content = unpacked(self._file, self.name)
         self._lines = 0
         self._length = 0
         self._hash = xxhash.xxh3_128()
         self._ended = True
+        self._is_whole = is_whole
+        self._copies: list[IO[bytes]] = []
 
     def mark(self) -> Mark:
         """Return the mark of the lines read so far."""
@@ -190,18 +119,32 @@ class LineReader:
         part = raw = self._next(self._room)
         if not raw:
             return None
+        if not self._lines:
+            self._check_encoding(raw)
         # If the rest of the line turns out to be damaged, the mark stays before the line.
         hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
         hashed.update(raw)
         length = len(raw)
-        while not part.endswith(b"\n") and (part := self._next(_CHUNK_BYTES)):
+        while not part.endswith(b"\n") and (part := self._next(CHUNK_BYTES)):
             hashed.update(part)
             length += len(part)
+        ended = part.endswith(b"\n")
+        if not ended and self._is_whole is not None and not self._is_whole(raw):
+            self.left_unfinished = bool(raw.strip())
+            return None
         self._hash = hashed
         self._length += length
-        self._ended = part.endswith(b"\n")
+        self._ended = ended
         self._lines += 1
         return self._line(raw, length)
+
+    def _check_encoding(self, start: bytes) -> None:
+        for wide, encoding in _WIDE_STARTS.items():
+            if start.startswith(wide):
+                raise InputError(
+                    f"{self.name} is in {encoding}; convert it to UTF-8, for example with iconv -f "
+                    f"{encoding} -t UTF-8"
+                )
 
     def skip(self, mark: Mark) -> None:
         """Skip the lines that a mark covers; call it before the first line is read.
@@ -209,19 +152,44 @@ class LineReader:
         Raises:
             InputError: the input does not begin with the bytes that the mark covers.
         """
-        while self._length < mark.length:
-            part = self._next(min(_CHUNK_BYTES, mark.length - self._length), whole_lines=False)
-            if not part:
-                break
+        for part in self._parts(mark.length):
             self._count(part)
         if self._length != mark.length or self._hash.digest() != mark.digest:
             raise InputError(
                 f"{self.name} has changed: it does not begin with the {mark.lines} lines that "
-                f"earlier runs judged; {self._remedy}"
+                f"earlier runs judged; {_RENAME}"
             )
         self._lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
             self._end_line()
+
+    def begins_with(self, mark: Mark) -> bool:
+        """Return whether the input begins with the lines that a mark covers; skip nothing.
+
+        The content is read into a temporary file, and from there once more.
+        """
+        if not mark.length:
+            return True
+        copy = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115 - close() closes it
+        hashed = xxhash.xxh3_128()
+        for part in self._parts(mark.length):
+            hashed.update(part)
+            copy.write(part)
+        same = copy.tell() == mark.length and hashed.digest() == mark.digest
+        if same and not mark.ended:
+            rest = self._next(CHUNK_BYTES)
+            same = not rest.strip(b"\r\n")
+            copy.write(rest)
+        copy.seek(0)
+        self._copies.append(copy)
+        self._content = io.BufferedReader(_Joined(copy, self._content), CHUNK_BYTES)
+        return same
+
+    def _parts(self, length: int) -> Iterator[bytes]:
+        """Read this many bytes, or up to the end, in parts."""
+        while length and (part := self._next(min(CHUNK_BYTES, length), whole_lines=False)):
+            length -= len(part)
+            yield part
 
     @property
     def packed_bytes_read(self) -> int:
@@ -230,15 +198,16 @@ class LineReader:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        for file in (self._file, *self._copies):
+            file.close()
 
     def _end_line(self) -> None:
         """Read the line end that the last judged line lacked, if the file now has it."""
-        rest = self._next(_CHUNK_BYTES)
+        rest = self._next(CHUNK_BYTES)
         if rest.strip(b"\r\n"):
             raise InputError(
                 f"{self.name} has changed: its last line was judged when it had no line end, and "
-                f"has grown since; {self._remedy}"
+                f"has grown since; {_RENAME}"
             )
         self._count(rest)
         self._ended = rest.endswith(b"\n")
@@ -258,6 +227,24 @@ class LineReader:
             return self._content.readline(most) if whole_lines else self._content.read(most)
         except OSError as error:
             raise InputError(f"cannot read {self.name}: {error.strerror or error}") from error
+
+
+class _Joined(io.RawIOBase):
+    """The contents of two files, one after the other."""
+
+    def __init__(self, first: IO[bytes], second: io.BufferedReader[Any]) -> None:
+        super().__init__()
+        self._first = first
+        self._second = second
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        target = memoryview(buffer)
+        part = self._first.read(len(target)) or self._second.read1(len(target))
+        target[: len(part)] = part
+        return len(part)
 
 
 class OutputFile:

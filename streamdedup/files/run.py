@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -23,6 +23,7 @@ from streamdedup.files.batches import Batch, BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
+from streamdedup.kernels import compile_seconds
 from streamdedup.model import IndexUpdate, Outcome, Record, Rejection, SketchedBatch, Verdict
 from streamdedup.settings.sections import Settings
 
@@ -35,21 +36,30 @@ class Tally:
         kept: kept documents.
         duplicates: duplicates.
         rejected: lines that could not be decoded as a document.
+        first_rejection: the reason for the first of them.
         blank_lines: lines of white space, which are skipped.
+        unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
         bytes_read: bytes read from the inputs, compressed as they are on disk.
         bytes_total: bytes of all inputs; None if the size of one is unknown.
-        seconds: seconds since the run began.
+        seconds: seconds spent on the documents.
+        start_seconds: seconds for opening the index, starting processes, and compiling.
+        compile_seconds: seconds for compiling kernels, a part of ``start_seconds``; 0 if numba's
+            cache holds them.
     """
 
     kept: int = 0
     duplicates: int = 0
     rejected: int = 0
+    first_rejection: Rejection | None = None
     blank_lines: int = 0
+    unfinished_lines: int = 0
     judged_before: int = 0
     bytes_read: int = 0
     bytes_total: int | None = None
     seconds: float = 0.0
+    start_seconds: float = 0.0
+    compile_seconds: float = 0.0
 
     @property
     def documents(self) -> int:
@@ -84,6 +94,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
+    clock = _Clock()
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
@@ -97,11 +108,41 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
             for outcome, path in job.outputs().items()
         }
         reader = BatchReader(job, settings, ledger)
-        judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks())
+        judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks(), clock)
+        judging.note(ledger.first_entries())
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
             raise reader.failure
-        return judging.finish()
+        judging.note(ledger.last_entries())
+        return judging.tally
+
+
+class _Clock:
+    """Times the documents of a run apart from its start-up, which includes all compiling."""
+
+    def __init__(self) -> None:
+        self._began = self._started = time.monotonic()
+        self._compiled = self._compiled_at_start = compile_seconds()
+        self._elsewhere = 0.0
+
+    def start(self, compiled_elsewhere: float) -> None:
+        """Begin with the documents.
+
+        Args:
+            compiled_elsewhere: seconds that another process compiled kernels so far.
+        """
+        self._started, self._compiled_at_start = time.monotonic(), compile_seconds()
+        self._elsewhere = compiled_elsewhere
+
+    def times(self) -> dict[str, Any]:
+        """Return the times of the tally."""
+        compiled = compile_seconds()
+        late = compiled - self._compiled_at_start
+        return {
+            "seconds": max(0.0, time.monotonic() - self._started - late),
+            "start_seconds": self._started - self._began + late,
+            "compile_seconds": compiled - self._compiled + self._elsewhere,
+        }
 
 
 class _Sketching(Protocol):
@@ -109,6 +150,7 @@ class _Sketching(Protocol):
 
     size: int
 
+    def warm(self) -> float: ...
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection]
     ) -> PendingBatch: ...
@@ -123,6 +165,11 @@ class InProcess:
 
     def __init__(self, settings: Settings) -> None:
         self._preparer = Preparer(settings)
+
+    def warm(self) -> float:
+        """Compile or load the kernels; the clock of this process times it."""
+        self._preparer.warm()
+        return 0.0
 
     def submit(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> PendingBatch:
         """Prepare a batch."""
@@ -148,6 +195,7 @@ class _Run:
         ledger: Ledger,
         outputs: Mapping[Outcome, OutputFile],
         hooks: Hooks,
+        clock: _Clock,
     ) -> None:
         self._deduplicator = deduplicator
         self._ledger = ledger
@@ -159,18 +207,20 @@ class _Run:
             settings.dedup.sketch_parameters().fingerprint(),
             settings.output.include_value,
         )
-        self._tally = Tally()
-        self._began = time.monotonic()
+        self.tally = Tally()
+        self._clock = clock
 
     def run(self, reader: BatchReader, tally: Tally) -> None:
         """Judge and commit all batches."""
-        self._tally = tally
+        self.tally = tally
         batches = reader.batches()
         first = list(islice(batches, 2))
         sketching: _Sketching = (
             SketchPool(self._settings) if len(first) > 1 else InProcess(self._settings)
         )
         with closing(sketching):
+            if first:
+                self._clock.start(sketching.warm())
             pending: deque[tuple[Batch, PendingBatch]] = deque()
             for batch in chain(first, batches):
                 pending.append((batch, sketching.submit(batch.records, batch.refused)))
@@ -179,21 +229,19 @@ class _Run:
             while pending:
                 self._settle(sketching, *pending.popleft())
 
-    def finish(self) -> Tally:
-        """Record in the index that the run has ended; return its tally."""
-        notes = self._ledger.last_entries()
+    def note(self, notes: Mapping[str, bytes]) -> None:
+        """Store notes in the index that come without documents."""
         if notes:
             with self._hooks.shield():
                 index = self._deduplicator.index
                 index.apply(IndexUpdate.empty(index.next_number), index.applied + 1, notes)
-        return self._tally
 
     def _settle(self, sketching: _Sketching, batch: Batch, pending: PendingBatch) -> None:
         verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
         self._count(batch, verdicts)
         for record, verdict in zip(batch.records, verdicts, strict=True):
             self._hooks.on_verdict(record, verdict)
-        self._hooks.on_batch(self._tally)
+        self._hooks.on_batch(self.tally)
 
     def _judge(self, batch: Batch, sketched: SketchedBatch) -> list[Verdict]:
         """Judge a batch, write its lines to the outputs, and commit it."""
@@ -225,14 +273,17 @@ class _Run:
         return duplicate_record(record, verdict, self._rule)
 
     def _count(self, batch: Batch, verdicts: list[Verdict]) -> None:
-        tally, outcomes = self._tally, [verdict.outcome for verdict in verdicts]
-        self._tally = replace(
+        tally, outcomes = self.tally, [verdict.outcome for verdict in verdicts]
+        reasons = (verdict.rejection for verdict in verdicts)
+        self.tally = replace(
             tally,
             kept=tally.kept + outcomes.count(Outcome.KEPT),
             duplicates=tally.duplicates + outcomes.count(Outcome.DUPLICATE),
             rejected=tally.rejected + outcomes.count(Outcome.REJECTED),
+            first_rejection=tally.first_rejection or next(filter(None, reasons), None),
             blank_lines=tally.blank_lines + batch.blank_lines,
+            unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,
             bytes_read=batch.bytes_read,
-            seconds=time.monotonic() - self._began,
+            **self._clock.times(),
         )

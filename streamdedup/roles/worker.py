@@ -104,7 +104,7 @@ class Worker:
         self._index: Index | None = None
         self._notes: dict[str, bytes] = {}
         self._checkpoint_interval_s = 0.0
-        self._warming: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[float] | None = None
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:

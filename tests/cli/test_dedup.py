@@ -49,13 +49,14 @@ def test_the_summary_says_where_everything_went(
     command: Command, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """It has file names, blank lines, and lines that earlier runs judged."""
-    Path("in.jsonl").write_bytes(b"\n".join(LINES))
+    Path("in.jsonl").write_bytes(b"\n".join(LINES) + b'{"text": "half')
     arguments = ("dedup", "in.jsonl", "--kept", "k", "--duplicates", "-", "--index", "ix")
     assert command(*arguments) == 0
     errors = capfdbinary.readouterr().err.decode()
     assert "  in k\n" in errors
     assert "  to stdout\n" in errors
     assert "3 blank lines skipped" in errors
+    assert "1 last lines without a line feed left for the next run" in errors
     assert command(*arguments) == 0
     assert "7 lines skipped that earlier runs had judged" in capfdbinary.readouterr().err.decode()
 
@@ -76,12 +77,14 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
     found = summary(capfdbinary.readouterr()[stream])
     seconds, rate = found.pop("seconds"), found.pop("documents_per_second")
     assert rate == pytest.approx(4 / seconds, rel=0.5)
+    assert found.pop("start_seconds") >= found.pop("compile_seconds") >= 0
     assert found == {
         "documents": 4,
         "kept": 2,
         "duplicates": 2,
         "rejected": 0,
         "blank_lines": 0,
+        "unfinished_lines": 0,
         "judged_before": 0,
     }
 
@@ -233,6 +236,21 @@ def test_an_error_is_one_line_and_an_exit_code(
     errors = capfdbinary.readouterr().err.decode()
     assert errors.startswith(f"streamdedup: {message}")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("outputs", [(), ("--json",)], ids=["table", "json"])
+def test_a_run_that_rejects_every_line_fails(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes], outputs: tuple[str, ...]
+) -> None:
+    """The summary and the outputs are written; the last line has the first reason."""
+    Path("csv").write_bytes(b"id,text\n1,a story\n")
+    assert command("dedup", "csv", "--rejected", "r", *outputs) == 4
+    errors = capfdbinary.readouterr().err.decode()
+    assert "streamdedup: every line was rejected, the first with InvalidJson: " in errors
+    assert errors.endswith("; check the input, --text-field and records.format\n")
+    assert len(Path("r").read_bytes().splitlines()) == 2
+    Path("csv").write_bytes(b"id,text\n" + LINES[0])
+    assert command("dedup", "csv", *outputs) == 0
 
 
 def test_no_input_is_a_usage_error(command: Command) -> None:

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from streamdedup.cli.screen import judging_progress, marked, table
+from streamdedup.cli.screen import judging_progress, marked, start, table
 from streamdedup.dedup.differences import Part
 from streamdedup.files.run import Tally
 
@@ -49,3 +49,11 @@ def test_differing_parts_are_coloured_or_in_brackets() -> None:
     assert marked(parts, brackets=True).plain == "the [cat]"
     assert marked(parts, brackets=False).plain == "the cat"
     assert [str(span.style) for span in marked(parts, brackets=False).spans] == ["bold yellow"]
+
+
+def test_the_start_up_names_the_compilation() -> None:
+    """Only the first run compiles kernels."""
+    assert start(Tally(start_seconds=0.44)) == "0.4 s of start-up"
+    assert start(Tally(start_seconds=9.5, compile_seconds=9.04)) == (
+        "9.5 s of start-up (compiling kernels took 9.0 s; later runs find them in a cache)"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files.job import Job
 from streamdedup.files.run import Hooks, run
 from streamdedup.index.store import Index
-from streamdedup.settings.sections import OutputSettings, Settings
+from streamdedup.settings.sections import LimitSettings, OutputSettings, RecordSettings, Settings
 from tests.files.workspace import (
     Crash,
     Workspace,
@@ -60,6 +61,46 @@ def test_a_finished_job_judges_only_new_lines(workspace: Workspace) -> None:
     assert workspace.outputs()["kept"].startswith(first["kept"])
 
 
+@pytest.mark.parametrize("cut", [1, 2, 10, 1_000_000])
+def test_a_half_written_last_line_is_left_for_the_next_run(workspace: Workspace, cut: int) -> None:
+    """A line that is still being written is neither rejected nor judged in part."""
+    first, last = documents(0, 3), documents(3, 4)
+    settings = Settings(limits=LimitSettings(value_bytes=1000))
+    if cut > len(last):
+        last = line(3, "x" * (2 * cut))
+    workspace.input.write_bytes(first + last[:-cut])
+    for number in range(2):
+        tally = run(workspace.job(), settings)
+        assert counts(tally) == ((0, 0, 0) if number else (2, 1, 0) if cut > 1 else (3, 1, 0))
+        assert tally.unfinished_lines == (cut > 1)
+    workspace.input.write_bytes(first + last + documents(4, 6))
+    tally = run(workspace.job(), settings)
+    assert (tally.judged_before, tally.unfinished_lines) == (3 if cut > 1 else 4, 0)
+    run(workspace.job(name="whole", index=None), settings)
+    assert workspace.outputs() == workspace.outputs("whole")
+
+
+@pytest.mark.parametrize("content", [b"a story\nhalf a st", b"a story\n  "], ids=["text", "blank"])
+def test_a_last_line_of_text_waits_for_its_line_feed(workspace: Workspace, content: bytes) -> None:
+    """Any text may grow; a blank beginning of a line is not worth a word."""
+    settings = Settings(records=RecordSettings(format="text"))
+    workspace.input.write_bytes(content)
+    tally = run(workspace.job(), settings)
+    assert (counts(tally), tally.unfinished_lines) == ((1, 0, 0), bool(content[8:].strip()))
+    workspace.input.write_bytes(content + b"ory\n")
+    assert counts(run(workspace.job(), settings)) == (1, 0, 0)
+    assert workspace.outputs()["kept"] == content + b"ory\n"
+
+
+def test_without_an_index_or_from_a_pipe_the_last_line_is_judged(workspace: Workspace) -> None:
+    """Nothing can grow, or no later run would read it."""
+    half = documents(0, 3)[:-3]
+    workspace.input.write_bytes(half)
+    assert counts(run(workspace.job(index=None), Settings())) == (2, 0, 1)
+    with standard_input(half):
+        assert counts(run(workspace.job("-", name="second"), Settings())) == (2, 0, 1)
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_another_job_over_a_known_file_gets_the_same_verdicts(
     workspace: Workspace, size: int
@@ -88,6 +129,23 @@ def test_an_output_belongs_to_one_job(workspace: Workspace) -> None:
         run(job, Settings())
     Path(workspace.job().kept or "").unlink()
     assert run(job, Settings()).documents == 30
+
+
+def test_a_new_job_refuses_outputs_with_content(workspace: Workspace) -> None:
+    """Without its index a job is new, and would overwrite the outputs of the earlier runs."""
+    run(workspace.job(), Settings())
+    before = workspace.outputs()
+    shutil.rmtree(workspace.folder / "index")
+    workspace.input.write_bytes(documents(30, 33))
+    for _ in range(2):
+        with pytest.raises(
+            InputError, match=r"first\.kept is not empty, .*; move or remove the file"
+        ):
+            run(workspace.job(), Settings())
+    assert workspace.outputs() == before
+    for kind in before:
+        (workspace.folder / f"first.{kind}").unlink()
+    assert counts(run(workspace.job(), Settings())) == (2, 1, 0)
 
 
 def test_the_settings_of_a_job_may_not_change(workspace: Workspace) -> None:
@@ -121,17 +179,35 @@ def test_standard_input_is_a_new_source_each_time(workspace: Workspace) -> None:
 
 
 def test_an_interrupted_standard_input_is_continued(workspace: Workspace) -> None:
-    """The judged part of the same content is skipped; other content is refused."""
+    """The judged part of the same content is skipped."""
     with standard_input(documents(0, 30)), pytest.raises(Crash):
         run(workspace.job("-"), in_batches_of(4), Hooks(on_batch=crash_after(8)))
-    with standard_input(documents(3, 30)), pytest.raises(InputError, match="input has changed"):
-        run(workspace.job("-"), in_batches_of(4))
     with standard_input(documents(0, 30)):
         tally = run(workspace.job("-"), in_batches_of(4))
     assert (tally.judged_before, tally.documents) == (8, 22)
     with standard_input(documents(0, 30)):
         run(workspace.job("-", name="whole", index="other"), Settings())
     assert workspace.outputs() == workspace.outputs("whole")
+
+
+@pytest.mark.parametrize(
+    "other", [documents(3, 30), documents(0, 6), documents(0, 8)[:-1] + b" {}\n" + documents(9, 30)]
+)
+@pytest.mark.parametrize("judged", [documents(0, 30), documents(0, 8)[:-1]])
+def test_an_interrupted_standard_input_blocks_no_other(
+    workspace: Workspace, judged: bytes, other: bytes
+) -> None:
+    """Content that does not begin with the judged lines is judged as a new input, whole."""
+    with standard_input(judged), pytest.raises(Crash):
+        run(workspace.job("-"), in_batches_of(4), Hooks(on_batch=crash_after(8)))
+    with standard_input(other):
+        tally = run(workspace.job("-"), in_batches_of(4))
+    assert (tally.judged_before, tally.documents) == (0, len(other.splitlines()))
+    topics = [
+        json.loads(record)["position"]["topic"]
+        for record in workspace.outputs()["duplicates"].splitlines()
+    ]
+    assert sorted(set(topics)) == ["stdin#1", "stdin#2"]
 
 
 def test_an_unreadable_note_is_damage(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import struct
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -33,6 +36,11 @@ FORMATS = {
     "gzip of two members": gzip.compress(TEXT[:HALF]) + gzip.compress(TEXT[HALF:]),
     "gzip cut inside a line": gzip.compress(TEXT[:1001]) + gzip.compress(TEXT[1001:]),
     "gzip padded with zeros": gzip.compress(TEXT) + bytes(5000),
+    "bzip2": bz2.compress(TEXT),
+    "bzip2 of two streams": bz2.compress(TEXT[:HALF]) + bz2.compress(TEXT[HALF:]),
+    "bzip2 of an empty stream and another": bz2.compress(b"") + bz2.compress(TEXT),
+    "xz": lzma.compress(TEXT),
+    "xz of two streams": lzma.compress(TEXT[:HALF]) + bytes(8) + lzma.compress(TEXT[HALF:]),
     "zstd": zstd(TEXT),
     "zstd of two frames": zstd(TEXT[:HALF]) + zstd(TEXT[HALF:]),
     "zstd after a skippable frame": SKIPPABLE + zstd(TEXT),
@@ -77,6 +85,7 @@ def test_the_content_of_a_file_decides_its_format(tmp_path: Path, content: bytes
         (b"a\r\nb\r\n", [Line(0, b"a\r", 2), Line(1, b"b\r", 2)]),
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", [Line(0, b"a", 1), Line(1, b"\xef\xbb\xbfb", 4)]),
         (b"\x1f\x00", [Line(0, b"\x1f\x00", 2)]),
+        (b"BZh9 text", [Line(0, b"BZh9 text", 9)]),
         ("a\u2028b\x85\x0bc\n".encode(), [Line(0, "a\u2028b\x85\x0bc".encode(), 9)]),
     ],
     ids=[
@@ -88,6 +97,7 @@ def test_the_content_of_a_file_decides_its_format(tmp_path: Path, content: bytes
         "windows",
         "byte order mark",
         "shorter than any magic",
+        "text like a magic",
         "only line feeds end lines",
     ],
 )
@@ -122,6 +132,10 @@ def test_only_the_beginning_of_a_line_that_is_too_long_is_held(
         FORMATS["gzip"][:-8] + b"checksum",
         FORMATS["gzip"] + b"not a member",
         gzip.compress(TEXT[:5000])[:-8],
+        FORMATS["bzip2"][:-1],
+        FORMATS["bzip2"][:100] + b"damage" + FORMATS["bzip2"][106:],
+        FORMATS["xz"][:-1],
+        FORMATS["xz"][:100] + b"damage" + FORMATS["xz"][106:],
         FORMATS["zstd"][:-1],
         FORMATS["zstd"][:-300],
         FORMATS["zstd"][:-4] + b"hash",
@@ -134,6 +148,10 @@ def test_only_the_beginning_of_a_line_that_is_too_long_is_held(
         "gzip with a wrong checksum",
         "gzip with a tail",
         "gzip cut inside a line",
+        "bzip2 without its last byte",
+        "bzip2 with changed bytes",
+        "xz without its last byte",
+        "xz with changed bytes",
         "zstd without its last byte",
         "zstd cut off",
         "zstd with a wrong checksum",
@@ -152,6 +170,65 @@ def test_damage_is_reported_after_the_whole_lines_before_it(tmp_path: Path, dama
     assert mark.lines <= len(LINES)
     assert mark.length == sum(len(line) + 1 for line in LINES[: mark.lines])
     assert mark.ended
+
+
+def zstd_frame(exponent: int) -> bytes:
+    """Return a Zstandard frame with a window of ``2 ** exponent`` bytes, and one line in it."""
+    descriptor = bytes([(exponent - 10) << 3])
+    return b"\x28\xb5\x2f\xfd\0" + descriptor + ((5 << 3) | 1).to_bytes(3, "little") + b"line\n"
+
+
+def xz_of_dictionary(size: int) -> bytes:
+    """Return one line, compressed by xz with a dictionary of this size."""
+    small = [{"id": lzma.FILTER_LZMA2, "dict_size": size, "mode": lzma.MODE_FAST, "nice_len": 4}]
+    return lzma.compress(b"line\n", filters=small)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [zstd_frame(28), zstd_frame(31), xz_of_dictionary(256 * 1024**2)],
+    ids=["zstd --long=28", "zstd --long=31", "xz with 256 MiB"],
+)
+def test_a_window_over_the_limit_is_refused_and_not_called_damage(
+    tmp_path: Path, content: bytes
+) -> None:
+    """The memory for an input is limited; the message says how to read it all the same."""
+    path = written(tmp_path / "file", content)
+    with pytest.raises(InputError, match=r"window over the limit of 128 MiB; decompress it first"):
+        read_from(path)
+
+
+def test_the_largest_window_is_read(tmp_path: Path) -> None:
+    """It is the limit of the zstd command itself."""
+    assert read_from(written(tmp_path / "zstd", zstd_frame(27)))[0] == [b"line"]
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress], ids=["bzip2", "xz"])
+def test_a_small_file_with_much_content_is_read_in_parts(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """A few compressed bytes may stand for megabytes; the lines after them are found."""
+    path = written(tmp_path / "file", pack(bytes(5_000_000) + b"\nnext\n"))
+    with closing(LineReader(path, MOST)) as reader:
+        assert [line.size for line in read_all(reader)] == [5_000_000, 4]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("utf-16", "UTF-16"),
+        ("utf-16-le", "UTF-16LE"),
+        ("utf-16-be", "UTF-16BE"),
+        ("utf-32", "UTF-32"),
+    ],
+)
+def test_another_encoding_is_named(tmp_path: Path, encoding: str, name: str) -> None:
+    """One error says what to do; the lines are not rejected one by one."""
+    path = written(tmp_path / "file", '{"text": "a story"}\n'.encode(encoding))
+    with closing(LineReader(path, MOST)) as reader:
+        with pytest.raises(InputError, match=rf"is in {name}; convert it to UTF-8, .* -f {name} "):
+            reader.read()
+        assert reader.mark() == Mark()
 
 
 @pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())

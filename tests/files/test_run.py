@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import NoReturn
 
+import numba
 import pytest
 
 from streamdedup.errors import IndexMismatch, InputError
 from streamdedup.files.job import Job
-from streamdedup.files.run import Hooks, run
+from streamdedup.files.run import Hooks, Tally, run
 from streamdedup.index.store import Index
+from streamdedup.kernels import compile_seconds
 from streamdedup.model import Record, Verdict
 from streamdedup.settings.sections import Settings
 from tests.files.workspace import Workspace, counts, exactly, in_batches_of, line
@@ -67,6 +70,27 @@ def test_an_empty_input_is_valid(workspace: Workspace) -> None:
     tally = run(workspace.job(), Settings(), Hooks(on_verdict=_never))
     assert (tally.documents, tally.documents_per_second) == (0, 0.0)
     assert set(workspace.outputs().values()) == {b""}
+
+
+def test_compiling_is_start_up_and_not_work_on_documents(workspace: Workspace) -> None:
+    """A kernel that is compiled in the middle of a run does not count as slow documents."""
+    before = compile_seconds()
+    tallies: list[Tally] = []
+
+    def compile_one(tally: Tally) -> None:
+        tallies.append(tally)
+        numba.njit(lambda number: number + 1)(len(tallies))
+
+    began = time.monotonic()
+    last = run(workspace.job(), in_batches_of(29), Hooks(on_batch=compile_one))
+    passed = time.monotonic() - began
+    compiled = last.compile_seconds - tallies[0].compile_seconds
+    assert compiled > 0
+    assert last.start_seconds - tallies[0].start_seconds == pytest.approx(compiled)
+    assert last.start_seconds >= last.compile_seconds
+    assert last.seconds + last.start_seconds <= passed
+    assert last.compile_seconds <= compile_seconds() - before
+    assert last.documents_per_second == 30 / last.seconds
 
 
 def _never(*_: object) -> NoReturn:

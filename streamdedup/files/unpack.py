@@ -1,0 +1,162 @@
+"""*Blocking.* The content of plain and compressed files, told apart by their first bytes."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import zstandard
+
+from streamdedup.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+CHUNK_BYTES = 256 * 1024
+_FEED_BYTES = 2048
+"""Compressed bytes that are decompressed at once.
+
+Three bytes of Zstandard can stand for 128 KiB, so this limits the memory that a hostile file can
+claim to about 90 MiB.
+"""
+_WINDOW_BYTES = 128 * 1024**2
+"""Largest window of a Zstandard frame and of an xz stream; ``zstd --long=27`` needs it."""
+_MAGIC_BYTES = 6
+_GZIP = re.compile(rb"\x1f\x8b")
+_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+_BZ2 = re.compile(rb"BZh[1-9](?:1A|\x17r)")
+_XZ = re.compile(rb"\xfd7zXZ\0")
+_TOO_LARGE = ("requires too much memory", "Memory usage limit exceeded")
+"""How the libraries of Zstandard and xz say that a window exceeds the limit."""
+
+
+class _Unpacker(Protocol):
+    """A decompressor of one gzip member, bzip2 or xz stream, or Zstandard frame."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _Limited:
+    """A decompressor of bz2 or lzma whose results are at most a chunk; the rest follows later."""
+
+    def __init__(self, unpacker: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
+        self._unpacker = unpacker
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is more content without more data."""
+        return not self._unpacker.eof and not self._unpacker.needs_input
+
+    def decompress(self, data: bytes, /) -> bytes:
+        return self._unpacker.decompress(data, CHUNK_BYTES)
+
+
+def unpacked(file: io.BufferedReader[io.FileIO], name: str) -> io.BufferedReader[Any]:
+    """Return the decompressed content of a file.
+
+    Args:
+        file: the file, at its beginning.
+        name: its name in messages.
+    """
+    return io.BufferedReader(_Unpacked(file, name), CHUNK_BYTES)
+
+
+class _Unpacked(io.RawIOBase):
+    """The decompressed content of a file.
+
+    Consecutive gzip members, bzip2 or xz streams, or Zstandard frames are one content, as for zcat
+    and zstdcat.
+    """
+
+    def __init__(self, file: io.BufferedReader[io.FileIO], name: str) -> None:
+        super().__init__()
+        self._file = file
+        self._name = name
+        self._rest = _read_magic(file)
+        self._new_unpacker = _unpacker_for(self._rest)
+        self._unpacker: _Unpacker | None = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        target = memoryview(buffer)
+        while not self._ready:
+            if not self._refill():
+                return 0
+        count = min(len(target), len(self._ready))
+        target[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _refill(self) -> bool:
+        if isinstance(self._unpacker, _Limited) and self._unpacker.has_more:
+            self._unpack(self._unpacker, b"")
+            return True
+        packed = self._rest or self._file.read1(_FEED_BYTES if self._new_unpacker else CHUNK_BYTES)
+        self._rest = b""
+        if self._new_unpacker is None:
+            self._ready = memoryview(packed)
+        elif packed:
+            # Archivers may pad the last block with zeros, which gzip ignores.
+            packed = packed if self._unpacker else packed.lstrip(b"\0")
+            if packed:
+                self._unpack(self._unpacker or self._new_unpacker(), packed)
+            return True
+        elif self._unpacker is not None:
+            raise InputError(f"{self._name} ends too early: the compressed data is cut off")
+        return bool(packed)
+
+    def _unpack(self, unpacker: _Unpacker, packed: bytes) -> None:
+        self._unpacker = unpacker
+        try:
+            self._ready = memoryview(unpacker.decompress(packed))
+        except (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError) as error:
+            raise InputError(self._explain(error)) from error
+        if unpacker.eof:
+            self._rest = unpacker.unused_data
+            self._unpacker = None
+
+    def _explain(self, error: Exception) -> str:
+        if any(words in str(error) for words in _TOO_LARGE):
+            return (
+                f"{self._name} was compressed with a window over the limit of "
+                f"{_WINDOW_BYTES // 1024**2} MiB; decompress it first, for example with zstd -d "
+                "--long=31 or xz -d"
+            )
+        return f"{self._name} is damaged and cannot be decompressed: {error}"
+
+
+def _read_magic(file: io.BufferedReader[io.FileIO]) -> bytes:
+    magic = b""
+    while len(magic) < _MAGIC_BYTES and (more := file.read1(_FEED_BYTES)):
+        magic += more
+    return magic
+
+
+def _unpacker_for(magic: bytes) -> Callable[[], _Unpacker] | None:
+    unpackers: tuple[tuple[re.Pattern[bytes], Callable[[], _Unpacker]], ...] = (
+        (_GZIP, lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)),
+        (_ZSTD, lambda: zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES).decompressobj()),
+        (_BZ2, lambda: _Limited(bz2.BZ2Decompressor())),
+        (_XZ, lambda: _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, _WINDOW_BYTES))),
+    )
+    return next((new for pattern, new in unpackers if pattern.match(magic)), None)
