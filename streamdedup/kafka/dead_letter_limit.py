@@ -19,6 +19,7 @@ WINDOW = 1000
 
 _WINDOW_BITS = (1 << WINDOW) - 1
 _EXAMPLES = 3
+_TOMBSTONE = "NullValue"
 _NOTE = "dead-letters-1"
 """First word of a note; the number is the version of its format."""
 
@@ -82,14 +83,18 @@ class DeadLetterLimit:
 
         Args:
             tally: the tally before the batch.
-            verdicts: the verdicts on the batch, in order of judgement.
+            verdicts: the verdicts on the batch, in order of judgement. Tombstones do not count:
+                a compacted source topic may hold any number of them.
 
         Raises:
             TooManyDeadLetters: a limit is reached within the batch.
         """
         judged, run, window = tally.judged, tally.run, tally.window
         for verdict in verdicts:
-            dead = verdict.rejection is not None
+            reason = "" if verdict.rejection is None else verdict.rejection.reason
+            if reason == _TOMBSTONE:
+                continue
+            dead = bool(reason)
             judged += 1
             run = run + 1 if dead else 0
             window = (window << 1 | dead) & _WINDOW_BITS

@@ -60,6 +60,13 @@ def test_a_limit_stops_the_batch_that_reaches_it(
         assert limit.after(tally, verdicts(batch)).judged == len(before) + len(batch)
 
 
+def test_tombstones_do_not_count() -> None:
+    """A compacted source topic may hold any number of them."""
+    limit = DeadLetterLimit(3, 0.5)
+    tally = limit.after(Tally(), verdicts("d" * 2 * WINDOW, reason="NullValue"))
+    assert tally == Tally()
+
+
 @examples(200)
 @given(
     outcomes=st.text("dk", max_size=60),
