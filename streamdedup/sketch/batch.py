@@ -28,6 +28,7 @@ class BatchNormaliser:
 
     def __init__(self, profile: Profile) -> None:
         steps = profile.steps
+        self._profile = profile
         self._steps = steps
         self._changes = profile.changes
         self._ascii_changes = tuple(step.ascii for step in steps if step.ascii is not None)
@@ -37,7 +38,10 @@ class BatchNormaliser:
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """Return the normalised texts, in order."""
-        return _each(texts, self._normalise_ascii, self._normalise_others)
+        changed = _each(texts, self._normalise_ascii, self._normalise_others)
+        if not self._profile.has_masks:
+            return changed
+        return list(map(self._profile.unless_hollow, texts, changed))
 
     def _normalise_ascii(self, texts: Sequence[str]) -> list[str]:
         if not self._collapses:

@@ -7,7 +7,8 @@ Rule 1: steps are in the order of ``STEPS``, each at most once. Every subset in 
 idempotent, except the one that ``compose`` rejects.
 Rule 2: if the result of a step changes for any input, the step gets a new version, and so does
 every profile that contains it.
-Rule 3: the time of each step is linear in the length of any text.
+Rule 3: a text of which the masks leave no letter and no digit is normalised without them.
+Rule 4: the time of each step is linear in the length of any text.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
+# What masks leave of a text that consists of links, handles or numbers.
+_HOLLOW = re.compile(rf"(?:{MARK}(?:url|user|number){MARK}|\W)*+")
 _MARKS = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
 """Most combining marks in a row in Unicode's Stream-Safe Text Format (UAX 15, section 13)."""
@@ -179,6 +182,7 @@ class Step:
         change: the function that changes a text.
         ascii: the function for ASCII texts; None if the step does not change them.
         of_lines: whether it processes lines.
+        masks: whether it replaces parts of a text by words that all texts share.
     """
 
     name: str
@@ -186,6 +190,7 @@ class Step:
     change: Change
     ascii: Change | None
     of_lines: bool = False
+    masks: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}"
@@ -200,9 +205,9 @@ STEPS: dict[str, Step] = {
         Step("drop_retweet", 1, drop_retweet, drop_retweet),
         Step("drop_quoted_lines", 1, drop_quoted_lines, drop_quoted_lines, of_lines=True),
         Step("drop_mail_signature", 1, drop_mail_signature, drop_mail_signature, of_lines=True),
-        Step("mask_urls", 1, mask_urls, mask_urls),
-        Step("mask_handles", 1, mask_handles, mask_handles),
-        Step("mask_numbers", 1, mask_numbers, mask_numbers),
+        Step("mask_urls", 2, mask_urls, mask_urls, masks=True),
+        Step("mask_handles", 2, mask_handles, mask_handles, masks=True),
+        Step("mask_numbers", 2, mask_numbers, mask_numbers, masks=True),
         Step("collapse_space", 1, collapse_space, collapse_space),
     )
 }
@@ -219,19 +224,32 @@ class Profile:
 
     Attributes:
         changes: the functions that the steps apply, in order.
+        unmasked: the same without masks.
+        has_masks: whether the two differ.
     """
 
     name: str
     version: int
     steps: tuple[Step, ...]
     changes: tuple[Change, ...] = field(init=False, repr=False, compare=False)
+    unmasked: tuple[Change, ...] = field(init=False, repr=False, compare=False)
+    has_masks: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "changes", changes_of(self.steps))
+        bare = tuple(step for step in self.steps if not step.masks)
+        object.__setattr__(self, "unmasked", changes_of(bare))
+        object.__setattr__(self, "has_masks", len(bare) < len(self.steps))
 
     def __call__(self, text: str) -> str:
         """Return the normalised text."""
-        return apply_changes(self.changes, text)
+        return self.unless_hollow(text, apply_changes(self.changes, text))
+
+    def unless_hollow(self, text: str, masked: str) -> str:
+        """Return the result of all changes, or of those without masks if only masks are left."""
+        if self.has_masks and MARK in masked and _HOLLOW.fullmatch(masked):
+            return apply_changes(self.unmasked, text)
+        return masked
 
     def __str__(self) -> str:
         """Format the profile with its steps and their versions, for :func:`resolve`."""
@@ -264,9 +282,9 @@ PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
         _profile("plain", 1, *_FOLD, "collapse_space"),
-        _profile("news", 1, *_FOLD, "mask_urls", "collapse_space"),
-        _profile("post", 1, *_FOLD, "drop_retweet", "mask_urls", "mask_handles", "collapse_space"),
-        _profile("forum", 1, *_FOLD, *_LINES, "mask_urls", "collapse_space"),
+        _profile("news", 2, *_FOLD, "mask_urls", "collapse_space"),
+        _profile("post", 2, *_FOLD, "drop_retweet", "mask_urls", "mask_handles", "collapse_space"),
+        _profile("forum", 2, *_FOLD, *_LINES, "mask_urls", "collapse_space"),
     )
 }
 """The named profiles."""
