@@ -135,7 +135,8 @@ class LogSettings(Section):
     """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is written."""
+    """Least severe level that is written. Libraries write at least info, the Kafka client at least
+    warning: their debug messages contain passwords and documents."""
     format: Literal["auto", "json", "human"] = "auto"
     """auto: human on a terminal, else json."""
 
