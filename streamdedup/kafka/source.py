@@ -108,7 +108,6 @@ class Source:
         """Return the next records, ordered by partition; empty if none arrive in time.
 
         Raises:
-            TopicError: a record cannot be read by the client.
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
         """
         with translated("cannot read the source topic"):
@@ -119,12 +118,6 @@ class Source:
             except errors.OffsetOutOfRangeError as error:
                 raise BrokerUnavailable(
                     "the next offset is no longer in the source topic"
-                ) from error
-            except UnicodeDecodeError as error:
-                raise TopicError(
-                    "a record of the source topic has a header name that is not valid UTF-8, which "
-                    f"the client cannot read; the record is at or after {self._next_offsets} "
-                    f"(partition: offset); set the group's offset behind it {_RESET_OFFSETS}"
                 ) from error
         await self._update_offsets(any(fetched.values()))
         self._assign_new_partitions()
