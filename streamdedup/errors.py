@@ -92,3 +92,9 @@ class IndexFull(StreamdedupError):
     """The index has reached its size limit, or the disk is full. Exit code 13."""
 
     exit_code = 13
+
+
+class PoolUnusable(StreamdedupError):
+    """The processes that sketch cannot start, or die without a record. Exit code 16."""
+
+    exit_code = 16

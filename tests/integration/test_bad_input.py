@@ -204,7 +204,8 @@ def test_header_names_that_are_not_utf_8(broker: Broker, tmp_path: Path) -> None
     rejected = {(0, 5): "dead_letter", (0, 7): "dead_letter"}
     judged = {(0, offset): "clean" for offset in range(11)}
     assert stage.outcomes() == judged | rejected
-    record = stage.records()[0, 5]
+    records = stage.records()
+    record = records[0, 5]
     assert reason(record) == "InvalidHeaderName"
     assert (record.value, record.key, record.timestamp) == (b"a text", b"k", NOW_MS)
     assert record.headers[:2] == (("h\u00e9", b"v"), ("h\\xff\u00e9", b"\xff"))
@@ -212,3 +213,23 @@ def test_header_names_that_are_not_utf_8(broker: Broker, tmp_path: Path) -> None
         good[3].value,
         good[8].value,
     ]
+
+
+def test_batches_are_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None:
+    """What one compressed batch of the producer expands to is judged in many small batches."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.configure(records={"format": "text"}, batch={"bytes": "100KiB"})
+    texts = [" ".join(f"{number}x{word}" for word in range(5_000)) for number in range(40)]
+    large = [Message(text.encode(), b"k") for text in [*texts[:20], texts[20] * 4, *texts[21:]]]
+    small = [Message(b"a small text, number %d" % number, b"k") for number in range(100)]
+    messages = [*small, *large]
+    asyncio.run(produce_compressed(broker.bootstrap, stage.topics["source"], messages))
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: len(messages)}, worker)
+        batches = worker.metric("transactions_total", outcome="committed")
+        worker.drain()
+    outcomes = stage.outcomes()
+    assert len(outcomes) == len(messages)
+    assert {outcomes[0, offset] for offset in range(len(small), len(messages))} == {"clean"}
+    assert batches >= sum(len(message.value or b"") for message in large) / 102_400
