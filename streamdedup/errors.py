@@ -104,3 +104,9 @@ class ClockWrong(StreamdedupError):
     """The clock of this machine differs too much from the brokers'. Exit code 15."""
 
     exit_code = 15
+
+
+class PoolUnusable(StreamdedupError):
+    """The processes that sketch cannot start, or die without a record. Exit code 16."""
+
+    exit_code = 16

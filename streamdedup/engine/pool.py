@@ -1,36 +1,38 @@
 """*Blocking.* A pool of processes that decode and sketch, off the event loop.
 
-Processes are spawned, never forked: LMDB must not cross a fork. When a process dies (killed, out of
-memory), the whole pool breaks. The pool is restarted, and the batch is retried. If a process dies
-again, the batch is retried in isolation, and the records that kill a process are refused.
+When a process dies (killed, out of memory), the whole pool breaks. The pool is restarted, and the
+batch is retried. If a process dies again, the batch is retried in isolation, in ever smaller parts,
+and a record that kills a process alone is refused. A process that does not answer is killed, and
+its batch retried in isolation.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
 
-from streamdedup.engine.prepare import NONE_REFUSED, Preparer
-from streamdedup.kernels import compile_seconds
+from streamdedup.engine.prepare import NONE_REFUSED, merge
+from streamdedup.engine.processes import Processes, Task, prepare
+from streamdedup.errors import PoolUnusable
 from streamdedup.model import Record, Rejection, SketchedBatch
 from streamdedup.settings.sections import Settings
 
-Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
-
 _DIED = Rejection(
-    "sketch", "ProcessDied", "a sketch process died twice while it prepared this record"
+    "sketch",
+    "ProcessDied",
+    "a sketch process died or did not answer, twice, while it prepared this record",
 )
-_preparer: Preparer | None = None
-"""The preparer of this process, if it is a pool process; None in all others."""
+
+_START_S = 60.0
+"""How long a process may take to start; at its first start ever it compiles the kernels."""
+_WORK_S = 30.0
+"""How long a batch may take, whatever its size: the machine may be busy."""
+_BYTE_S = 1e-8
+"""Additional seconds per byte and signature value: several times the slowest sketch measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class SketchPool:
         settings: all settings; ``pool.size()`` is the number of processes.
         on_restart: called after each restart of the pool.
         task: what a process does with a batch; a module-level function, so that it can be pickled.
+
+    Attributes:
+        patience_s: if the oldest batch takes longer than this, its process hangs.
     """
 
     def __init__(
@@ -61,8 +66,14 @@ class SketchPool:
         self._settings = settings
         self._on_restart = on_restart
         self._task = task or prepare
+        self._byte_s = _BYTE_S * settings.dedup.num_perm
+        largest = max(settings.batch.bytes, settings.limits.value_bytes)
+        self.patience_s = _START_S + _WORK_S + largest * self._byte_s
         self._lock = threading.Lock()
-        self._executor = _start(settings, self.size)
+        self._closed = False
+        self._has_worked = False
+        self._processes = Processes(settings, self.size, self._task)
+        self._isolated: Processes | None = None
 
     def warm(self) -> float:
         """Start one process, and wait until its kernels are loaded; others start when needed.
@@ -70,10 +81,8 @@ class SketchPool:
         Returns:
             Seconds that this process compiled kernels; 0 if numba's cache holds them.
         """
-        with _interrupts_blocked():
-            warmed = self._executor.submit(self._task, [], {})
-        warmed.result()
-        return self._executor.submit(compile_seconds).result()
+        self.submit([]).future.result()
+        return self._processes.compile_seconds()
 
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
@@ -85,139 +94,159 @@ class SketchPool:
             refused: rejections of records that the pool does not look at, by row.
         """
         refused = dict(refused)
-        with self._lock, _interrupts_blocked():
+        with self._lock:
+            self._check_open()
             try:
-                future = self._executor.submit(self._task, records, refused)
-            except BrokenProcessPool:
-                self._executor.shutdown(wait=False)
-                self._executor = _start(self._settings, self.size)
-                self._on_restart()
-                future = self._executor.submit(self._task, records, refused)
+                future = self._processes.submit(records, refused)
+            except BrokenProcessPool as error:
+                if self._has_worked:
+                    self._restart()
+                    future = self._processes.submit(records, refused)
+                else:
+                    # Perhaps no process can start. The recovery finds out, with a single one.
+                    future = Future()
+                    future.set_exception(error)
+        if not self._has_worked:
+            future.add_done_callback(self._note_success)
         return PendingBatch(records, refused, future)
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
-        """Wait for a batch; recover it if the pool broke meanwhile."""
-        try:
-            return pending.future.result()
-        except BrokenProcessPool:
-            return self.recover(pending)
-
-    def recover(self, pending: PendingBatch) -> SketchedBatch:
-        """Prepare a batch whose pool broke: retry it, then refuse the records that break the pool.
+        """Wait for the oldest batch; recover it if its process dies or hangs.
 
         Raises:
-            BrokenProcessPool: a process dies even if it gets no record.
+            PoolUnusable: processes die without a record.
         """
-        try:
-            return self.submit(pending.records, pending.refused).future.result()
-        except BrokenProcessPool:
-            return self._recover_in_isolation(pending)
+        with suppress(BrokenProcessPool, CancelledError, TimeoutError):
+            return pending.future.result(self.patience_s)
+        return self.recover(pending)
+
+    def recover(self, pending: PendingBatch) -> SketchedBatch:
+        """Prepare a batch whose process died, or has not answered until now.
+
+        Raises:
+            PoolUnusable: processes die without a record.
+        """
+        if self._is_lost(pending) and self._has_worked:
+            try:
+                pending = self.submit(pending.records, pending.refused)
+                return pending.future.result(self.patience_s)
+            except (BrokenProcessPool, CancelledError, TimeoutError):
+                self._is_lost(pending)
+        return self._recover_in_isolation(pending)
+
+    def _is_lost(self, pending: PendingBatch) -> bool:
+        """Return whether the process died; if it hangs, kill it with the whole pool."""
+        with self._lock:
+            if pending.future.done():
+                return True
+            self._restart()
+            return False
+
+    def _restart(self) -> None:
+        """Replace the processes; batches in the old ones raise BrokenProcessPool."""
+        self._processes.kill()
+        self._check_open()
+        self._processes = Processes(self._settings, self.size, self._task)
+        self._on_restart()
 
     def _recover_in_isolation(self, pending: PendingBatch) -> SketchedBatch:
         """Prepare a batch in its own process, so that it breaks no other batch."""
-        with _Quarantine(self._settings, self._task) as quarantine:
-            whole = quarantine.attempt(pending.records, pending.refused)
-            if whole is not None:
-                return whole
-            guilty = quarantine.guilty(pending.records, pending.refused)
-            last = quarantine.attempt(
-                pending.records, pending.refused | dict.fromkeys(guilty, _DIED)
-            )
-        if last is None:
-            raise BrokenProcessPool(
-                "sketch processes die even without a record; check the memory limit of the worker"
-            )
-        return last
+        quarantine = _Quarantine(self._start_isolated, self._work_s)
+        try:
+            batch = quarantine.prepare(pending.records, pending.refused)
+        finally:
+            if self._isolated is not None:
+                self._isolated.kill()
+        self._has_worked = True
+        return batch
+
+    def _start_isolated(self) -> Processes:
+        with self._lock:
+            self._check_open()
+            self._isolated = Processes(self._settings, 1, self._task)
+            return self._isolated
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the pool is closed")
+
+    def _work_s(self, records: Sequence[Record]) -> float:
+        size = sum(len(record.value or b"") for record in records)
+        return _WORK_S + size * self._byte_s
+
+    def _note_success(self, future: Future[SketchedBatch]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._has_worked = True
 
     def close(self) -> None:
-        """Stop the processes; batches in the pool are dropped."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in the processes that the body starts.
-
-    Ctrl-C reaches every process of the terminal, and one that is still loading would print a
-    traceback.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        """Stop the processes within seconds; batches in the pool are dropped."""
+        with self._lock:
+            self._closed = True
+        if self._isolated is not None:
+            self._isolated.kill()
+        self._processes.stop()
 
 
 class _Quarantine:
-    """One process for suspect records; it is restarted whenever it dies."""
+    """One process for suspect records; it is restarted whenever it dies or hangs.
 
-    def __init__(self, settings: Settings, task: Task) -> None:
-        self._settings = settings
-        self._task = task
-        self._executor = _start(settings, 1)
+    Args:
+        start: starts the process.
+        work_s: returns how long records may take.
+    """
 
-    def __enter__(self) -> Self:
-        return self
+    def __init__(
+        self, start: Callable[[], Processes], work_s: Callable[[Sequence[Record]], float]
+    ) -> None:
+        self._start = start
+        self._work_s = work_s
+        self._process: Processes | None = None
 
-    def __exit__(self, *_: object) -> None:
-        self._executor.shutdown(wait=True, cancel_futures=True)
+    def prepare(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> SketchedBatch:
+        """Prepare records in as few parts as possible; refuse those that kill a process alone.
 
-    def attempt(
-        self, records: Sequence[Record], refused: dict[int, Rejection]
+        Raises:
+            PoolUnusable: processes die without a record.
+        """
+        suspects = [row for row in range(len(records)) if row not in refused]
+        batch = self._attempt(records, refused)
+        if batch is None and len(suspects) > 1:
+            middle = suspects[len(suspects) // 2]
+            after = {row - middle: why for row, why in refused.items() if row >= middle}
+            before = {row: why for row, why in refused.items() if row < middle}
+            first = self.prepare(records[:middle], before)
+            return merge(first, self.prepare(records[middle:], after))
+        if batch is None:  # perhaps an accident, such as a short lack of memory
+            batch = self._attempt(records, refused)
+        if batch is None:
+            batch = self._attempt(records, {**refused, **dict.fromkeys(suspects, _DIED)})
+        if batch is None:
+            raise PoolUnusable("sketch processes die even when every record is refused")
+        return batch
+
+    def _attempt(
+        self, records: Sequence[Record], refused: Mapping[int, Rejection]
     ) -> SketchedBatch | None:
-        """Prepare records; return None if the process dies."""
+        """Prepare records; return None if the process dies or hangs."""
+        if self._process is None:
+            self._process = self._tested()
         try:
-            return self._executor.submit(self._task, records, refused).result()
-        except BrokenProcessPool:
-            self._executor.shutdown(wait=True)
-            self._executor = _start(self._settings, 1)
+            return self._process.submit(records, dict(refused)).result(self._work_s(records))
+        except (BrokenProcessPool, TimeoutError):
+            self._process.kill()
+            self._process = None
             return None
 
-    def guilty(self, records: Sequence[Record], refused: dict[int, Rejection]) -> list[int]:
-        """Return the rows of the records that kill a process, among those not refused."""
-        return self._search(records, [row for row in range(len(records)) if row not in refused])
-
-    def _search(self, records: Sequence[Record], suspects: list[int]) -> list[int]:
-        """Find these rows by bisection; a process has just died on the suspects together."""
-        if len(suspects) <= 1:
-            return suspects
-        middle = len(suspects) // 2
-        return [
-            row
-            for half in (suspects[:middle], suspects[middle:])
-            if self.attempt([records[row] for row in half], {}) is None
-            for row in self._search(records, half)
-        ]
-
-
-def _start(settings: Settings, size: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        max_workers=size,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_initialise,
-        initargs=(settings,),
-    )
-
-
-def _initialise(settings: Settings) -> None:
-    global _preparer  # noqa: PLW0603 - a pool process has no other place to keep it
-    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    _preparer = Preparer(settings)
-    _preparer.warm()
-
-
-def _die_with_parent() -> None:
-    """End this process when its parent has ended, even by a kill: an orphan would keep memory."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(0)
-
-
-def prepare(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
-    """Prepare a batch, in a pool process."""
-    if _preparer is None:
-        raise RuntimeError("prepare was called outside a pool process")
-    return _preparer.prepare_records(records, refused)
+    def _tested(self) -> Processes:
+        """Start a process, and test it with an empty batch: is the environment at fault?"""
+        process = self._start()
+        try:
+            process.submit([], {}).result(_START_S)
+        except (BrokenProcessPool, TimeoutError) as error:
+            process.kill()
+            raise PoolUnusable(
+                "sketch processes end, or do not answer, before they get a record; their messages "
+                "may say why. Raise the memory limit, or lower pool.workers; a Python script that "
+                'starts them must be a file, and needs `if __name__ == "__main__":`'
+            ) from error
+        return process

@@ -21,6 +21,7 @@ from streamdedup.model import (
     Record,
     Rejection,
     SketchedBatch,
+    Sketches,
     SourceRange,
 )
 from streamdedup.settings.sections import Settings
@@ -116,6 +117,36 @@ class Preparer:
         if self._packer is None:
             return ()
         return [self._packer.pack(text) for text in normalised]
+
+
+def merge(first: SketchedBatch, second: SketchedBatch) -> SketchedBatch:
+    """Return one batch of the records of two, those of ``first`` before those of ``second``."""
+    records, documents = len(first.positions), len(first.documents)
+    positions = first.positions + second.positions
+    return SketchedBatch(
+        positions=positions,
+        documents=_joined(first.documents, second.documents),
+        rows=first.rows + [records + row for row in second.rows],
+        blank=first.blank | {documents + row for row in second.blank},
+        rejections=first.rejections
+        | {records + row: rejection for row, rejection in second.rejections.items()},
+        ranges=source_ranges(positions),
+    )
+
+
+def _joined(first: DocumentColumns, second: DocumentColumns) -> DocumentColumns:
+    one, two = first.sketches, second.sketches
+    return DocumentColumns(
+        ids=first.ids + second.ids,
+        positions=first.positions + second.positions,
+        event_times_ms=np.concatenate([first.event_times_ms, second.event_times_ms]),
+        namespaces=np.concatenate([first.namespaces, second.namespaces]),
+        sketches=Sketches(
+            np.concatenate([one.signatures, two.signatures]),
+            np.concatenate([one.band_keys, two.band_keys]),
+        ),
+        texts=[*first.texts, *second.texts],
+    )
 
 
 def _decode_each(

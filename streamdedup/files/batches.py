@@ -15,9 +15,6 @@ from streamdedup.files.lines import STANDARD, Line, LineReader, Mark
 from streamdedup.model import Position, Record, Rejection
 from streamdedup.settings.sections import Settings
 
-_BATCH_BYTES = 16 * 1024**2
-"""A batch of long lines ends early, so that the batches in the pool fit in memory."""
-
 
 @dataclass(slots=True)
 class Batch:
@@ -60,7 +57,7 @@ class BatchReader:
         self._inputs = job.inputs
         self._continues = job.index is not None
         self._is_whole = _never if settings.records.format == "text" else _is_json_object
-        self._most_documents = settings.batch.documents
+        self._batch_settings = settings.batch
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
         self._batch = Batch()
@@ -116,8 +113,8 @@ class BatchReader:
         self._batch.marks[topic] = lines.mark()
 
     def _is_full(self) -> bool:
-        batch = self._batch
-        return len(batch.records) >= self._most_documents or batch.size_bytes >= _BATCH_BYTES
+        batch, most = self._batch, self._batch_settings
+        return len(batch.records) >= most.documents or batch.size_bytes >= most.bytes
 
     def _add(self, path: str, position: Position, line: Line) -> None:
         batch, value = self._batch, line.content

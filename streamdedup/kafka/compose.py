@@ -14,6 +14,7 @@ from streamdedup.formats.outputs import (
     duplicate_record,
 )
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
+from streamdedup.kafka.decoding import escaped, is_invalid
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
 from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
@@ -99,6 +100,10 @@ class Composer:
         if size > room:
             message = f"the record has {size} bytes, the clean topic has room for {room}"
             return Rejection("produce", "RecordTooLarge", message)
+        invalid = [escaped(name) for name, _ in record.headers if is_invalid(name)]
+        if invalid:
+            message = f"the header name {invalid[0]!r} is not valid UTF-8, and cannot be written"
+            return Rejection("produce", "InvalidHeaderName", message)
         if accepts_timestamp(clean, record, now_ms):
             return None
         reason, direction, limit = (
@@ -179,6 +184,9 @@ class Composer:
         if not fits(topic, record):
             record = replace(record, key=None, headers=())
         omitted = record is not original
+        names = [escaped(name) for name, _ in record.headers]
+        values = [value for _, value in record.headers]
+        record = replace(record, headers=tuple(zip(names, values, strict=True)))
         # The headers contain the size of the value, so they are made from the original record.
         headers = dead_letter_headers(
             replace(original, headers=record.headers), rejection, omitted=omitted

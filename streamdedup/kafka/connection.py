@@ -24,6 +24,7 @@ from streamdedup.errors import (
     SettingsError,
     StreamdedupError,
 )
+from streamdedup.kafka import decoding
 from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
 from streamdedup.settings.units import milliseconds
@@ -193,6 +194,7 @@ def new_consumer(
 
     It neither commits nor resets offsets by itself.
     """
+    decoding.install()
     return AIOKafkaConsumer(
         bootstrap_servers=list(settings.bootstrap_servers),
         enable_auto_commit=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,10 @@ from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
 
+_FETCH_BYTES, _PARTITION_FETCH_BYTES = 50 * 1024**2, 1024**2
+"""aiokafka's defaults. A broker returns larger batches of records too, one at a time."""
+_FIRST_LOOK = 16
+"""Records that are taken first, to learn how large they are."""
 _RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"
 _MOST_NAMED = 5
 """Partitions that a message names."""
@@ -36,6 +41,9 @@ class Source:
         self._topic = settings.topics.source
         self._kafka = settings.kafka
         self._max_records = settings.batch.documents
+        self._max_bytes = settings.batch.bytes
+        # Taken from the consumer, for the next batch: the last one had no room for them.
+        self._held: deque[Record] = deque()
         self._linger_ms = milliseconds(settings.batch.linger)
         self._idle_timeout_s = settings.kafka.request_timeout.total_seconds()
         self._committed: dict[TopicPartition, int | None] = {}
@@ -46,6 +54,8 @@ class Source:
             settings.kafka,
             group_id=settings.kafka.group_id,
             metadata_max_age_ms=milliseconds(settings.kafka.metadata_refresh),
+            fetch_max_bytes=min(_FETCH_BYTES, settings.batch.bytes),
+            max_partition_fetch_bytes=min(_PARTITION_FETCH_BYTES, settings.batch.bytes),
         )
 
     async def start(self) -> None:
@@ -160,33 +170,41 @@ class Source:
     async def poll(self) -> list[Record]:
         """Return the next records, ordered by partition; empty if none arrive in time.
 
+        They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
+        one.
+
         Raises:
-            TopicError: a record cannot be read by the client.
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
         """
+        batch: list[Record] = []
+        size, wanted, timeout_ms = 0, _FIRST_LOOK, self._linger_ms
+        while wanted and (self._held or await self._take(wanted, timeout_ms)):
+            while self._held and len(batch) < self._max_records:
+                size += _size(self._held[0])
+                if batch and size > self._max_bytes:
+                    break
+                batch.append(self._held.popleft())
+            # As many more as there is room for, if they are as large as the ones before.
+            room = (self._max_bytes - size) * len(batch) // (size or 1)
+            wanted = max(0, min(self._max_records - len(batch), room, 4 * len(batch)))
+            timeout_ms = 0
+        await self._update_offsets(bool(batch))
+        self._assign_new_partitions()
+        return sorted(batch, key=lambda record: record.position.partition)
+
+    async def _take(self, wanted: int, timeout_ms: int) -> bool:
+        """Take fetched records from the consumer; return whether there are any."""
         with translated("cannot read the source topic"):
             try:
                 fetched = await self._consumer.getmany(
-                    timeout_ms=self._linger_ms, max_records=self._max_records
+                    timeout_ms=timeout_ms, max_records=min(wanted, self._max_records)
                 )
             except errors.OffsetOutOfRangeError as error:
                 raise BrokerUnavailable(
                     "the next offset is no longer in the source topic"
                 ) from error
-            except UnicodeDecodeError as error:
-                raise TopicError(
-                    "a record of the source topic has a header name that is not valid UTF-8, which "
-                    f"the client cannot read; the record is at or after {self._next_offsets} "
-                    f"(partition: offset); set the group's offset behind it {_RESET_OFFSETS}, and "
-                    "set kafka.skip_unjudged for one start"
-                ) from error
-        await self._update_offsets(any(fetched.values()))
-        self._assign_new_partitions()
-        return [
-            as_record(message)
-            for partition in sorted(fetched, key=lambda assigned: assigned.partition)
-            for message in fetched[partition]
-        ]
+        self._held.extend(as_record(message) for taken in fetched.values() for message in taken)
+        return bool(self._held)
 
     async def _update_offsets(self, has_records: bool) -> None:
         """Read the consumer's positions; after a long silence, check that a broker answers.
@@ -296,3 +314,8 @@ def as_record(message: Any) -> Record:
         headers=tuple(message.headers),
         timestamp_ms=message.timestamp,
     )
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers

@@ -1,7 +1,8 @@
 """*Blocking* (writes to stderr). Logging: one event per line, from this project and its libraries.
 
-Rule 1: no document text, key or header is logged; positions and ids identify a document. For the
-same reason tracebacks are printed without local variables.
+Rule 1: no document text, key, header or password is logged; positions and ids identify a document.
+For the same reason tracebacks are printed without local variables, and the debug level is only for
+this project: the Kafka client would print every request, with its contents.
 Rule 2: a repeated warning is written once in ten seconds, with the number of suppressed ones.
 """
 
@@ -143,10 +144,10 @@ def _install(handler: logging.Handler, level: int) -> None:
         if isinstance(old, _Handler):
             root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level)
-    # Below this level the client logs every request and heartbeat.
-    client_level = level if level <= logging.DEBUG else max(level, logging.WARNING)
-    logging.getLogger("aiokafka").setLevel(client_level)
+    root.setLevel(max(level, logging.INFO))
+    logging.getLogger(__name__.partition(".")[0]).setLevel(level)
+    # Below this level the client logs every heartbeat, and requests with their contents.
+    logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
 
 
 def _repetition_key(record: logging.LogRecord) -> str:

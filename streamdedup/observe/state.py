@@ -24,6 +24,7 @@ class WorkerState:
         positions: next offset to read, by source partition.
         applied_offset: changelog offset up to which the index is complete.
         shortage: what will soon stop the worker, in plain text; empty if nothing will.
+        recovery: why a batch is being recovered, in plain text; empty if none is.
         recent: what the page shows of the latest batches; None without a page.
     """
 
@@ -36,6 +37,7 @@ class WorkerState:
     positions: dict[int, int] = field(default_factory=dict)
     applied_offset: int = 0
     shortage: str = ""
+    recovery: str = ""
     recent: Recent | None = None
 
     def enter(self, phase: Phase, reason: str = "") -> None:
@@ -44,8 +46,8 @@ class WorkerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the worker judges documents, and nothing will soon stop it."""
-        return self.phase == "running" and not self.shortage
+        """Whether the worker judges documents now, and nothing will soon stop it."""
+        return self.phase == "running" and not (self.shortage or self.recovery)
 
     def explanation(self) -> str:
         """Return one line that says whether the worker is ready, and why not."""
@@ -54,6 +56,6 @@ class WorkerState:
         if self.phase == "replaying":
             return f"replaying the changelog: offset {self.replay_done} of {self.replay_total}"
         if self.phase == "running":
-            return f"running: {self.shortage}"
+            return f"running: {self.shortage or self.recovery}"
         phase = self.phase.replace("_", " ")
         return f"{phase}: {self.reason}" if self.reason else phase

@@ -40,6 +40,8 @@ async def run_worker(settings: Settings) -> None:
                 budget_s = settings.drain_budget.total_seconds()
                 await run_and_drain(worker.run(), state, stop, budget_s)
             finally:
+                # First, since the worker waits for a process that is still starting.
+                await asyncio.to_thread(pool.close)
                 await worker.close()
     finally:
         await asyncio.to_thread(pool.close)

@@ -307,12 +307,21 @@ class Worker:
         return applied
 
     async def _prepared(self, pending: PendingBatch) -> SketchedBatch:
-        """Wait for the pool to prepare a batch; recover it if the pool breaks."""
+        """Wait for the pool to prepare a batch; recover it if its process dies or hangs."""
+        future = asyncio.wrap_future(pending.future)
+        done, _ = await asyncio.wait({future}, timeout=self._pool.patience_s)
         try:
-            return await asyncio.wrap_future(pending.future)
+            if done:
+                return future.result()
+            self._state.recovery = "a sketch process does not answer"
         except BrokenProcessPool:
-            log.warning("a sketch process died; restarting the pool")
+            self._state.recovery = "a sketch process died"
+        log.warning("recovering a batch", reason=self._state.recovery)
+        self._metrics.observe_ready(self._state.ready)
+        try:
             return await asyncio.to_thread(self._pool.recover, pending)
+        finally:
+            self._state.recovery = ""
 
     def _judge(
         self, records: Sequence[Record], batch: SketchedBatch, composer: Composer

@@ -110,6 +110,8 @@ class BatchSettings(Section):
 
     documents: int = Field(default=1000, ge=1, le=100_000)
     """Most records per batch, and so per transaction."""
+    bytes: Size = Field(default=16 * 1024**2, ge=1, le=1024**3)
+    """Most bytes of records per batch; a larger record is a batch by itself. Limits memory."""
     linger: Duration = Field(default=dt.timedelta(milliseconds=200), ge=MILLISECOND, le=HOUR)
     """How long a poll waits for the first record."""
     changelog_entry_bytes: Size = Field(default=900_000, ge=1, le=1024**3)
@@ -145,7 +147,8 @@ class LogSettings(Section):
     """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is written."""
+    """Least severe level that is written. Libraries write at least info, the Kafka client at least
+    warning: their debug messages contain passwords and documents."""
     format: Literal["auto", "json", "human"] = "auto"
     """auto: human on a terminal, else json."""
 

@@ -1,19 +1,23 @@
-"""The pool: real processes that are killed, that a record kills, or that lose their parent."""
+"""The pool: real processes that are killed or stopped, by a signal or by a record."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
-from streamdedup.engine import pool
+from streamdedup.engine import pool, processes
 from streamdedup.engine.pool import SketchPool
+from streamdedup.engine.prepare import Preparer
+from streamdedup.engine.processes import prepare
 from streamdedup.model import Position, Record, Rejection, SketchedBatch
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
@@ -26,7 +30,21 @@ def fragile(records: Sequence[Record], refused: dict[int, Rejection]) -> Sketche
     """Prepare a batch; end the process at a poisonous record, as a bug in a library might."""
     if any(POISON in (one.value or b"") for row, one in enumerate(records) if row not in refused):
         os._exit(1)
-    return pool.prepare(records, refused)
+    return prepare(records, refused)
+
+
+def weak(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+    """Prepare a batch; end the process if the batch is large, as the OOM killer might."""
+    if sum(len(one.value or b"") for row, one in enumerate(records) if row not in refused) > 250:
+        os._exit(1)
+    return prepare(records, refused)
+
+
+def slow(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+    """Prepare a batch; hang at a poisonous record."""
+    if any(POISON in (one.value or b"") for row, one in enumerate(records) if row not in refused):
+        signal.pause()
+    return prepare(records, refused)
 
 
 def settings() -> Settings:
@@ -63,12 +81,34 @@ def poisonable(restarts: list[str]) -> Iterator[SketchPool]:
     made.close()
 
 
+def pool_processes() -> list[psutil.Process]:
+    """Return the pool processes of this process."""
+    children = psutil.Process().children()
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether a process has ended, even if its exit code was not collected yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def assert_end(children: Sequence[psutil.Process]) -> None:
+    """Check that processes end."""
+    for _ in range(600):
+        if all(map(is_gone, children)):
+            return
+        time.sleep(0.1)
+    pytest.fail("some processes do not end")
+
+
 def kill_processes() -> None:
-    """Kill the pool processes of this process, as the kernel does when memory runs out."""
-    for child in psutil.Process().children():
-        if "spawn_main" in " ".join(child.cmdline()):
-            child.kill()
-            child.wait()
+    """Kill the pool processes, as the kernel does when memory runs out."""
+    for child in pool_processes():
+        child.kill()
+        child.wait()
 
 
 def test_result(sound: SketchPool) -> None:
@@ -106,6 +146,106 @@ def test_poison(poisonable: SketchPool) -> None:
     assert poisonable.result(other).rows == [0]
 
 
+def test_batch_that_kills_only_as_a_whole(restarts: list[str]) -> None:
+    """Its parts are prepared one by one, and no record is refused."""
+    originals = records(
+        b"\xff", *(b"text %02d of a batch" % number * 3 for number in range(6)), b""
+    )
+    refused = {4: Rejection("produce", "RecordTooLarge", "too large")}
+    made = SketchPool(settings(), lambda: restarts.append("restart"), weak)
+    try:
+        batch = made.result(made.submit(originals, refused))
+    finally:
+        made.close()
+    expected = Preparer(settings()).prepare_records(originals, refused)
+    assert (batch.positions, batch.rows, batch.blank) == (
+        expected.positions,
+        [1, 2, 3, 5, 6, 7],
+        frozenset({5}),
+    )
+    assert (batch.rejections, batch.ranges) == (expected.rejections, expected.ranges)
+    for name in ("ids", "positions", "texts"):
+        assert list(getattr(batch.documents, name)) == list(getattr(expected.documents, name))
+    for name in ("event_times_ms", "namespaces"):
+        np.testing.assert_array_equal(
+            getattr(batch.documents, name), getattr(expected.documents, name)
+        )
+    for name in ("signatures", "band_keys"):
+        np.testing.assert_array_equal(
+            getattr(batch.documents.sketches, name), getattr(expected.documents.sketches, name)
+        )
+
+
+def test_stopped_process(sound: SketchPool, restarts: list[str]) -> None:
+    """A process that does not answer is killed, and its batch recovered whole."""
+    (stopped,) = pool_processes()
+    stopped.suspend()
+    usual, sound.patience_s = sound.patience_s, 0.1
+    assert sound.result(sound.submit(records(b"a text"))).rows == [0]
+    sound.patience_s = usual
+    assert_end([stopped])
+    assert sound.result(sound.submit(records(b"afterwards"))).rows == [0]
+    assert restarts == ["restart"]
+
+
+def test_record_at_which_a_process_hangs(
+    restarts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a record is refused like one that kills its process."""
+    monkeypatch.setattr(pool, "_WORK_S", 1.0)
+    made = SketchPool(settings(), lambda: restarts.append("restart"), slow)
+    try:
+        made.patience_s = 0.1
+        batch = made.result(made.submit(records(POISON)))
+    finally:
+        made.close()
+    assert batch.rows == []
+    assert batch.rejections[0].reason == "ProcessDied"
+
+
+def test_close_with_a_stopped_process(restarts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing does not wait for a process that does not answer."""
+    monkeypatch.setattr(processes, "_GRACE_S", 0.1)
+    made = SketchPool(settings(), lambda: restarts.append("restart"))
+    made.warm()
+    (stopped,) = pool_processes()
+    stopped.suspend()
+    pending = made.submit(records(b"a text"))
+    made.close()
+    assert_end([stopped])
+    with pytest.raises(RuntimeError, match="closed"):
+        made.result(pending)
+
+
+UNGUARDED = """
+from streamdedup.engine.pool import SketchPool
+from streamdedup.model import Position, Record
+from streamdedup.settings.load import load_settings
+pool = SketchPool(load_settings(pool={"workers": 1}))
+pending = [pool.submit([Record(Position("t", 0, 0), b"{}")] * 50) for _ in range(3)]
+pool.result(pending[0])
+"""
+
+
+@pytest.mark.parametrize("source", ["a file", "standard input"])
+def test_script_that_cannot_start_processes(source: str, tmp_path: Path) -> None:
+    """One error says what is wrong, after two processes have failed instead of a hundred."""
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED, encoding="utf-8")
+    with script.open("rb") as opened:
+        done = subprocess.run(
+            [sys.executable, str(script) if source == "a file" else "-"],
+            stdin=opened,
+            capture_output=True,
+            check=False,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("streamdedup.errors.PoolUnusable: sketch processes end")
+    assert done.stderr.count("raise RuntimeError(") + done.stderr.count("<stdin>'\n") == 2
+
+
 PARENT = """
 import sys, time
 from streamdedup.engine.pool import SketchPool
@@ -116,14 +256,6 @@ if __name__ == "__main__":
     print("warm", flush=True)
     time.sleep(600)
 """
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended, even if its exit code was not collected yet."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_orphans_die(tmp_path: Path) -> None:
@@ -138,8 +270,4 @@ def test_orphans_die(tmp_path: Path) -> None:
             assert any("spawn_main" in " ".join(child.cmdline()) for child in children)
         finally:
             parent.kill()
-    for _ in range(600):
-        if all(map(is_gone, children)):
-            return
-        time.sleep(0.1)
-    pytest.fail("the processes outlived their parent")
+    assert_end(children)

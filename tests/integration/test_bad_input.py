@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from aiokafka import ConsumerRecord
 
 from deploy.broker.broker import Broker
 from tests.support.stage import Stage
-from tests.support.topics import Message
+from tests.support.topics import HeaderName, Message, produce_compressed
 
 pytestmark = pytest.mark.kafka
 
@@ -182,3 +183,53 @@ def test_parts_too_large_for_a_topic_are_omitted(broker: Broker, tmp_path: Path)
     for name in ("copy", "copy-with-headers", "copy-of-old"):
         assert b'"original":"k"' in records[name].value
     assert "h" not in dict(records["copy-with-headers"].headers)
+
+
+def test_header_names_that_are_not_utf_8(broker: Broker, tmp_path: Path) -> None:
+    """Records with such a header name are dead letters; all others around them are judged."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.configure(records={"format": "text"})
+    good = [Message(b"text number %d has no copy" % number, b"k") for number in range(9)]
+    odd = HeaderName(b"h\xff\xc3\xa9".decode("utf-8", "surrogateescape"))
+    bad = [
+        Message(b"a text", b"k", headers=[("h\u00e9", b"v"), (odd, b"\xff")], timestamp_ms=NOW_MS),
+        Message(b"another", None, headers=[(odd, None)]),
+    ]
+    stage.produce(good[:3])
+    mixed = [*good[3:5], bad[0], good[5], bad[1], *good[6:7]]
+    asyncio.run(produce_compressed(broker.bootstrap, stage.topics["source"], mixed))
+    stage.produce(good[7:])
+    stage.run_until_committed({0: 11})
+    rejected = {(0, 5): "dead_letter", (0, 7): "dead_letter"}
+    judged = {(0, offset): "clean" for offset in range(11)}
+    assert stage.outcomes() == judged | rejected
+    records = stage.records()
+    record = records[0, 5]
+    assert reason(record) == "InvalidHeaderName"
+    assert (record.value, record.key, record.timestamp) == (b"a text", b"k", NOW_MS)
+    assert record.headers[:2] == (("h\u00e9", b"v"), ("h\\xff\u00e9", b"\xff"))
+    assert [stage.records()[0, offset].value for offset in (3, 10)] == [
+        good[3].value,
+        good[8].value,
+    ]
+
+
+def test_batches_are_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None:
+    """What one compressed batch of the producer expands to is judged in many small batches."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.configure(records={"format": "text"}, batch={"bytes": "100KiB"})
+    texts = [" ".join(f"{number}x{word}" for word in range(5_000)) for number in range(40)]
+    large = [Message(text.encode(), b"k") for text in [*texts[:20], texts[20] * 4, *texts[21:]]]
+    small = [Message(b"a small text, number %d" % number, b"k") for number in range(100)]
+    messages = [*small, *large]
+    asyncio.run(produce_compressed(broker.bootstrap, stage.topics["source"], messages))
+    with stage.start_worker() as worker:
+        stage.wait_until_committed({0: len(messages)}, worker)
+        batches = worker.metric("transactions_total", outcome="committed")
+        worker.drain()
+    outcomes = stage.outcomes()
+    assert len(outcomes) == len(messages)
+    assert {outcomes[0, offset] for offset in range(len(small), len(messages))} == {"clean"}
+    assert batches >= sum(len(message.value or b"") for message in large) / 102_400

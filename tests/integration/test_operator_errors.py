@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from collections.abc import Sequence
@@ -169,6 +170,22 @@ def login(broker: Broker, password: str) -> dict[str, dict[str, Any]]:
 def tls(broker: Broker, authority: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of an encrypted connection."""
     return security(broker.secured.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
+
+
+def test_no_secret_and_no_document_is_logged(secured_broker: Broker, tmp_path: Path) -> None:
+    """At level debug the log has neither the password nor the key or text of a document."""
+    stage = Stage(secured_broker.bootstrap, tmp_path)
+    stage.create_topics()
+    text, key = "a text that only its readers may see", b"a-secret-key"
+    good = json.dumps({"text": text}).encode()
+    stage.produce([Message(good, key), Message(good[:-1], key), Message(good, key)])
+    password = secured_broker.secured.password
+    stage.configure(**login(secured_broker, password), log={"level": "debug"})
+    # Without compression, requests contain the documents as they are.
+    stage.configure(kafka=stage.overrides["kafka"] | {"compression": "none"})
+    log = stage.run_until_judged(3).log()
+    assert '"running"' in log
+    assert [secret for secret in (password, text, key.decode()) if secret in log] == []
 
 
 def test_a_secured_broker_accepts_only_the_right_credentials(

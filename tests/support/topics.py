@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
+from aiokafka.record.default_records import DefaultRecordBase, _DefaultRecordBatchBuilderPy
 
 from tests.support.patience import PATIENCE_S
 
@@ -102,6 +103,38 @@ async def produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> No
                     batch = producer.create_batch()
                     _append(batch, message)
             await (await producer.send_batch(batch, topic, partition=partition))
+    finally:
+        await producer.stop()
+
+
+class HeaderName(str):
+    """The name of a header with any bytes; those that are not UTF-8 are surrogates (PEP 383)."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "surrogateescape") -> bytes:
+        """Return the bytes."""
+        return super().encode(encoding, errors)
+
+
+async def produce_compressed(bootstrap: str, topic: str, messages: Sequence[Message]) -> None:
+    """Append messages to partition 0 as one batch of any size; names may be :class:`HeaderName`."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        batch = producer.create_batch()
+        # The builder in Python calls encode() of the names.
+        batch._builder = _DefaultRecordBatchBuilderPy(  # noqa: SLF001 - no public way
+            magic=2,
+            compression_type=DefaultRecordBase.CODEC_ZSTD,
+            is_transactional=0,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=2**31,
+        )
+        assert all(_append(batch, message) for message in messages)
+        await (await producer.send_batch(batch, topic, partition=0))
     finally:
         await producer.stop()
 

@@ -1,0 +1,119 @@
+"""*Blocking.* Processes that decode and sketch, and how they start and end.
+
+Processes are spawned, never forked: LMDB must not cross a fork.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+
+from streamdedup.engine.prepare import Preparer
+from streamdedup.kernels import compile_seconds
+from streamdedup.model import Record, Rejection, SketchedBatch
+from streamdedup.settings.sections import Settings
+
+Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
+
+_GRACE_S = 5.0
+"""How long a process may take to finish its batch when it is asked to end."""
+_preparer: Preparer | None = None
+"""The preparer of this process, if it is a pool process; None in all others."""
+
+
+class Processes:
+    """A fixed number of processes, each with a :class:`~streamdedup.engine.prepare.Preparer`.
+
+    If one dies, all end, and their batches raise BrokenProcessPool.
+    """
+
+    def __init__(self, settings: Settings, size: int, task: Task) -> None:
+        self._task = task
+        self._executor = ProcessPoolExecutor(
+            max_workers=size,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_initialise,
+            initargs=(settings,),
+        )
+
+    def submit(
+        self, records: Sequence[Record], refused: dict[int, Rejection]
+    ) -> Future[SketchedBatch]:
+        """Send a batch to a process, which is started if none is free.
+
+        Raises:
+            BrokenProcessPool: a process has died.
+        """
+        with _interrupts_blocked():
+            return self._executor.submit(self._task, records, refused)
+
+    def compile_seconds(self) -> float:
+        """Return for how long one of the processes has compiled kernels."""
+        return self._executor.submit(compile_seconds).result()
+
+    def kill(self) -> None:
+        """End all processes at once, also those that are stopped or hang."""
+        for process in self._alive():
+            process.kill()
+        self._executor.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """End all processes after their current batch, or kill them after some seconds."""
+        processes = self._alive()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        running = {process.sentinel for process in processes}
+        end = time.monotonic() + _GRACE_S
+        while running and (left := end - time.monotonic()) > 0:
+            running.difference_update(multiprocessing.connection.wait(list(running), left))
+        for process in processes:
+            if process.sentinel in running:
+                process.kill()
+
+    def _alive(self) -> list[multiprocessing.Process]:
+        # Python 3.14 has a public kill_workers(). The dictionary is gone after a shutdown.
+        return list((self._executor._processes or {}).values())  # noqa: SLF001
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in the processes that the body starts.
+
+    Ctrl-C reaches every process of the terminal, and one that is still loading would print a
+    traceback.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _initialise(settings: Settings) -> None:
+    global _preparer  # noqa: PLW0603 - a pool process has no other place to keep it
+    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _preparer = Preparer(settings)
+    _preparer.warm()
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent has ended, even by a kill: an orphan would keep memory."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(0)
+
+
+def prepare(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+    """Prepare a batch, in a pool process."""
+    if _preparer is None:
+        raise RuntimeError("prepare was called outside a pool process")
+    return _preparer.prepare_records(records, refused)
