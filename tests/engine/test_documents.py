@@ -61,7 +61,9 @@ class PolarsTable(Table):
 
 
 @pytest.mark.parametrize(
-    "items", [ROWS, iter(ROWS), PandasTable(), ArrowTable(), PolarsTable()], ids=repr
+    "items",
+    [ROWS, iter(ROWS), PandasTable(), ArrowTable(), PolarsTable()],
+    ids=["list", "iterator", "pandas", "arrow", "polars"],
 )
 def test_rows_of_a_table_are_documents(items: Iterable[Any]) -> None:
     """The columns of a table are never taken for texts."""
