@@ -70,6 +70,9 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
         findings.skip("offsets", "the topics cannot be used")
         return
     empty = await _check_changelog_offsets(settings, checkpoint, findings)
+    if checkpoint is not None:
+        for problem in recreated_topics(settings, facts.topics, checkpoint.notes.get):
+            findings.fail("recreated topics", TopicError(problem))
     await _check_group_offsets(settings, facts, checkpoint, findings, changelog_is_empty=empty)
 
 
@@ -154,8 +157,6 @@ async def _check_index(
                 "compares; set dedup.verify to estimate, or use another index.directory and "
                 "topics.changelog"
             )
-        for problem in recreated_topics(settings, facts.topics, checkpoint.notes.get):
-            raise TopicError(problem)
         size = f"{checkpoint.next_number} documents up to offset {checkpoint.applied}"
         findings.ok(check, f"built with these settings; on the disk {size}")
         return checkpoint
