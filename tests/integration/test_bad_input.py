@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -220,14 +221,14 @@ def test_batches_are_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None:
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
     stage.configure(records={"format": "text"}, batch={"bytes": "100KiB"})
-    texts = [" ".join(f"{number}x{word}" for word in range(5_000)) for number in range(40)]
+    texts = [random.Random(number).randbytes(20_000).hex() for number in range(40)]
     large = [Message(text.encode(), b"k") for text in [*texts[:20], texts[20] * 4, *texts[21:]]]
     small = [Message(b"a small text, number %d" % number, b"k") for number in range(100)]
     messages = [*small, *large]
     asyncio.run(produce_compressed(broker.bootstrap, stage.topics["source"], messages))
     with stage.start_worker() as worker:
         stage.wait_until_committed({0: len(messages)}, worker)
-        batches = worker.metric("transactions_total", outcome="committed")
+        batches = worker.metric("transactions_total", result="committed")
         worker.drain()
     outcomes = stage.outcomes()
     assert len(outcomes) == len(messages)

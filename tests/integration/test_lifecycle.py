@@ -202,3 +202,21 @@ def test_a_worker_that_cannot_drain_still_ends(own_broker: Broker, tmp_path: Pat
     assert stage.committed()[0] < MANY
     stage.run_until_committed({0: MANY})
     assert_all_judged_once(stage, MANY)
+
+
+def test_a_worker_whose_process_hangs_still_ends(broker: Broker, tmp_path: Path) -> None:
+    """A stopped sketch process does not prevent the end; the next worker judges its batch."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.produce_json(documents(0, 10))
+    with stage.start_worker(env={"STREAMDEDUP_DRAIN_BUDGET": "100ms"}) as worker:
+        stage.wait_until_committed({0: 10}, worker)
+        children = psutil.Process(worker.process.pid).children()
+        (pool,) = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        pool.suspend()
+        stage.produce_json(documents(10, 20))
+        wait_until(
+            lambda: worker.metric("consumer_position", partition="0") >= 20, "the batch to be read"
+        )
+        worker.drain()
+    stage.run_until_judged(20)
