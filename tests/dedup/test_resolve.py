@@ -292,3 +292,19 @@ def test_counts(tmp_path: Path) -> None:
     assert counts.verified == 1
     assert counts.refuted >= 1
     assert counts.buckets_truncated >= 1
+
+
+def test_verdicts_are_in_the_order_of_the_records(tmp_path: Path) -> None:
+    """Rejected records have their verdicts at their own places."""
+    settings = small_settings(tmp_path)
+    rejecting = settings.model_copy(
+        update={"dedup": settings.dedup.model_copy(update={"empty_text": "reject"})}
+    )
+    verdicts = judged(["", "a story", " ", "a story"], rejecting)
+    assert [verdict.outcome for verdict in verdicts] == [
+        Outcome.REJECTED,
+        Outcome.KEPT,
+        Outcome.REJECTED,
+        Outcome.DUPLICATE,
+    ]
+    assert [verdict.position.offset for verdict in verdicts] == [0, 1, 2, 3]
