@@ -108,7 +108,8 @@ class DocumentColumns:
     Attributes:
         ids: ``n`` ids.
         positions: ``n`` positions.
-        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
+        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``; an event
+            time that is not believed is replaced, see :mod:`streamdedup.dedup.clock`.
         namespaces: ``(n,)`` uint64, a hash of each namespace.
         sketches: signatures and band keys, ``n`` rows each.
         texts: the ``n`` normalised texts as :mod:`streamdedup.sketch.texts` packs them; empty if
@@ -181,8 +182,8 @@ class Candidates:
         hit_columns: column of ``band_keys`` that both share, ``(h,)`` int64.
         hit_numbers: number of the kept document, ``(h,)`` int64; ascending in each bucket.
         numbers: the distinct numbers of the hits, ``(m,)`` int64, ascending.
-        effective_times_ms: ``(m,)`` int64, the time of each kept document for the window; see
-            :mod:`streamdedup.dedup.clock`.
+        effective_times_ms: ``(m,)`` int64, the time from which each kept document's stay in the
+            index counts; see :mod:`streamdedup.dedup.clock`.
         documents: the ``m`` kept documents; their ``band_keys`` are left out.
         already_kept: rows of the batch whose position is in the index: replays.
         already_judged: ``(n,)`` bool, whether the position was judged before.
@@ -206,10 +207,10 @@ class IndexUpdate:
         first_number: number of the first of ``documents``; the others have the next numbers.
         documents: the newly kept documents, in order.
         ranges: the source ranges that were judged, in order of judgement.
-        effective_times_ms: ``(n,)`` int64, the time of each document for the window; see
-            :mod:`streamdedup.dedup.clock`.
-        clock_ms: the clock of the stream before the first of ``documents``. ``NO_TIMESTAMP`` if it
-            had no time yet, and in every part but the first of an update that was cut in parts.
+        effective_times_ms: ``(n,)`` int64, the time from which each document's stay in the index
+            counts; see :mod:`streamdedup.dedup.clock`.
+        clock: state of the clock of the stream after the batch. Empty if it stays as it is, and in
+            every part but the last of an update that was cut in parts.
         deleted: numbers of the documents to erase, after ``documents`` are added.
     """
 
@@ -217,7 +218,7 @@ class IndexUpdate:
     documents: DocumentColumns
     ranges: tuple[SourceRange, ...]
     effective_times_ms: I64
-    clock_ms: int = NO_TIMESTAMP
+    clock: bytes = b""
     deleted: tuple[int, ...] = ()
 
     @classmethod

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamdedup.dedup.clock import Times
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexMismatch, InputError
@@ -45,7 +46,8 @@ class Candidate:
         id: its id.
         position: its position in the source.
         event_time_ms: its event time; None if it has none.
-        effective_time_ms: its time for the window; see :mod:`streamdedup.dedup.clock`.
+        effective_time_ms: the time from which its stay counts; see
+            :mod:`streamdedup.dedup.clock`.
         bands: the bands that both share, counted from 0.
         same_text: whether the whole normalised texts are equal.
         similarity: the similarity estimated from the signatures.
@@ -81,7 +83,7 @@ class Explanation:
         id: id of the document.
         position: position of a document of the index; None for a text.
         event_time_ms: event time; None if the document has none.
-        effective_time_ms: its time for the window; None if the clock has no time yet.
+        effective_time_ms: the time from which its stay counts; None if the clock has no time yet.
         bands: number of bands of the index.
         bands_known: number of bands in which the index still finds the document by its key.
         bands_hit: number of bands that have candidates.
@@ -162,7 +164,7 @@ def explain_text(
         texts=texts,
     )
     known = np.ones(documents.sketches.band_keys.shape[1], dtype=np.bool_)
-    return _explain(view, _Query(documents, known, normalised[0]), settings, rule)
+    return _explain(view, _Query(documents, known, normalised[0]), rule)
 
 
 def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) -> list[Explanation]:
@@ -186,7 +188,7 @@ def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) ->
     numbers = view.numbers_of(id_)
     if not numbers:
         raise InputError(f"{view.directory} holds no document with id {id_}")
-    return [_explain(view, _stored(view, number), settings, rule) for number in numbers]
+    return [_explain(view, _stored(view, number), rule) for number in numbers]
 
 
 def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
@@ -218,21 +220,31 @@ def _stored(view: View, number: int) -> _Query:
     return _Query(copy, known, None, number, documents.positions[0])
 
 
-def _explain(view: View, query: _Query, settings: Settings, rule: Rule) -> Explanation:
+def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
     documents, text = query.documents, query.normalised
     probed = view.probe(documents, rule.bucket_size, query.known)
-    clock = view.clock(settings.index)
+    clock = view.clock
     blank = text == ""
     batch = SketchedBatch([_NOWHERE], documents, [0], frozenset({0} if blank else ()), {}, ())
     all_matches = replace(rule, max_matches=max(1, len(probed.numbers)))
     [verdict] = resolve(batch, probed, all_matches, view.next_number, clock).verdicts
     event_time_ms = int(documents.event_times_ms[0])
-    effective_ms = clock.effective_ms(event_time_ms)
+    own = Times(event_time_ms, clock.effective_ms(event_time_ms, rule.allowances))
+    times = zip(
+        probed.numbers.tolist(),
+        probed.documents.event_times_ms.tolist(),
+        probed.effective_times_ms.tolist(),
+        strict=True,
+    )
     oldest = max(0, view.next_number - rule.window_documents)
+    in_window = [
+        number >= oldest and rule.holds_time(own.compared_ms, Times(*theirs), clock.now_ms)
+        for number, *theirs in times
+    ]
     matching = {match.position for match in verdict.matches}
     candidates = [
         replace(candidate, matches=candidate.position in matching)
-        for candidate in _candidates(probed, documents, rule, oldest, effective_ms)
+        for candidate in _candidates(probed, documents, rule, in_window)
     ]
     bands = view.parameters.bands
     return Explanation(
@@ -242,7 +254,7 @@ def _explain(view: View, query: _Query, settings: Settings, rule: Rule) -> Expla
         id=documents.ids[0],
         position=query.position,
         event_time_ms=_none_if_missing(event_time_ms),
-        effective_time_ms=_none_if_missing(effective_ms),
+        effective_time_ms=_none_if_missing(own.effective_ms),
         bands=bands,
         bands_known=int(query.known[:-1].sum()),
         bands_hit=len(set(probed.hit_columns.tolist()) - {bands}),
@@ -261,7 +273,7 @@ def _count_shingles(view: View, normalised: str) -> int:
 
 
 def _candidates(
-    probed: Candidates, documents: DocumentColumns, rule: Rule, oldest: int, effective_ms: int
+    probed: Candidates, documents: DocumentColumns, rule: Rule, in_window: list[bool]
 ) -> list[Candidate]:
     """Return the probed documents with the facts about each, most similar first."""
     others = probed.documents
@@ -269,20 +281,19 @@ def _candidates(
     estimates = rule.codec.estimate_jaccard(signature, others.sketches.signatures).tolist()
     whole_text = documents.sketches.band_keys.shape[1] - 1
     columns = _columns_by_number(probed)
-    times_ms = probed.effective_times_ms.tolist()
+    times_ms, effective_ms = others.event_times_ms.tolist(), probed.effective_times_ms.tolist()
     candidates = [
         Candidate(
             number=number,
             id=others.ids[row],
             position=others.positions[row],
-            event_time_ms=_none_if_missing(int(others.event_times_ms[row])),
-            effective_time_ms=_none_if_missing(times_ms[row]),
+            event_time_ms=_none_if_missing(times_ms[row]),
+            effective_time_ms=_none_if_missing(effective_ms[row]),
             bands=[column for column in columns[number] if column != whole_text],
             same_text=whole_text in columns[number],
             similarity=estimates[row],
             exact=_exact(documents, others, row, rule),
-            in_window=number >= oldest
-            and (rule.window_ms is None or abs(effective_ms - times_ms[row]) < rule.window_ms),
+            in_window=in_window[row],
             same_namespace=bool(others.namespaces[row] == documents.namespaces[0]),
             matches=False,
         )

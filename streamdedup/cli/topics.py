@@ -31,8 +31,9 @@ def create(
     """Create those of the five topics that are missing; existing topics are not changed.
 
     A lost index is rebuilt from the changelog. Its retention is the window by time: index.window
-    plus index.allowed_lateness plus one day. Without index.window the retention is unlimited. An
-    existing changelog keeps its retention; `streamdedup config check` checks it against the window.
+    plus index.allowed_lateness (by default as long as the window) plus one day. Without
+    index.window the retention is unlimited. An existing changelog keeps its retention; `streamdedup
+    config check` checks it against the window.
     """
     import asyncio
 

@@ -1,38 +1,24 @@
-"""*Pure.* The clock of the stream: a running median of the event times of kept documents.
+"""*Pure.* The times of documents: which are believed, and when a kept document is out of reach.
 
-The median is taken over a ring of the last 1,001 *samples*. Only kept documents, which have a
-number, are samples. A document without an event time is never a sample.
+Two documents are compared by their own event times. A Kafka record has a timestamp, which brokers
+can bound and which is the same at every replay. :func:`believed_ms` replaces an event time that is
+too far from it. In files the event time stands.
 
-1. Until the ring is full, every kept document is a sample. The clock is the lower median of the
-   samples, and may go back.
-2. The 1,001st sample fills the ring and *settles* the clock. From then on only kept documents whose
-   number is a multiple of 4 are samples, and each replaces the oldest one. The clock is the
-   maximum of the medians, so that it never goes back.
-3. A clock can also be advanced from outside, if an index is rebuilt from a changelog without its
-   beginning. It then stays at that time until the ring is full, and never goes back.
+The *clock of the stream* decides about expiry only. It is the largest value so far of the third
+smallest of the last 16 event times, so 14 documents of 16 must agree before it advances. A kept
+document gets an *effective time*, which is its event time within the allowances around the clock.
+It is out of reach once the clock has passed that time by the window and ``allowed_lateness``. This
+rule is part of the verdict, so that verdicts do not depend on what is removed.
 
-The window uses the *effective time* of a document, which is computed before the document may become
-a sample:
-
-- before the clock is settled, it is the event time;
-- afterwards it is the event time, limited to the range from the clock minus ``allowed_lateness`` to
-  the clock plus ``allowed_ahead``;
-- without an event time it is the time of the clock, ``NO_TIMESTAMP`` if the clock has none.
-
-When the ring is full, the same limits around the clock apply to all documents that were judged
-before. That is the *settlement*; it does not change again.
-
-A producer with wrong event times therefore cannot move the clock while it sends less than half of
-the kept documents. It can neither expire the index nor fill it with documents that never expire.
-
-The clock depends only on the documents and their order, never on batches (guarantee 4).
+The clock depends only on the documents and their order, never on batches (guarantee 4). Its state
+is stored with each update of the index, so that a rebuild reads it and computes nothing.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -42,54 +28,49 @@ from streamdedup.model import I64, NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 from streamdedup.settings.units import milliseconds
 
-RING = 1001
-"""Number of samples; odd, so that the median is one of them."""
-EVERY = 4
-"""With a full ring, one of this many kept documents is a sample. 4,004 documents then replace the
-ring, and the cost per document is a quarter of that of a sample."""
+RECENT = 16
+"""Number of event times that the clock looks at."""
+RANK = 2
+"""Index of the one that it shows, in ascending order: 2 may be too early, 13 too late."""
 
 
-class Settlement(NamedTuple):
-    """The limits of the effective times of documents that were judged before the clock settled.
+class Allowances(NamedTuple):
+    """How far a time may be from another one, in milliseconds; None for no limit."""
 
-    Attributes:
-        number: number of the first document after them; 0 if there are none.
-        floor_ms: their earliest effective time.
-        ceiling_ms: their latest effective time.
-    """
+    lateness_ms: int | None = None
+    ahead_ms: int | None = None
 
-    number: int = 0
-    floor_ms: int = 0
-    ceiling_ms: int = 0
+    @classmethod
+    def from_settings(cls, settings: IndexSettings) -> Self:
+        """Return the allowances of the settings."""
+        lateness, ahead = settings.lateness(), settings.ahead()
+        return cls(
+            None if lateness is None else milliseconds(lateness),
+            None if ahead is None else milliseconds(ahead),
+        )
 
-    def seen_ms(self, number: int, effective_ms: int) -> int:
-        """Return the effective time of a document within the limits."""
-        if number >= self.number:
-            return effective_ms
-        return min(max(effective_ms, self.floor_ms), self.ceiling_ms)
 
-    def all_seen_ms(self, first_number: int, effective_ms: I64) -> I64:
-        """Return the effective times of consecutive documents within the limits, ``(n,)`` int64."""
-        early = max(0, self.number - first_number)
-        seen = effective_ms.copy()
-        seen[:early] = np.clip(seen[:early], self.floor_ms, self.ceiling_ms)
-        return seen
+UNLIMITED = Allowances()
+"""Allowances that believe every time."""
+
+
+class Times(NamedTuple):
+    """The times of a document, in milliseconds since the epoch or ``NO_TIMESTAMP``."""
+
+    event_ms: int
+    effective_ms: int
+
+    @property
+    def compared_ms(self) -> int:
+        """The time by which it is compared: the event time, or without one the effective time."""
+        return self.effective_ms if self.event_ms == NO_TIMESTAMP else self.event_ms
 
 
 class ClockState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """The stored state of a clock.
-
-    Attributes:
-        now_ms: its time.
-        settled: whether it can no longer go back.
-        samples: event times in ms, the oldest sample first; at most ``RING``.
-        settlement: see :class:`Settlement`.
-    """
+    """The stored state of a clock: its time, and the last event times, oldest first."""
 
     now_ms: int
-    settled: bool
-    samples: list[int]
-    settlement: Settlement
+    recent_ms: list[int]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -97,168 +78,85 @@ _DECODER = msgspec.msgpack.Decoder(ClockState)
 
 
 class Clock:
-    """The running median of event times, and the effective times computed from it.
+    """The clock of the stream."""
 
-    Args:
-        allowed_lateness_ms: how far an effective time may be behind the clock.
-        allowed_ahead_ms: how far it may be ahead of the clock.
-    """
+    __slots__ = ("_recent_ms", "now_ms")
 
-    __slots__ = (
-        "_ahead_ms",
-        "_lateness_ms",
-        "_now_ms",
-        "_ring",
-        "_settled",
-        "_sorted",
-        "settlement",
-    )
+    def __init__(self, now_ms: int = NO_TIMESTAMP, recent_ms: Iterable[int] = ()) -> None:
+        self.now_ms = now_ms
+        """The time in milliseconds since the epoch; ``NO_TIMESTAMP`` before the 16th time."""
+        self._recent_ms = deque(recent_ms, maxlen=RECENT)
 
-    def __init__(self, allowed_lateness_ms: int, allowed_ahead_ms: int) -> None:
-        self._lateness_ms = allowed_lateness_ms
-        self._ahead_ms = allowed_ahead_ms
-        self._now_ms = NO_TIMESTAMP
-        self._settled = False
-        self._ring: deque[int] = deque()
-        self._sorted: list[int] = []
-        self.settlement = Settlement()
-
-    @classmethod
-    def from_settings(cls, settings: IndexSettings) -> Clock:
-        """Return a new clock with the limits of the settings."""
-        return cls(milliseconds(settings.allowed_lateness), milliseconds(settings.allowed_ahead))
-
-    @property
-    def now_ms(self) -> int:
-        """The time in milliseconds since the epoch; ``NO_TIMESTAMP`` before the first sample."""
-        return self._now_ms
-
-    @property
-    def oldest_ms(self) -> int | None:
-        """The earliest effective time of any document from now on; None if there is no limit."""
-        return self._now_ms - self._lateness_ms if self._settled else None
-
-    def effective_ms(self, event_time_ms: int) -> int:
-        """Return the effective time of the next document."""
+    def advance(self, event_time_ms: int) -> None:
+        """Take in the event time of the next document that is judged for the first time."""
         if event_time_ms == NO_TIMESTAMP:
-            return self._now_ms
-        if not self._settled:
+            return
+        self._recent_ms.append(event_time_ms)
+        if len(self._recent_ms) == RECENT:
+            self.now_ms = max(self.now_ms, sorted(self._recent_ms)[RANK])
+
+    def effective_ms(self, event_time_ms: int, allowances: Allowances) -> int:
+        """Return the effective time of a document that is judged now."""
+        if event_time_ms == NO_TIMESTAMP:
+            return self.now_ms
+        if self.now_ms == NO_TIMESTAMP:
             return event_time_ms
-        ahead_ms = event_time_ms - self._now_ms
-        if ahead_ms > self._ahead_ms:
-            return self._now_ms + self._ahead_ms
-        if ahead_ms < -self._lateness_ms:
-            return self._now_ms - self._lateness_ms
+        lateness_ms, ahead_ms = allowances
+        if lateness_ms is not None:
+            event_time_ms = max(event_time_ms, self.now_ms - lateness_ms)
+        if ahead_ms is not None:
+            event_time_ms = min(event_time_ms, self.now_ms + ahead_ms)
         return event_time_ms
-
-    def keep(self, number: int, event_time_ms: int) -> None:
-        """Record that a document was kept under a number. Numbers must ascend."""
-        if len(self._ring) == RING:
-            if not number % EVERY and event_time_ms != NO_TIMESTAMP:
-                self._replace(event_time_ms)
-        elif event_time_ms != NO_TIMESTAMP:
-            self._add(number, event_time_ms)
-
-    def advance(self, first_number: int, event_times_ms: I64) -> None:
-        """Record that documents with consecutive numbers were kept.
-
-        Args:
-            first_number: number of the first document.
-            event_times_ms: event times, ``(n,)`` int64, ``NO_TIMESTAMP`` for none.
-        """
-        count = len(event_times_ms)
-        start = 0
-        while start < count and len(self._ring) < RING:
-            # At most as many documents as the ring has free places, so that it does not overflow.
-            stop = start + RING - len(self._ring)
-            numbered = enumerate(event_times_ms[start:stop].tolist(), first_number + start)
-            for number, event_time_ms in numbered:
-                if event_time_ms != NO_TIMESTAMP:
-                    self._add(number, event_time_ms)
-            start = min(stop, count)
-        first_sample = start + -(first_number + start) % EVERY
-        for event_time_ms in event_times_ms[first_sample::EVERY].tolist():
-            if event_time_ms != NO_TIMESTAMP:
-                self._replace(event_time_ms)
-
-    def advance_to(self, now_ms: int) -> None:
-        """Advance the clock to the time of another clock, and settle it.
-
-        If that time is not later, nothing changes: the clock does not settle. A rebuild from a
-        complete changelog therefore gives the clock of the index that wrote the changelog.
-        """
-        if now_ms != NO_TIMESTAMP and (now_ms > self._now_ms or self._now_ms == NO_TIMESTAMP):
-            self._now_ms = now_ms
-            self._settled = True
 
     def copy(self) -> Clock:
         """Return an independent copy of the clock."""
-        clock = Clock(self._lateness_ms, self._ahead_ms)
-        clock._now_ms = self._now_ms
-        clock._settled = self._settled
-        clock._ring = self._ring.copy()
-        clock._sorted = self._sorted.copy()
-        clock.settlement = self.settlement
-        return clock
+        return Clock(self.now_ms, self._recent_ms)
 
     def state(self) -> bytes:
-        """Return the state of the clock as bytes, without its limits."""
-        return _ENCODER.encode(
-            ClockState(self._now_ms, self._settled, list(self._ring), self.settlement)
-        )
+        """Return the state of the clock as bytes."""
+        return _ENCODER.encode(ClockState(self.now_ms, list(self._recent_ms)))
 
     @classmethod
-    def from_state(cls, state: bytes, settings: IndexSettings) -> Clock:
-        """Return the clock with a state from :meth:`state`.
+    def from_state(cls, state: bytes) -> Clock:
+        """Return the clock with a state from :meth:`state`; a new clock if there are no bytes.
 
         Raises:
             IndexDamaged: the bytes are not a valid state.
         """
+        if not state:
+            return cls()
         try:
             stored = _DECODER.decode(state)
         except msgspec.MsgspecError as error:
             raise IndexDamaged(f"the clock cannot be read: {error}; {REMEDY}") from error
-        if len(stored.samples) > RING or (len(stored.samples) == RING and not stored.settled):
-            raise IndexDamaged(
-                f"the clock has {len(stored.samples)} samples and is "
-                f"{'' if stored.settled else 'not '}settled, which is impossible; {REMEDY}"
-            )
-        clock: Clock = cls.from_settings(settings)
-        clock._now_ms = stored.now_ms
-        clock._settled = stored.settled
-        clock._ring = deque(stored.samples)
-        clock._sorted = sorted(stored.samples)
-        clock.settlement = stored.settlement
-        return clock
+        if len(stored.recent_ms) > RECENT:
+            raise IndexDamaged(f"the clock has {len(stored.recent_ms)} times; {REMEDY}")
+        return cls(stored.now_ms, stored.recent_ms)
 
-    def _add(self, number: int, event_time_ms: int) -> None:
-        """Add a sample while the ring is not full; ``number`` is that of its document."""
-        self._ring.append(event_time_ms)
-        insort(self._sorted, event_time_ms)
-        if len(self._ring) == RING:
-            self._update_now()
-            if not self._settled:
-                self._settle(number + 1)
-        elif not self._settled:
-            self._now_ms = self._sorted[(len(self._sorted) - 1) // 2]
 
-    def _settle(self, number: int) -> None:
-        """Settle the clock; ``number`` is the first one after the documents that this limits."""
-        self._settled = True
-        self.settlement = Settlement(
-            number, self._now_ms - self._lateness_ms, self._now_ms + self._ahead_ms
-        )
+def believed_ms(event_time_ms: int, record_ms: int, allowances: Allowances) -> int:
+    """Return the event time if it is within the allowances around the record's timestamp.
 
-    def _replace(self, event_time_ms: int) -> None:
-        """Replace the oldest sample."""
-        oldest = self._ring.popleft()
-        self._ring.append(event_time_ms)
-        del self._sorted[bisect_left(self._sorted, oldest)]
-        insort(self._sorted, event_time_ms)
-        self._update_now()
+    Otherwise return the record's timestamp. ``NO_TIMESTAMP`` for either means that it is unknown.
+    """
+    if event_time_ms == NO_TIMESTAMP:
+        return record_ms
+    if record_ms == NO_TIMESTAMP:
+        return event_time_ms
+    late_ms = record_ms - event_time_ms
+    lateness_ms, ahead_ms = allowances
+    too_late = lateness_ms is not None and late_ms > lateness_ms
+    too_early = ahead_ms is not None and -late_ms > ahead_ms
+    return record_ms if too_late or too_early else event_time_ms
 
-    def _update_now(self) -> None:
-        """Set the time to the median of a full ring, unless a settled clock would go back."""
-        median = self._sorted[RING // 2]
-        if not self._settled or median > self._now_ms:
-            self._now_ms = median
+
+def bounded_ms(event_times_ms: I64, latest_ms: int, allowances: Allowances) -> I64:
+    """Return event times, ``(n,)``, of which those too far ahead of the latest one are replaced."""
+    if allowances.ahead_ms is None:
+        return event_times_ms
+    return np.where(event_times_ms > latest_ms + allowances.ahead_ms, latest_ms, event_times_ms)
+
+
+def is_out_of_reach(effective_ms: int, now_ms: int, reach_ms: int | None) -> bool:
+    """Tell whether the clock has passed an effective time by as much as a document stays."""
+    return reach_ms is not None and now_ms != NO_TIMESTAMP and effective_ms + reach_ms <= now_ms

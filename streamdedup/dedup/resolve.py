@@ -8,8 +8,8 @@ kept before it. Only the newest ``bucket_size`` of them count, and only those in
 position that occurs again is a replay, whether it first occurred before this batch or in it.
 
 The window holds the newest ``window_documents`` kept documents. If ``window_ms`` is set, it holds
-only documents whose effective time differs by less than that. The clock behind effective times
-(:mod:`streamdedup.dedup.clock`) advances with each kept document of the batch.
+only documents whose event time differs by less than that, and which are not out of reach by the
+clock of the stream (:mod:`streamdedup.dedup.clock`). The clock advances after each document.
 
 With exact verification, the similarity of the texts decides if the estimate is within
 ``BORDERLINE`` standard errors of the threshold.
@@ -18,17 +18,24 @@ With exact verification, the similarity of the texts decides if the estimate is 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.dedup.clock import Clock
+from streamdedup.dedup.buckets import hits_by_row, judged_within, shared_buckets
+from streamdedup.dedup.clock import (
+    UNLIMITED,
+    Allowances,
+    Clock,
+    Times,
+    bounded_ms,
+    is_out_of_reach,
+)
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import (
     NO_TIMESTAMP,
-    U64,
     Candidates,
     DocumentColumns,
     IndexUpdate,
@@ -61,8 +68,11 @@ class Rule:
         codec: codec of the stored signatures.
         shingling: how texts are cut into shingles to be compared; None to use estimates only.
         borderline: largest distance of an estimate from the threshold at which texts are compared.
-        window_ms: difference of effective times from which on documents do not match; None for no
+        window_ms: difference of event times from which on documents do not match; None for no
             limit.
+        reach_ms: how far the clock passes an effective time until the document is out of reach;
+            None for no limit.
+        allowances: limits of effective times around the clock.
     """
 
     threshold: float
@@ -73,6 +83,8 @@ class Rule:
     shingling: Shingling | None = None
     borderline: float = 0.0
     window_ms: int | None = None
+    reach_ms: int | None = None
+    allowances: Allowances = UNLIMITED
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -80,7 +92,7 @@ class Rule:
         dedup = settings.dedup
         parameters = dedup.sketch_parameters()
         codec = SignatureCodec.of(parameters)
-        window = settings.index.window
+        window, reach = settings.index.window, settings.index.reach()
         return cls(
             threshold=dedup.threshold,
             bucket_size=settings.index.bucket_size,
@@ -90,11 +102,32 @@ class Rule:
             shingling=parameters.shingling() if dedup.keeps_texts else None,
             borderline=BORDERLINE * codec.standard_error(dedup.threshold),
             window_ms=None if window is None else milliseconds(window),
+            reach_ms=None if reach is None else milliseconds(reach),
+            allowances=Allowances.from_settings(settings.index),
+        )
+
+    def holds_time(self, time_ms: int, other: Times, now_ms: int) -> bool:
+        """Tell whether a kept document is in the window by time.
+
+        Args:
+            time_ms: the time by which the document in question is compared.
+            other: the times of the kept document.
+            now_ms: the clock of the stream.
+        """
+        if self.window_ms is None:
+            return True
+        return abs(time_ms - other.compared_ms) < self.window_ms and not is_out_of_reach(
+            other.effective_ms, now_ms, self.reach_ms
         )
 
 
 def resolve(
-    batch: SketchedBatch, candidates: Candidates, rule: Rule, next_number: int, clock: Clock
+    batch: SketchedBatch,
+    candidates: Candidates,
+    rule: Rule,
+    next_number: int,
+    clock: Clock,
+    latest_ms: int | None = None,
 ) -> Judgement:
     """Judge a batch.
 
@@ -103,16 +136,22 @@ def resolve(
         candidates: the documents of the index that share a bucket with the batch.
         rule: what makes a duplicate.
         next_number: number of the next kept document.
-        clock: the clock after the last kept document; it is not changed.
+        clock: the clock after the last judged document; it is not changed.
+        latest_ms: the wall clock, if it bounds event times; a time that is too far ahead of it
+            counts as this one. None if the clock of the stream bounds effective times.
     """
+    if latest_ms is not None:
+        times_ms = bounded_ms(batch.documents.event_times_ms, latest_ms, rule.allowances)
+        batch = replace(batch, documents=replace(batch.documents, event_times_ms=times_ms))
+        rule = replace(rule, allowances=rule.allowances._replace(ahead_ms=None))
     judging = _Judging(batch, candidates, rule, next_number, clock.copy())
     of_documents = [judging.judge(row) for row in range(len(batch.documents))]
     update = IndexUpdate(
         next_number,
         batch.documents.take(judging.kept_rows),
         batch.ranges,
-        effective_times_ms=np.array(judging.kept_times_ms, dtype=np.int64),
-        clock_ms=clock.now_ms,
+        effective_times_ms=np.array(judging.kept_effective_ms, dtype=np.int64),
+        clock=judging.clock.state(),
     )
     return Judgement(_in_record_order(batch, of_documents), update, judging.counts)
 
@@ -139,31 +178,33 @@ class _Judging:
     ) -> None:
         self.counts = JudgementCounts()
         self.kept_rows: list[int] = []
-        self.kept_times_ms: list[int] = []
-        self._clock = clock
+        self.kept_effective_ms: list[int] = []
+        self.clock = clock
         self._event_times_ms: list[int] = batch.documents.event_times_ms.tolist()
-        self._stored_times_ms: list[int] = candidates.effective_times_ms.tolist()
+        self._stored_times_ms: list[int] = candidates.documents.event_times_ms.tolist()
+        self._stored_effective_ms: list[int] = candidates.effective_times_ms.tolist()
         self._documents = batch.documents
         self._blank = batch.blank
         self._candidates = candidates
         self._rule = rule
         self._first_number = next_number
-        self._hits = _hits_by_row(candidates)
+        self._hits = hits_by_row(candidates)
         self._stored_rows = {number: row for row, number in enumerate(candidates.numbers.tolist())}
-        judged = candidates.already_judged | _judged_within(batch)
+        judged = candidates.already_judged | judged_within(batch)
         self._judged: list[bool] = judged.tolist()
         self._kept_positions: set[Position] = set()
-        self._shared = _shared_buckets(batch.documents.sketches.band_keys)
+        self._shared = shared_buckets(batch.documents.sketches.band_keys)
         self._kept_in_bucket: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._texts = None if rule.shingling is None else TextSimilarity(rule.shingling)
 
     def judge(self, row: int) -> Verdict:
         """Judge one document; must be called in order."""
-        if row in self._blank or self._already_kept(row):
-            return self._verdict(row, ())
-        matches = self._matches(row)
-        if not matches and not self._judged[row]:
-            self._keep(row)
+        is_compared = row not in self._blank and not self._already_kept(row)
+        matches = self._matches(row) if is_compared else ()
+        if not self._judged[row]:
+            if is_compared and not matches:
+                self._keep(row)
+            self.clock.advance(self._event_times_ms[row])
         return self._verdict(row, matches)
 
     def _already_kept(self, row: int) -> bool:
@@ -173,10 +214,8 @@ class _Judging:
 
     def _keep(self, row: int) -> None:
         number = self._first_number + len(self.kept_rows)
-        event_time_ms = self._event_times_ms[row]
         self.kept_rows.append(row)
-        self.kept_times_ms.append(self._clock.effective_ms(event_time_ms))
-        self._clock.keep(number, event_time_ms)
+        self.kept_effective_ms.append(self._effective_ms(row))
         self._kept_positions.add(self._documents.positions[row])
         for bucket in self._shared.get(row, ()):
             self._kept_in_bucket[bucket].append(number)
@@ -277,21 +316,25 @@ class _Judging:
         return [(documents, rows) for documents, rows in comparable if rows]
 
     def _in_window(self, row: int, numbers: list[int]) -> list[int]:
-        """Return the numbers whose effective time is inside the window of the document."""
-        window_ms = self._rule.window_ms
-        if window_ms is None or not numbers:
+        """Return the numbers that are in reach, and inside the window of the document."""
+        if self._rule.window_ms is None or not numbers:
             return numbers
-        mine = self._clock.effective_ms(self._event_times_ms[row])
-        return [number for number in numbers if abs(mine - self._time_ms(number)) < window_ms]
+        mine, now_ms = Times(self._event_times_ms[row], self._effective_ms(row)), self.clock.now_ms
+        return [
+            number
+            for number in numbers
+            if self._rule.holds_time(mine.compared_ms, self._times(number), now_ms)
+        ]
 
-    def _time_ms(self, number: int) -> int:
-        """Return the effective time of a candidate, within the limits of the settlement."""
+    def _effective_ms(self, row: int) -> int:
+        return self.clock.effective_ms(self._event_times_ms[row], self._rule.allowances)
+
+    def _times(self, number: int) -> Times:
         fresh = number - self._first_number
         if fresh >= 0:
-            time_ms = self.kept_times_ms[fresh]
-        else:
-            time_ms = self._stored_times_ms[self._stored_rows[number]]
-        return self._clock.settlement.seen_ms(number, time_ms)
+            return Times(self._event_times_ms[self.kept_rows[fresh]], self.kept_effective_ms[fresh])
+        stored = self._stored_rows[number]
+        return Times(self._stored_times_ms[stored], self._stored_effective_ms[stored])
 
     def _is_comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
         """Tell whether the other has the same namespace and, for a replay, is an earlier one."""
@@ -332,41 +375,3 @@ class _Judging:
         self.counts.exact_confirmed += confirmed
         self.counts.exact_refuted += len(exact) - confirmed
         self.counts.similarities.extend(estimates.tolist())
-
-
-def _judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
-    """Tell which documents have an offset that an earlier record of the batch reached or passed."""
-    judged = []
-    next_offsets: dict[tuple[str, int], int] = {}
-    for topic, partition, offset in batch.positions:
-        known = next_offsets.get((topic, partition), 0)
-        judged.append(offset < known)
-        next_offsets[topic, partition] = max(known, offset + 1)
-    return np.array(judged, dtype=np.bool_)[batch.rows]
-
-
-def _hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
-    """Group the hits: document -> column of band keys -> numbers, ascending."""
-    hits: dict[int, dict[int, list[int]]] = {}
-    columns = zip(
-        candidates.hit_rows.tolist(),
-        candidates.hit_columns.tolist(),
-        candidates.hit_numbers.tolist(),
-        strict=True,
-    )
-    for row, column, number in columns:
-        hits.setdefault(row, {}).setdefault(column, []).append(number)
-    return hits
-
-
-def _shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
-    """Return the buckets that several documents of the batch share: document -> buckets."""
-    shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    in_order = np.sort(band_keys.T, axis=1)
-    repeating = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)
-    for column in np.flatnonzero(repeating).tolist():
-        keys = band_keys[:, column]
-        _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        for row in np.flatnonzero(counts[inverse] > 1).tolist():
-            shared[row].append((column, int(inverse[row])))
-    return shared

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +19,15 @@ from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import IndexUnusable
 from streamdedup.formats.records import Decoder
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import Document, Judgement, Outcome, Position, SketchedBatch, Verdict
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    Document,
+    Judgement,
+    Outcome,
+    Position,
+    SketchedBatch,
+    Verdict,
+)
 from streamdedup.settings.sections import Settings
 
 
@@ -92,6 +101,10 @@ class Deduplicator:
         """
         batch = to_documents(documents, self._decoder)
         given = None if positions is None else to_positions(positions, len(batch))
+        if self._rule.window_ms is not None and batch and not any(map(_has_time, batch)):
+            warnings.warn(
+                "index.window has no effect on documents without an event time", stacklevel=2
+            )
         with self._locked():
             if given is None:
                 first = self._usable().next_offset(TOPIC, 0)
@@ -177,3 +190,7 @@ def _named(verdict: Verdict, document: Document) -> Verdict:
     position = verdict.position
     id_ = document.id or f"{position.topic}:{position.partition}:{position.offset}"
     return replace(verdict, id=id_)
+
+
+def _has_time(document: Document) -> bool:
+    return document.event_time_ms != NO_TIMESTAMP

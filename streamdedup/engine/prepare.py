@@ -6,13 +6,14 @@ This module does not use the index, so batches can be prepared in any process an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 
+from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.model import (
     Document,
@@ -47,6 +48,8 @@ class Preparer:
 
     def __init__(self, settings: Settings) -> None:
         self._decoder = Decoder(settings.records, settings.limits)
+        by_record = settings.index.clock == "record"
+        self._allowances = Allowances.from_settings(settings.index) if by_record else UNLIMITED
         self._sketcher = Sketcher(settings.dedup.sketch_parameters())
         self._reject_empty = settings.dedup.empty_text == "reject"
         # Texts are packed here, and only if needed: every byte is sent to another process.
@@ -66,8 +69,16 @@ class Preparer:
             records: the batch, in order of judgement.
             refused: rejections of records that are not looked at, by row.
         """
-        decoded = _decode_each(records, self._decoder.decode, refused)
+        decoded = _decode_each(records, self._decode, refused)
         return self._sketch([record.position for record in records], decoded)
+
+    def _decode(self, record: Record) -> Document:
+        """Decode a record, and replace an event time that its timestamp makes unbelievable."""
+        document = self._decoder.decode(record)
+        time_ms = believed_ms(document.event_time_ms, record.timestamp_ms, self._allowances)
+        if time_ms == document.event_time_ms:
+            return document
+        return replace(document, event_time_ms=time_ms)
 
     def prepare_documents(
         self, documents: Sequence[Document], positions: list[Position]

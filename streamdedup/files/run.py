@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
+from streamdedup.errors import SettingsError
 from streamdedup.files.batches import Batch, BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import OutputFile, input_size
@@ -91,9 +92,11 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
     """Judge all documents of a job's inputs; continue where an earlier run of the job ended.
 
     Raises:
+        SettingsError: the window is by time, and lines have no time.
         InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
+    _check_times(settings)
     clock = _Clock()
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job)
@@ -143,6 +146,17 @@ class _Clock:
             "start_seconds": self._started - self._began + late,
             "compile_seconds": compiled - self._compiled + self._elsewhere,
         }
+
+
+def _check_times(settings: Settings) -> None:
+    """Refuse a window by time that could not exclude any document."""
+    records = settings.records
+    if settings.index.window is None or (records.format == "json" and records.event_time_field):
+        return
+    raise SettingsError(
+        "index.window is set, but lines of files have no event time: set records.event_time_field "
+        "(with records.format json), or remove index.window"
+    )
 
 
 class _Sketching(Protocol):

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.model import (
-    NO_TIMESTAMP,
     DocumentColumns,
     IndexUpdate,
     Position,
@@ -24,7 +23,7 @@ from streamdedup.model import (
     SourceRange,
 )
 
-VERSION = 2
+VERSION = 3
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -45,7 +44,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     signatures: bytes
     band_keys: bytes
     texts: tuple[bytes, ...] = ()
-    clock_ms: int = NO_TIMESTAMP
+    clock: bytes = b""
     deleted: bytes = b""
 
 
@@ -56,9 +55,8 @@ _DECODER = msgspec.msgpack.Decoder(Entry)
 def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes]:
     """Encode an update as one entry, or as several if one would be too large.
 
-    Only the last entry has the source ranges and the deletions, so that positions count as judged
-    after all documents are in the index. Only the first entry has the clock, which is the time
-    before its documents.
+    Only the last entry has the source ranges, the clock and the deletions, so that positions count
+    as judged after all documents are in the index.
 
     Args:
         update: the update.
@@ -83,6 +81,7 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
         documents=documents.take(list(range(middle))),
         ranges=(),
         effective_times_ms=update.effective_times_ms[:middle],
+        clock=b"",
         deleted=(),
     )
     tail = replace(
@@ -90,7 +89,6 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
         first_number=update.first_number + middle,
         documents=documents.take(list(range(middle, len(documents)))),
         effective_times_ms=update.effective_times_ms[middle:],
-        clock_ms=NO_TIMESTAMP,
     )
     return [*encode(head, fingerprint, most_bytes), *encode(tail, fingerprint, most_bytes)]
 
@@ -117,7 +115,7 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
         signatures=documents.sketches.signatures.tobytes(),
         band_keys=_pack(documents.sketches.band_keys, "<u8"),
         texts=tuple(documents.texts),
-        clock_ms=update.clock_ms,
+        clock=update.clock,
         deleted=_pack(update.deleted, "<i8"),
     )
     return _ENCODER.encode(entry)
@@ -155,7 +153,7 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             _documents(entry),
             tuple(entry.ranges),
             _unpack(entry.effective_times_ms, "<i8", len(entry.ids)),
-            entry.clock_ms,
+            entry.clock,
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
         )
     except (ValueError, IndexError) as error:

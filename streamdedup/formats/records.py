@@ -12,8 +12,8 @@ import msgspec
 from streamdedup.model import NO_TIMESTAMP, Document, Record, Rejection
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
-_SECONDS_END = 100_000_000_000
-"""Smaller numbers are seconds since the epoch (until the year 5138), others milliseconds."""
+_EPOCH_UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))
+"""Numbers below the first value, which is in the year 5138, have so many units per second."""
 _quick_parse = msgspec.json.Decoder().decode
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CONTINUES, _BEGINS = 0x80, 0xC0
@@ -179,12 +179,20 @@ def parse_time(value: Any) -> int:
             time = time.replace(tzinfo=dt.UTC)
         milliseconds = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        milliseconds = round(value if abs(value) >= _SECONDS_END else value * 1000)
+        milliseconds = _since_epoch(value)
     else:
         raise TypeError(f"expected a string or number, found {type(value).__name__}")
-    if not 0 <= milliseconds < 2**62:
+    if milliseconds < 0:
         raise ValueError(f"{value!r} is out of range")
     return milliseconds
+
+
+def _since_epoch(value: float) -> int:
+    """Return milliseconds, from a number whose unit follows from its magnitude."""
+    for end, per_second in _EPOCH_UNITS:
+        if value < end:
+            return round(value * 1000 / per_second)
+    raise ValueError(f"{value!r} is out of range")
 
 
 def _parse_object(value: bytes) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from streamdedup.index.header import parameters_of
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG
-from streamdedup.settings.sections import IndexSettings
 
 
 def check(
@@ -96,8 +95,7 @@ def _check_checkpoint(checkpoint: Checkpoint, erased: Mapping[int, bool]) -> Non
         raise Broken("it names a source twice")
     if any(offset < 0 for _, _, offset in checkpoint.sources):
         raise Broken("a source has an offset below zero")
-    if checkpoint.clock:
-        Clock.from_state(checkpoint.clock, IndexSettings())
+    Clock.from_state(checkpoint.clock)
     unknown = [number for number in erased if number >= checkpoint.next_number]
     if unknown:
         raise Broken(f"documents that never existed are erased, the first is {min(unknown)}")

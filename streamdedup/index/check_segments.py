@@ -13,7 +13,6 @@ import numpy as np
 from lmdb.verify import VerifyError
 from lmdb.verify import verify as walk
 
-from streamdedup.dedup.clock import Clock
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_report import Broken, Report
 from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
@@ -29,7 +28,6 @@ from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, Rows
 from streamdedup.index.segment import LEAST_MAP_BYTES
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
 from streamdedup.model import I64, U8, U64
-from streamdedup.settings.sections import IndexSettings
 
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 """How UTF-8 marks the bytes of a character after the first."""
@@ -118,20 +116,9 @@ class SegmentChecker:
                     times_ms[first : first + count] = rows.fields[:, EFFECTIVE_TIME]
                     self._check_rows(entry.first + first, rows)
                 sound = sound and not noted
-        if sound:
-            self._check_times(entry, times_ms)
-
-    def _check_times(self, entry: SegmentEntry, times_ms: I64) -> None:
-        """Compare the times with the manifest: as stored, or as the settled clock sees them."""
-        raw = self._expected.checkpoint.clock
-        clock = Clock.from_state(raw, IndexSettings()) if raw else None
-        seen_ms = times_ms if clock is None else clock.settlement.all_seen_ms(entry.first, times_ms)
-        possible = [(int(times.min()), int(times.max())) for times in (times_ms, seen_ms)]
-        # A merge may have used a settlement that is newer than the checkpoint.
-        unsettled = clock is None or clock.oldest_ms is None
-        if not unsettled and (entry.oldest_ms, entry.newest_ms) not in possible:
+        if sound and (times_ms.min(), times_ms.max()) != (entry.oldest_ms, entry.newest_ms):
             raise Broken(
-                f"the times range from {possible[0][0]} to {possible[0][1]}, the manifest says "
+                f"the times range from {times_ms.min()} to {times_ms.max()}, the manifest says "
                 f"from {entry.oldest_ms} to {entry.newest_ms}"
             )
 

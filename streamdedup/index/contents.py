@@ -11,7 +11,6 @@ from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.view import View
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.settings.sections import IndexSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def count_contents(view: View, progress: Progress = no_progress) -> Contents:
         erased_waiting=len(view.erasures.waiting()),
         applied=view.applied,
         next_number=view.next_number,
-        clock_ms=_known_time([view.clock(IndexSettings()).now_ms]),
+        clock_ms=_known_time([view.clock.now_ms]),
         oldest_ms=oldest_ms,
         newest_ms=newest_ms,
         holds_texts=view.holds_texts,

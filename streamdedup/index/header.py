@@ -11,7 +11,7 @@ from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch
 from streamdedup.sketch.normalize import resolve
 from streamdedup.sketch.parameters import SketchParameters
 
-FORMAT = 2
+FORMAT = 3
 """Version of the layout on disk; docs/format.md specifies it."""
 
 

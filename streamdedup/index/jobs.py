@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamdedup.dedup.clock import Settlement
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directory
 from streamdedup.index.entries import Checkpoint, SegmentEntry
@@ -37,7 +36,6 @@ class Flush:
         slot: filter slot of the segment.
         checkpoint: the state after the delta's last document.
         erased: erased numbers whose bytes are still to be overwritten.
-        settlement: how early effective times are seen.
         segment: the result.
     """
 
@@ -45,7 +43,6 @@ class Flush:
     slot: int
     checkpoint: Checkpoint
     erased: frozenset[int]
-    settlement: Settlement
     segment: Segment | None = None
 
 
@@ -57,7 +54,6 @@ class Merge:
         members: oldest first.
         slot: filter slot of the result.
         erased: numbers whose bytes are overwritten on the way.
-        settlement: how early effective times are seen.
         store_filter: whether the filter bits are stored; only if the slot gains no more keys.
         segment: the result.
     """
@@ -65,7 +61,6 @@ class Merge:
     members: list[Segment]
     slot: int
     erased: frozenset[int]
-    settlement: Settlement
     store_filter: bool
     segment: Segment | None = None
 
@@ -151,7 +146,7 @@ class Workshop:
         def column(column: int, out: U64, starts: I64) -> int:
             return sort_column(delta.keys, column, delta.count, size, work, out, starts)
 
-        content = Content(delta.first, delta.count, rows, column, job.settlement)
+        content = Content(delta.first, delta.count, rows, column)
         entry = self._write(content, job.slot, pause=_do_not_pause, store_filter=False)
         job.segment = self._open(entry, job.slot)
         here = range(entry.first, entry.end)
@@ -173,7 +168,7 @@ class Workshop:
             return merge_column(of_column, shifts, self._geometry.bucket_size, work, out, starts)
 
         rows = partial(_merged_rows, job, shifts, self._geometry.width)
-        content = Content(first, end - first, rows, column, job.settlement)
+        content = Content(first, end - first, rows, column)
         entry = self._write(content, job.slot, pause=pause, store_filter=job.store_filter)
         job.segment = self._open(entry, job.slot)
         self._manifest.announce(

@@ -245,8 +245,7 @@ class Layers:
         self._segments.reserve(slot)
         self.frozen, self.live, self._spare = self.live, self._spare, None
         self._show()
-        checkpoint, waiting = self._state.checkpoint(), self._erasures.waiting()
-        job = Flush(self.frozen, slot, checkpoint, waiting, self._state.clock.settlement)
+        job = Flush(self.frozen, slot, self._state.checkpoint(), self._erasures.waiting())
         self._unsaved_updates = 0
         self._background.submit(job)
 
@@ -279,13 +278,11 @@ class Layers:
         self._merging = True
         erased = frozenset(number for number in waiting if due.first <= number < due.end)
         store_filter = due.is_slice and slot in upkeep.SLICE_SLOTS
-        settlement = self._state.clock.settlement
-        self._background.submit(Merge(due.members, slot, erased, settlement, store_filter))
+        self._background.submit(Merge(due.members, slot, erased, store_filter))
 
     def _expire(self) -> None:
         """Start to remove the oldest segments if none of their documents can match any more."""
-        state = self._state
-        held = self._segments.held
-        for segment in upkeep.expired(held, state.next_number, state.clock, self._limits):
+        number, now_ms = self._state.next_number, self._state.clock.now_ms
+        for segment in upkeep.expired(self._segments.held, number, now_ms, self._limits):
             segment.busy = True
             self._background.submit(Expire(segment))

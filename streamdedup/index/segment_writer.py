@@ -16,7 +16,6 @@ import lmdb
 import numpy as np
 import xxhash
 
-from streamdedup.dedup.clock import Settlement
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.directory import fsync
@@ -52,14 +51,12 @@ class Content:
         count: number of documents, at least one.
         rows: returns documents by their indices, ``(n,)``.
         column: writes a column's sorted postings.
-        settlement: how early effective times are seen.
     """
 
     first: int
     count: int
     rows: Callable[[I64], Rows]
     column: SortedColumn
-    settlement: Settlement
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +128,7 @@ class SegmentWriter:
             for block, low in enumerate(range(0, content.count, BLOCK_DOCUMENTS)):
                 self._pause()
                 rows = content.rows(np.arange(low, min(content.count, low + BLOCK_DOCUMENTS)))
-                times_ms = content.settlement.all_seen_ms(
-                    content.first + low, rows.fields[:, EFFECTIVE_TIME]
-                )
+                times_ms = rows.fields[:, EFFECTIVE_TIME]
                 oldest.append(int(times_ms.min()))
                 newest.append(int(times_ms.max()))
                 value = blocks.encode(rows)

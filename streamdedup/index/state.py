@@ -8,7 +8,6 @@ from streamdedup.dedup.clock import Clock
 from streamdedup.index.entries import Checkpoint
 from streamdedup.index.sources import Sources
 from streamdedup.model import IndexUpdate
-from streamdedup.settings.sections import IndexSettings
 
 
 class State:
@@ -16,7 +15,6 @@ class State:
 
     Args:
         checkpoint: the state to start from.
-        settings: allowances of the clock.
 
     Attributes:
         applied: changelog offset up to which entries are applied, exclusive.
@@ -27,14 +25,10 @@ class State:
         has_all_texts: whether every document came with its text.
     """
 
-    def __init__(self, checkpoint: Checkpoint, settings: IndexSettings) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         self.applied = checkpoint.applied
         self.next_number = checkpoint.next_number
-        self.clock = (
-            Clock.from_state(checkpoint.clock, settings)
-            if checkpoint.clock
-            else Clock.from_settings(settings)
-        )
+        self.clock = Clock.from_state(checkpoint.clock)
         self.sources = Sources(checkpoint.sources)
         self.notes = dict(checkpoint.notes)
         self.has_all_texts = checkpoint.has_all_texts
@@ -53,8 +47,8 @@ class State:
         self.sources.judge(update.ranges)
         if len(update.documents):
             self.has_all_texts = self.has_all_texts and texts
-        self.clock.advance_to(update.clock_ms)
-        self.clock.advance(update.first_number, update.documents.event_times_ms)
+        if update.clock:
+            self.clock = Clock.from_state(update.clock)
         self.notes.update(notes)
         self.next_number = update.first_number + len(update.documents)
         self.applied = applied

@@ -89,7 +89,7 @@ class Index:
             resources.callback(self._manifest.close)
             checkpoint, erasures = self._manifest.checkpoint(), Erasures(self._manifest.erased())
             self._check_texts(checkpoint)
-            self._state = State(checkpoint, settings)
+            self._state = State(checkpoint)
             self._erasures = erasures
             self._layers = Layers(settings, self._geometry, self._manifest, self._state, erasures)
             resources.callback(self._layers.close)
@@ -299,6 +299,7 @@ class Index:
                 f"{self.directory}: the next document has number {self._state.next_number}, the "
                 f"changelog continues with {update.first_number}; {REMEDY}"
             )
+        Clock.from_state(update.clock)
         documents = update.documents
         if not len(documents):
             return

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from streamdedup.dedup.clock import Clock
+from streamdedup.dedup.clock import is_out_of_reach
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.geometry import MOST_DOCUMENTS, SLOTS
 from streamdedup.settings.sections import IndexSettings
@@ -50,22 +50,23 @@ class Limits:
         delta_documents: capacity of a delta.
         slice_documents: documents that are merged into one segment and expire together.
         window_documents: newest documents that may match.
-        window_ms: how long a document may match, in milliseconds; None for no limit by time.
+        reach_ms: how long a document may match by the clock, in milliseconds; None for no limit.
     """
 
     delta_documents: int
     slice_documents: int
     window_documents: int
-    window_ms: int | None
+    reach_ms: int | None
 
     @classmethod
     def of(cls, settings: IndexSettings) -> Limits:
         """Return the limits of the settings."""
+        reach = settings.reach()
         return cls(
             delta_documents=settings.delta_documents,
             slice_documents=slice_documents(settings),
             window_documents=settings.window_documents,
-            window_ms=None if settings.window is None else milliseconds(settings.window),
+            reach_ms=None if reach is None else milliseconds(reach),
         )
 
 
@@ -103,32 +104,27 @@ def slice_documents(settings: IndexSettings) -> int:
     return min(MOST_DOCUMENTS // 2, max(settings.delta_documents, -(-most // SLICES)))
 
 
-def expired(parts: Sequence[P], next_number: int, clock: Clock, limits: Limits) -> list[P]:
+def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: Limits) -> list[P]:
     """Return the oldest segments if none of their documents can match any more, oldest first.
 
     Args:
         parts: newest first.
         next_number: number of the next document.
-        clock: the clock of the stream.
+        now_ms: the clock of the stream.
         limits: of the index.
     """
     return list(
         itertools.takewhile(
-            lambda part: not part.busy and _is_out(part.entry, next_number, clock, limits),
+            lambda part: not part.busy and _is_out(part.entry, next_number, now_ms, limits),
             reversed(parts),
         )
     )
 
 
-def _is_out(entry: SegmentEntry, next_number: int, clock: Clock, limits: Limits) -> bool:
+def _is_out(entry: SegmentEntry, next_number: int, now_ms: int, limits: Limits) -> bool:
     if entry.end <= next_number - limits.window_documents:
         return True
-    if limits.window_ms is None or clock.oldest_ms is None:
-        return False
-    newest_ms = entry.newest_ms
-    if entry.end <= clock.settlement.number:  # the entry may be older than the settlement
-        newest_ms = min(newest_ms, clock.settlement.ceiling_ms)
-    return newest_ms + limits.window_ms <= clock.oldest_ms
+    return is_out_of_reach(entry.newest_ms, now_ms, limits.reach_ms)
 
 
 def next_merge(

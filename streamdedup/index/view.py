@@ -28,7 +28,6 @@ from streamdedup.index.rows import Bools, Rows
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import Sources
 from streamdedup.model import I64, U64, Candidates, DocumentColumns, IndexUpdate
-from streamdedup.settings.sections import IndexSettings
 
 
 class View:
@@ -132,14 +131,11 @@ class View:
         in_tail = all(len(each.documents.texts) == len(each.documents) for each in self.updates)
         return self.next_number > 0 and self.checkpoint.has_all_texts and in_tail
 
-    def clock(self, settings: IndexSettings) -> Clock:
-        """Return the clock of the stream after the last update."""
-        state = self.checkpoint.clock
-        clock = Clock.from_state(state, settings) if state else Clock.from_settings(settings)
-        for update in self.updates:
-            clock.advance_to(update.clock_ms)
-            clock.advance(update.first_number, update.documents.event_times_ms)
-        return clock
+    @property
+    def clock(self) -> Clock:
+        """The clock of the stream after the last update."""
+        states = [self.checkpoint.clock, *(update.clock for update in self.updates)]
+        return Clock.from_state(next(filter(None, reversed(states)), b""))
 
     def probe(
         self, documents: DocumentColumns, size: int, known: Bools | None = None

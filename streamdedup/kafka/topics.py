@@ -125,8 +125,7 @@ def _note(name: str) -> str:
 
 def window_span(settings: Settings) -> dt.timedelta | None:
     """Return the age up to which a changelog entry is needed; None without a limit."""
-    index = settings.index
-    return None if index.window is None else index.window + index.allowed_lateness
+    return settings.index.reach()
 
 
 def changelog_retention_ms(settings: Settings) -> int:
@@ -173,7 +172,7 @@ def retention_warning(settings: Settings, changelog: TopicFacts) -> str | None:
         f"the newest {index.window_documents} documents of any age (index.window_documents)"
         if span is None or index.window is None
         else f"{format_duration(span)} (index.window {format_duration(index.window)} and "
-        f"index.allowed_lateness {format_duration(index.allowed_lateness)})"
+        f"index.allowed_lateness {format_duration(span - index.window)})"
     )
     return (
         f"the changelog topic {changelog.name} keeps {' and at most '.join(limits)}, but the "

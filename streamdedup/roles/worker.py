@@ -330,8 +330,12 @@ class Worker:
         with self._metrics.stage("probe"):
             candidates = index.probe(batch.documents)
         with self._metrics.stage("resolve"):
-            judgement = resolve(batch, candidates, self._rule, index.next_number, index.clock)
-            transaction = composer.compose(records, judgement.verdicts, judgement.update, _now_ms())
+            now_ms = _now_ms()
+            latest_ms = now_ms if self._settings.index.clock == "record" else None
+            judgement = resolve(
+                batch, candidates, self._rule, index.next_number, index.clock, latest_ms
+            )
+            transaction = composer.compose(records, judgement.verdicts, judgement.update, now_ms)
         return judgement, transaction
 
     def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:

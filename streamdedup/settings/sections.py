@@ -34,8 +34,9 @@ class RecordSettings(Section):
     """Dotted path of the document's id. If it is missing, the id is the record's key, or without a
     key its position."""
     event_time_field: str | None = None
-    """Dotted path of the event time: ISO 8601, or a number of seconds or milliseconds since the
-    epoch. If it is not set or missing, the event time is the record's timestamp."""
+    """Dotted path of the event time: ISO 8601, or a number since the epoch: seconds,
+    milliseconds, microseconds or nanoseconds, by its size. If it is not set or missing, the event
+    time is the record's timestamp."""
     namespace_field: str | None = None
     """Dotted path of the namespace. Documents of different namespaces never match."""
 
@@ -50,15 +51,19 @@ class IndexSettings(Section):
     bucket_size: int = Field(default=64, ge=1, le=4096)
     """Documents per bucket. The newest stay."""
     window: Duration | None = Field(default=None, ge=MILLISECOND, le=CENTURY)
-    """How long a kept document makes others duplicates, by event time. null: no limit by time."""
+    """How far the event times of two copies may be apart. null: no limit by time."""
     window_documents: int = Field(default=10_000_000, ge=1, le=50_000_000)
     """How many of the newest kept documents can make others duplicates. Limits disk and memory."""
-    allowed_lateness: Duration = Field(default=DAY, ge=dt.timedelta(0), le=CENTURY)
-    """How far an event time may be behind the clock of the stream. An earlier event time counts as
-    this one. The clock is the running median of the event times of kept documents."""
-    allowed_ahead: Duration = Field(default=DAY, ge=dt.timedelta(0), le=CENTURY)
-    """How far an event time may be ahead of the clock of the stream. A later event time counts as
-    this one."""
+    clock: Literal["record", "event"] = "record"
+    """record: an event time that is too far from the record's timestamp is replaced by it. event:
+    event times are believed, e.g. to load an archive through a topic. Files have no timestamps, so
+    that event times are always believed."""
+    allowed_lateness: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
+    """How far an event time may be before the record's timestamp, and how long the index holds a
+    document after the window for copies that come late. null: as long as index.window."""
+    allowed_ahead: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
+    """How far an event time may be after the record's timestamp, and that after the wall clock.
+    null: as long as index.window."""
     delta_documents: int = Field(default=65_536, ge=16, le=1_048_576)
     """Documents held in memory before they become a segment. Two such deltas are in use. A restart
     replays at most these."""
@@ -68,6 +73,19 @@ class IndexSettings(Section):
     sync: bool = True
     """Force each commit to disk. If false, a crash of the machine (not of the worker) may cause a
     rebuild from the changelog."""
+
+    def lateness(self) -> dt.timedelta | None:
+        """Return the allowance for late event times; None for no limit."""
+        return self.window if self.allowed_lateness is None else self.allowed_lateness
+
+    def ahead(self) -> dt.timedelta | None:
+        """Return the allowance for early event times; None for no limit."""
+        return self.window if self.allowed_ahead is None else self.allowed_ahead
+
+    def reach(self) -> dt.timedelta | None:
+        """Return how long the index holds a document, by the clock of the stream."""
+        lateness = self.lateness()
+        return None if self.window is None or lateness is None else self.window + lateness
 
 
 class OutputSettings(Section):

@@ -233,7 +233,7 @@ def test_the_document_has_a_row_for_every_setting() -> None:
         ("index.directory", "`streamdedup-index` | path"),
         ("limits.value_bytes", "`4MiB` | size >= 1, <= 1GiB"),
         ("index.window", "`null` | duration >= 1ms, <= 36500d, or `null`"),
-        ("index.allowed_lateness", "`1d` | duration >= 0, <= 36500d"),
+        ("index.allowed_lateness", "`null` | duration >= 0, <= 36500d, or `null`"),
         ("index.disk_budget", "`null` | size >= 1MiB, or `null`"),
         ("index.sync", "`true` | `true`, `false`"),
         ("log.level", "`info` | `debug`, `info`, `warning`, `error`"),

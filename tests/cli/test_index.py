@@ -208,7 +208,8 @@ def test_explain_finds_a_document_without_its_text(command: Command) -> None:
 
 def test_explain_leaves_the_window_alone(command: Command) -> None:
     """Explaining, counting and erasing do not expire documents."""
-    ids = make_index(Path("ix"), window_documents=5, window=dt.timedelta(days=1))
+    with pytest.warns(UserWarning, match="index.window has no effect"):
+        ids = make_index(Path("ix"), window_documents=5, window=dt.timedelta(days=1))
     before = all_bytes(Path("ix", "segments"))
     Path("narrow.yaml").write_text("index: {window_documents: 1}\n")
     command(0, "explain", "ix", "--text", "x", "--config", "narrow.yaml")

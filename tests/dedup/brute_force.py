@@ -6,7 +6,6 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median_low
 from typing import NamedTuple
 
 from streamdedup.dedup import clock as clocks
@@ -33,50 +32,45 @@ NOON = 1_700_000_000_000
 Told = tuple[Outcome, tuple[tuple[Position, float, float | None], ...]]
 
 
-class ClockTime(NamedTuple):
-    """The time of a clock, whether it is settled, and the document and time that settled it."""
-
-    now_ms: int
-    settled: bool
-    settled_with: int = 0
-    settled_ms: int = 0
+def clock_after(event_times_ms: Sequence[int]) -> int:
+    """Return the clock after documents with these event times were judged, by the definition."""
+    known = [time for time in event_times_ms if time != NO_TIMESTAMP]
+    recent = [known[end - clocks.RECENT : end] for end in range(clocks.RECENT, len(known) + 1)]
+    return max([NO_TIMESTAMP, *(sorted(times)[clocks.RANK] for times in recent)])
 
 
-def clock_after(event_times_ms: Sequence[int]) -> ClockTime:
-    """Return the clock after the kept documents 0, 1, ..., by the definition."""
-    samples: list[int] = []
-    now_ms = NO_TIMESTAMP
-    settled_with = settled_ms = 0
-    for number, event_time_ms in enumerate(event_times_ms):
-        full = len(samples) >= clocks.RING
-        if event_time_ms == NO_TIMESTAMP or (full and number % clocks.EVERY):
-            continue
-        samples.append(event_time_ms)
-        median = median_low(samples[-clocks.RING :])
-        now_ms = max(now_ms, median) if full else median
-        if len(samples) == clocks.RING:
-            settled_with, settled_ms = number, median
-    return ClockTime(now_ms, len(samples) >= clocks.RING, settled_with, settled_ms)
-
-
-def effective(event_time_ms: int, clock: ClockTime, settings: IndexSettings) -> int:
+def effective(event_time_ms: int, now_ms: int, settings: IndexSettings) -> int:
     """Return the effective time of a document, by the definition."""
     if event_time_ms == NO_TIMESTAMP:
-        return clock.now_ms
-    if not clock.settled:
+        return now_ms
+    lateness, ahead = settings.lateness(), settings.ahead()
+    if now_ms == NO_TIMESTAMP or lateness is None or ahead is None:
         return event_time_ms
-    earliest = clock.now_ms - milliseconds(settings.allowed_lateness)
-    latest = clock.now_ms + milliseconds(settings.allowed_ahead)
+    earliest, latest = now_ms - milliseconds(lateness), now_ms + milliseconds(ahead)
     return sorted([earliest, event_time_ms, latest])[1]
 
 
-def as_seen(number: int, effective_ms: int, clock: ClockTime, settings: IndexSettings) -> int:
-    """Return the effective time of a kept document after the settlement, by the definition."""
-    if not clock.settled or number > clock.settled_with:
-        return effective_ms
-    earliest = clock.settled_ms - milliseconds(settings.allowed_lateness)
-    latest = clock.settled_ms + milliseconds(settings.allowed_ahead)
-    return sorted([earliest, effective_ms, latest])[1]
+class Kept(NamedTuple):
+    """A kept document: its row in the stream, and the time from which its stay counts."""
+
+    row: int
+    event_ms: int
+    effective_ms: int
+
+    @property
+    def compared_ms(self) -> int:
+        """The time by which it is compared."""
+        return self.effective_ms if self.event_ms == NO_TIMESTAMP else self.event_ms
+
+
+def in_window(mine: Kept, theirs: Kept, now_ms: int, settings: IndexSettings) -> bool:
+    """Tell whether a kept document is in the window by time of another one, by the definition."""
+    window, lateness = settings.window, settings.lateness()
+    if window is None or lateness is None:
+        return True
+    leaves_ms = theirs.effective_ms + milliseconds(window) + milliseconds(lateness)
+    in_reach = now_ms == NO_TIMESTAMP or now_ms < leaves_ms
+    return in_reach and abs(mine.compared_ms - theirs.compared_ms) < milliseconds(window)
 
 
 def told(verdicts: Sequence[Verdict]) -> list[Told]:
@@ -106,29 +100,24 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
     batch = sketched(documents, settings)
     sketches = batch.documents.sketches
     codec = SignatureCodec.of(settings.dedup.sketch_parameters())
-    kept: list[int] = []
+    kept: list[Kept] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
-    effective_times: list[int] = []
-    window = settings.index.window
     verdicts: list[Told] = []
     for row in range(len(documents)):
-        now = clock_after([documents[other].event_time_ms for other in kept])
-        time = effective(documents[row].event_time_ms, now, settings.index)
+        time_ms = documents[row].event_time_ms
+        now_ms = clock_after([document.event_time_ms for document in documents[:row]])
+        mine = Kept(row, time_ms, effective(time_ms, now_ms, settings.index))
         keys = list(enumerate(sketches.band_keys[row].tolist()))
         newest = {n for key in keys for n in buckets[key][-settings.index.bucket_size :]}
-        in_window = {
+        candidates = {
             n
             for n in newest
             if n >= len(kept) - settings.index.window_documents
-            and (
-                window is None
-                or abs(time - as_seen(n, effective_times[n], now, settings.index))
-                < window / MILLISECOND
-            )
+            and in_window(mine, kept[n], now_ms, settings.index)
         }
         similar = []
-        for number in sorted(in_window):
-            other = kept[number]
+        for number in sorted(candidates):
+            other = kept[number].row
             assert documents[other].namespace == documents[row].namespace
             [estimate] = codec.estimate_jaccard(
                 sketches.signatures[row], sketches.signatures[other : other + 1]
@@ -149,8 +138,7 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
         if not blank:
             for key in keys:
                 buckets[key].append(len(kept))
-            kept.append(row)
-            effective_times.append(time)
+            kept.append(mine)
     return verdicts
 
 

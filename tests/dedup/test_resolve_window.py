@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.dedup import clock as clocks
+from streamdedup.dedup.clock import Clock
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.model import (
     NO_TIMESTAMP,
@@ -24,6 +24,11 @@ from tests.support.builders import (
     sketched,
     small_settings,
 )
+
+
+def filler(number: int) -> str:
+    """Return a text that resembles no other."""
+    return "".join(random.Random(number).choices(string.ascii_letters, k=30))
 
 
 class TestWindow:
@@ -66,49 +71,79 @@ class TestWindow:
         kept = self.outcomes(tmp_path, [NO_TIMESTAMP] * 3, MILLISECOND)
         assert kept == [True, False, False]
 
-    def test_wild_times_are_believed_so_far(self, tmp_path: Path) -> None:
-        """With a settled clock, a wrong event time is limited to the allowed range."""
-        settings = small_settings(tmp_path, window=HOUR, allowed_ahead=HOUR / 2)
-        draw = random.Random(5)
-        fillers = [
-            Document("".join(draw.choices(string.ascii_letters, k=30)), event_time_ms=NOON)
-            for _ in range(1001)
-        ]
-        times = [2**62, NOON, NOON - 1, NO_TIMESTAMP, NOON - 2_000_000]
+    def test_an_undated_document_has_the_time_of_the_clock(self, tmp_path: Path) -> None:
+        """Without an event time, a document is compared by the clock at its judgement."""
+        hour = 3_600_000
+        start = [Document(filler(number), event_time_ms=NOON) for number in range(16)]
+        times = [NO_TIMESTAMP, NOON + hour - 1, NOON + hour]
         copies = [Document(self.TEXT, event_time_ms=time) for time in times]
-        with open_index(settings) as index:
-            rule = replace(Rule.from_settings(settings), threshold=1.0)
-            batch = sketched([*fillers, *copies], settings)
-            candidates = index.probe(batch.documents)
-            judgement = resolve(batch, candidates, rule, 0, index.clock)
-        kept = [verdict.kept for verdict in judgement.verdicts]
-        assert kept == [True] * 1002 + [False, False, False, True]
-        assert judgement.update.effective_times_ms.tolist() == [NOON] * 1001 + [
-            NOON + 1_800_000,
-            NOON - 2_000_000,
-        ]
+        verdicts = judged([*start, *copies], small_settings(tmp_path, window=HOUR, threshold=1))
+        assert [verdict.kept for verdict in verdicts[16:]] == [True, False, True]
 
-    @pytest.mark.parametrize("cuts", [set(), {1}, {1, 3}], ids=str)
-    def test_time_is_told_before_a_document_counts(
-        self, cuts: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The effective time of a document is computed before it moves the clock."""
-        monkeypatch.setattr(clocks, "RING", 1)
-        monkeypatch.setattr(clocks, "EVERY", 2)
-        settings = small_settings(tmp_path, allowed_ahead=0 * HOUR)
+    @pytest.mark.parametrize("cuts", [set(), {16}, {3, 17, 18, 20}], ids=str)
+    def test_a_document_leaves_at_an_exact_time(self, cuts: set[int], tmp_path: Path) -> None:
+        """It is out of reach once the clock has passed it by the window and the lateness."""
+        hour = 3_600_000
+        settings = small_settings(tmp_path, window=HOUR, allowed_lateness=2 * HOUR, threshold=1)
+        first = [Document(filler(number), event_time_ms=NOON) for number in range(16)]
+        late = Document(self.TEXT, event_time_ms=NOON)
+        verdicts = []
+        for passed_ms in (3 * hour - 1, 3 * hour):
+            moved = [
+                Document(filler(100 + number), event_time_ms=NOON + passed_ms)
+                for number in range(14)
+            ]
+            documents = [*first, late, *moved, late]
+            directory = settings.index.model_copy(update={"directory": tmp_path / str(passed_ms)})
+            own = settings.model_copy(update={"index": directory})
+            with open_index(own) as index:
+                batches = cut(documents, cuts, own)
+                verdicts.append(pass_through(index, batches, own)[-1].kept)
+        assert verdicts == [False, True]
+
+    def test_the_clock_advances_after_each_document(self, tmp_path: Path) -> None:
+        """A document is judged before its own event time moves the clock, kept or duplicate."""
+        settings = small_settings(tmp_path, window=HOUR, allowed_ahead=0 * HOUR, threshold=1)
         documents = [
-            Document(text * 5, event_time_ms=NOON + hours * 3_600_000)
-            for hours, text in enumerate(["alpha", "bravo", "ketch", "jumpy"])
+            Document(filler(min(number, 20)), event_time_ms=NOON + number) for number in range(40)
         ]
-        told_ms: list[int] = []
-        rule = Rule.from_settings(settings)
         with open_index(settings) as index:
-            for batch in cut(documents, cuts, settings):
-                candidates = index.probe(batch.documents)
-                judgement = resolve(batch, candidates, rule, index.next_number, index.clock)
-                index.apply(judgement.update, index.applied + 1)
-                told_ms += judgement.update.effective_times_ms.tolist()
-        assert told_ms == [NOON, NOON, NOON, NOON + 2 * 3_600_000]
+            batch = sketched(documents, settings)
+            rule = Rule.from_settings(settings)
+            judgement = resolve(batch, index.probe(batch.documents), rule, 0, index.clock)
+        assert [verdict.kept for verdict in judgement.verdicts] == [True] * 21 + [False] * 19
+        # The sixteenth document starts the clock at the third time; it trails by 14 documents.
+        expected = [*range(NOON, NOON + 16), *range(NOON + 2, NOON + 7)]
+        assert judgement.update.effective_times_ms.tolist() == expected
+        assert Clock.from_state(judgement.update.clock).now_ms == NOON + 40 - 14
+
+    def test_replays_do_not_move_the_clock(self, tmp_path: Path) -> None:
+        """A position that was judged before does not count again."""
+        settings = small_settings(tmp_path, window=HOUR)
+        documents = [Document(filler(number), event_time_ms=NOON) for number in range(20)]
+        with open_index(settings) as index:
+            pass_through(index, [sketched(documents, settings)], settings)
+            before = index.clock.state()
+            again = [replace(document, event_time_ms=2 * NOON) for document in documents]
+            pass_through(index, [sketched(again, settings)], settings)
+            assert index.clock.state() == before
+
+    def test_the_wall_clock_bounds_records(self, tmp_path: Path) -> None:
+        """With a wall clock, later times count as now, and the clock of the stream bounds none."""
+        settings = small_settings(tmp_path, window=HOUR, threshold=1)
+        hour = 3_600_000
+        times = [NOON - 9 * hour] * 16 + [NOON, NOON + hour, NOON + hour + 1, 2 * NOON]
+        documents = [
+            Document(filler(number), event_time_ms=time) for number, time in enumerate(times)
+        ]
+        with open_index(settings) as index:
+            batch = sketched(documents, settings)
+            rule = Rule.from_settings(settings)
+            candidates = index.probe(batch.documents)
+            update = resolve(batch, candidates, rule, 0, index.clock, latest_ms=NOON).update
+        believed = [*times[:18], NOON, NOON]
+        assert update.effective_times_ms.tolist() == believed
+        assert update.documents.event_times_ms.tolist() == believed
 
     def test_the_callers_clock_stays(self, tmp_path: Path) -> None:
         """Judging does not change the clock of the index; applying the update does."""
@@ -121,6 +156,6 @@ class TestWindow:
             judgement = resolve(batch, candidates, rule, 0, index.clock)
             assert index.clock.state() == before
             index.apply(judgement.update, 1)
-            assert (judgement.update.clock_ms, index.clock.now_ms) == (NO_TIMESTAMP, NOON)
+            assert index.clock.state() == judgement.update.clock != before
         with open_index(settings) as index:
-            assert index.clock.now_ms == NOON
+            assert index.clock.state() == judgement.update.clock

@@ -17,6 +17,7 @@ from streamdedup import Deduplicator, Document, Outcome, Position, Settings, Str
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import IndexLocked, IndexMismatch
 from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import IndexSettings, LimitSettings, OutputSettings
 from tests.support.interrupts import interrupt_at
 
@@ -284,3 +285,13 @@ def test_the_package_imports_quickly() -> None:
     """Importing the package loads neither numba nor LMDB."""
     check = "import streamdedup, sys; assert not {'numba', 'lmdb'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_a_window_by_time_needs_times() -> None:
+    """If no document of a batch has an event time, the caller is warned."""
+    settings = load_settings(index={"window": "7d"})
+    with Deduplicator(settings) as deduplicator:
+        with pytest.warns(UserWarning, match="index.window has no effect"):
+            deduplicator.process([STORY])
+        deduplicator.process([])
+        deduplicator.process([Document(STORY, event_time_ms=0), "another one"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.engine.prepare import Preparer, source_ranges
-from streamdedup.model import Document, Position, Record, Rejection, SourceRange
+from streamdedup.model import NO_TIMESTAMP, Document, Position, Record, Rejection, SourceRange
 from streamdedup.settings.load import load_settings
 from streamdedup.sketch.texts import NOT_STORED, unpack_text
 from tests.support.builders import examples
@@ -150,3 +150,35 @@ def test_any_bytes(values: list[bytes]) -> None:
 
 
 _PREPARER = Preparer(load_settings(records={"format": "text"}))
+
+
+@pytest.mark.parametrize(
+    ("index", "believed"),
+    [
+        ({"window": "7d"}, [-7, 7, 0, 0, 0]),
+        ({"window": "7d", "allowed_lateness": "1h", "allowed_ahead": "8d"}, [0, 7, 0, 8, 0]),
+        ({"window": "7d", "clock": "event"}, [-7, 7, -8, 8, 0]),
+        ({}, [-7, 7, -8, 8, 0]),
+    ],
+    ids=["as-the-window", "own-allowances", "by-event", "no-window"],
+)
+def test_event_times_are_compared_with_the_timestamp(
+    index: dict[str, str], believed: list[int]
+) -> None:
+    """An event time that is too far from the record's timestamp is replaced by it."""
+    noon, day = 1_700_000_000_000, 86_400_000
+    values = [b'{"text":"a","at":%d}' % (noon + days * day) for days in (-7, 7, -8, 8)]
+    dated = [
+        Record(Position("t", 0, offset), value, timestamp_ms=noon)
+        for offset, value in enumerate([*values, b'{"text":"a"}'])
+    ]
+    settings = load_settings(index=index, records={"event_time_field": "at"})
+    found = Preparer(settings).prepare_records(dated).documents.event_times_ms
+    assert ((found - noon) / day).tolist() == believed
+
+
+def test_lines_of_files_keep_their_event_time() -> None:
+    """A record without a timestamp has the time of its field."""
+    settings = load_settings(index={"window": "7d"}, records={"event_time_field": "at"})
+    found = Preparer(settings).prepare_records(records(b'{"text":"a","at":5}', b'{"text":"a"}'))
+    assert found.documents.event_times_ms.tolist() == [5000, NO_TIMESTAMP]

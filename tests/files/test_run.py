@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numba
 import pytest
 
-from streamdedup.errors import IndexMismatch, InputError
+from streamdedup.errors import IndexMismatch, InputError, SettingsError
 from streamdedup.files.job import Job
 from streamdedup.files.run import Hooks, Tally, run
 from streamdedup.index.store import Index
 from streamdedup.kernels import compile_seconds
 from streamdedup.model import Record, Verdict
+from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.files.workspace import Workspace, counts, exactly, in_batches_of, line
 
@@ -42,6 +43,30 @@ def test_each_line_goes_where_its_verdict_says(workspace: Workspace) -> None:
     assert counts(tally) == (2, 1, 1)
     assert tally.blank_lines == 1
     assert tally.bytes_read == tally.bytes_total == workspace.input.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "records",
+    [{}, {"event_time_field": ""}, {"format": "text", "event_time_field": "at"}],
+    ids=["no-field", "empty-field", "plain-text"],
+)
+def test_a_window_by_time_needs_times(workspace: Workspace, records: dict[str, Any]) -> None:
+    """Without event times index.window would have no effect, so the run does not start."""
+    workspace.input.write_bytes(line(1, "One story"))
+    settings = load_settings(index={"window": "7d"}, records=records)
+    with pytest.raises(SettingsError, match=r"index\.window is set.*records\.event_time_field"):
+        run(workspace.job(), settings)
+    assert not (workspace.folder / "index").exists()
+
+
+def test_the_window_goes_by_event_times(workspace: Workspace) -> None:
+    """A text repeated after the window is kept."""
+    times = ["2024-01-01", "2024-01-07T23:59:59", "2024-01-08"]
+    documents = [{"id": time, "text": "the same story again", "at": time} for time in times]
+    workspace.input.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    settings = load_settings(index={"window": "7d"}, records={"event_time_field": "at"})
+    assert counts(run(workspace.job(), settings)) == (2, 1, 0)
+    assert workspace.duplicates() == [(times[1], times[0])]
 
 
 def test_verdicts_do_not_depend_on_the_batch(workspace: Workspace) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.formats import changelog
 from streamdedup.model import (
-    NO_TIMESTAMP,
     DocumentColumns,
     IndexUpdate,
     Position,
@@ -68,7 +67,7 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
         documents,
         ranges=tuple(draw(st.lists(RANGES, max_size=4))),
         effective_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
-        clock_ms=draw(st.sampled_from([NO_TIMESTAMP, 0, -(2**62), 2**62])),
+        clock=draw(st.sampled_from([b"", b"clock"])),
         deleted=tuple(draw(st.lists(st.integers(0, 2**62), max_size=3))),
     )
 
@@ -82,7 +81,7 @@ def plain(update: IndexUpdate) -> tuple[object, ...]:
         documents.positions,
         documents.event_times_ms.tolist(),
         update.effective_times_ms.tolist(),
-        update.clock_ms,
+        update.clock,
         update.deleted,
         documents.namespaces.tolist(),
         documents.sketches.signatures.tolist(),
@@ -106,7 +105,7 @@ def test_there_and_back(update: IndexUpdate) -> None:
 def test_pieces(update: IndexUpdate, most: int) -> None:
     """Entries stay below the limit, with consecutive numbers.
 
-    Only the first one says what the clock was, only the last one what was judged and deleted.
+    Only the last one says what was judged and deleted, and what time it is.
     """
     pieces = [
         (entry, changelog.decode(entry, FINGERPRINT))
@@ -122,8 +121,7 @@ def test_pieces(update: IndexUpdate, most: int) -> None:
     assert pieces[-1][1].ranges == update.ranges
     assert [piece.deleted for _, piece in pieces[:-1]] == [()] * (len(pieces) - 1)
     assert pieces[-1][1].deleted == update.deleted
-    assert pieces[0][1].clock_ms == update.clock_ms
-    assert {piece.clock_ms for _, piece in pieces[1:]} <= {NO_TIMESTAMP}
+    assert [piece.clock for _, piece in pieces] == [b""] * (len(pieces) - 1) + [update.clock]
     times = [each for _, piece in pieces for each in piece.effective_times_ms.tolist()]
     assert times == update.effective_times_ms.tolist()
     ids = [each for _, piece in pieces for each in piece.documents.ids]
@@ -146,10 +144,10 @@ def test_texts_are_named_only_where_they_are() -> None:
 def test_what_is_empty_is_left_out() -> None:
     """An entry has fields for deletions and a clock only if it has them."""
     update = update_of(columns([[1] * 9]), 0)
-    for extra in ({}, {"clock_ms": 0}, {"deleted": (7, 2**40)}):
+    for extra in ({}, {"clock": b"clock"}, {"deleted": (7, 2**40)}):
         [entry] = changelog.encode(replace(update, **extra), FINGERPRINT, NO_LIMIT)
         fields = msgspec.msgpack.decode(entry)
-        assert {"clock_ms", "deleted"} & fields.keys() == extra.keys()
+        assert {"clock", "deleted"} & fields.keys() == extra.keys()
     assert fields["deleted"] == (7).to_bytes(8, "little") + (2**40).to_bytes(8, "little")
 
 
@@ -175,8 +173,8 @@ def test_other_parameters() -> None:
 
 def test_other_version() -> None:
     """An entry of a later version is refused by its version, with any other fields."""
-    entry = msgspec.msgpack.encode({"version": 3, "news": True})
-    with pytest.raises(IndexMismatch, match="version 3, this release reads 2"):
+    entry = msgspec.msgpack.encode({"version": 4, "news": True})
+    with pytest.raises(IndexMismatch, match="version 4, this release reads 3"):
         changelog.decode(entry, FINGERPRINT)
 
 
@@ -189,10 +187,10 @@ def entry_with(**changes: object) -> bytes:
 GARBAGE = [
     pytest.param(b"", id="empty"),
     pytest.param(b"\xc1", id="no-messagepack"),
-    pytest.param(b'{"version":2}', id="json"),
+    pytest.param(b'{"version":3}', id="json"),
     pytest.param(msgspec.msgpack.encode([1, 2]), id="array"),
-    pytest.param(msgspec.msgpack.encode({"version": 2}), id="fields-missing"),
-    pytest.param(msgspec.msgpack.encode({"version": "2"}), id="version-a-string"),
+    pytest.param(msgspec.msgpack.encode({"version": 3}), id="fields-missing"),
+    pytest.param(msgspec.msgpack.encode({"version": "3"}), id="version-a-string"),
     pytest.param(entry_with(more=1), id="unknown-field"),
     pytest.param(entry_with(offsets=b"1234567"), id="half-a-number"),
     pytest.param(entry_with(offsets=bytes(8)), id="numbers-missing"),

@@ -200,6 +200,18 @@ GOOD = [
     pytest.param(
         b'{"text":"a","date":1709210096789}', TIMES, document(event_time_ms=AT_MS), id="ms"
     ),
+    pytest.param(
+        b'{"text":"a","date":1709210096789123}', TIMES, document(event_time_ms=AT_MS), id="us"
+    ),
+    pytest.param(
+        b'{"text":"a","date":1709210096789123456}', TIMES, document(event_time_ms=AT_MS), id="ns"
+    ),
+    pytest.param(
+        b'{"text":"a","date":1.709210096789123e15}',
+        TIMES,
+        document(event_time_ms=AT_MS),
+        id="us-as-a-float",
+    ),
     pytest.param(b'{"text":"a","date":0}', TIMES, document(event_time_ms=0), id="epoch"),
     pytest.param(
         b'{"text":"a","date":"1987-03-26T17:49:55.795Z"}',

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.dedup.clock import Clock
+from streamdedup.dedup.clock import Allowances, Clock, is_out_of_reach
 from streamdedup.model import (
     NO_TIMESTAMP,
     U64,
@@ -72,7 +72,8 @@ class Reference:
         self.erased: set[int] = set()
         self.next_offsets: dict[tuple[str, int], int] = defaultdict(int)
         self.bucket_sizes = [settings.index.bucket_size]
-        self.clock = Clock.from_settings(settings.index)
+        self.clock = Clock()
+        self._allowances = Allowances.from_settings(settings.index)
         self._texts = texts
         self._settings = settings
         self._kept_positions: dict[Position, int] = {}
@@ -100,8 +101,6 @@ class Reference:
         rng = np.random.default_rng(seed)
         self._now_ms += int(hours * HOUR_MS)
         number = self.first + len(self.documents)
-        clock_ms = self.clock.now_ms if self.updates and hours == 0 else self._now_ms
-        self.clock.advance_to(clock_ms)
         keys = band_keys(rng, count, variety)
         new = [self._document(rng, number + row, keys[row]) for row in range(count)]
         self.documents += new
@@ -113,7 +112,7 @@ class Reference:
             columns_of(new, keys, [document.text for document in new] if self._texts else ()),
             tuple(SourceRange(*source, 0, offset) for source, offset in self.next_offsets.items()),
             np.array([document.effective_ms for document in new], dtype=np.int64),
-            clock_ms,
+            b"" if not count and seed % 2 else self.clock.state(),
             tuple(sorted(gone)),
         )
         # The offsets of a changelog have gaps: the markers of its transactions.
@@ -130,8 +129,8 @@ class Reference:
         self._kept_positions[position] = number
         hours = rng.choice([0, 0, -0.5, 0.5, -30, 10_000])
         event_ms = NO_TIMESTAMP if rng.random() < 0.2 else self._now_ms + int(hours * HOUR_MS)
-        effective_ms = self.clock.effective_ms(event_ms)
-        self.clock.keep(number, event_ms)
+        effective_ms = self.clock.effective_ms(event_ms, self._allowances)
+        self.clock.advance(event_ms)
         return Kept(
             keys=keys,
             signature=rng.bytes(WIDTH),
@@ -228,8 +227,9 @@ class Reference:
         oldest = max(self.first, self.next_number - settings.window_documents)
         for number in range(oldest, self.next_number):
             effective_ms = self.documents[number - self.first].effective_ms
-            window, oldest_ms = settings.window, self.clock.oldest_ms
-            if window is None or effective_ms + milliseconds(window) > (oldest_ms or 0):
+            reach = settings.reach()
+            reach_ms = None if reach is None else milliseconds(reach)
+            if not is_out_of_reach(effective_ms, self.clock.now_ms, reach_ms):
                 return number
         return self.next_number
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamdedup.dedup.clock import Clock
 from streamdedup.index.store import Index
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
@@ -23,8 +24,8 @@ def keep(index: Index, count: int, minute: float = 0.0) -> None:
     now_ms = START_MS + int(minute * MINUTE_MS)
     documents.event_times_ms[:] = now_ms
     update = update_of(documents, first)
-    times_ms = np.full(count, now_ms, dtype=np.int64)
-    index.apply(replace(update, effective_times_ms=times_ms, clock_ms=now_ms), index.applied + 1)
+    clock = Clock(now_ms).state()
+    index.apply(replace(update, clock=clock), index.applied + 1)
 
 
 def found(index: Index, numbers: range) -> list[int]:

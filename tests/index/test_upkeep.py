@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from streamdedup.dedup.clock import Clock, Settlement
 from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
 from streamdedup.index.upkeep import (
     RUN_SLOTS,
@@ -19,9 +18,10 @@ from streamdedup.index.upkeep import (
     next_merge,
     slice_documents,
 )
+from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 
-LIMITS = Limits(delta_documents=10, slice_documents=200, window_documents=500, window_ms=1000)
+LIMITS = Limits(delta_documents=10, slice_documents=200, window_documents=500, reach_ms=1000)
 FILE = FileEntry("file", 100, 0)
 
 
@@ -50,13 +50,6 @@ def parts(written: str) -> list[Part]:
     return [part(one) for one in reversed(written.split())]
 
 
-def clock_at(now_ms: int) -> Clock:
-    """Return a settled clock without allowances."""
-    clock = Clock(0, 0)
-    clock.advance_to(now_ms)
-    return clock
-
-
 @pytest.mark.parametrize(
     ("segments", "next_number", "due"),
     [
@@ -72,8 +65,8 @@ def clock_at(now_ms: int) -> Clock:
 )
 def test_expiry_by_count(segments: str, next_number: int, due: str) -> None:
     """The oldest segments expire when the window has passed all their documents, in order."""
-    limits = replace(LIMITS, window_ms=None)
-    found = expired(parts(segments), next_number, clock_at(10**9), limits)
+    limits = replace(LIMITS, reach_ms=None)
+    found = expired(parts(segments), next_number, 10**9, limits)
     assert " ".join(map(str, found)) == due
 
 
@@ -85,24 +78,13 @@ def test_expiry_by_count(segments: str, next_number: int, due: str) -> None:
 def test_expiry_by_time(newest_ms: tuple[int, int], now_ms: int, count: int) -> None:
     """A segment expires when its newest document is out of reach, and never before an older one."""
     older, newer = part("0+10", newest_ms=newest_ms[0]), part("10+10", newest_ms=newest_ms[1])
-    found = expired([newer, older], 20, clock_at(now_ms), LIMITS)
+    found = expired([newer, older], 20, now_ms, LIMITS)
     assert found == [older, newer][:count]
 
 
-def test_expiry_needs_a_settled_clock() -> None:
-    """As long as the clock can go back, nothing expires by time."""
-    clock = Clock(0, 0)
-    clock.keep(0, 10**9)
-    assert expired(parts("0+10"), 20, clock, LIMITS) == []
-
-
-@pytest.mark.parametrize(("number", "count"), [(10, 1), (9, 0)], ids=["settled", "reaches-beyond"])
-def test_expiry_sees_early_times_as_settled(number: int, count: int) -> None:
-    """The times of documents before the settlement count at most its ceiling."""
-    clock = clock_at(2000)
-    clock.settlement = Settlement(number, 0, 500)
-    found = expired([part("0+10", newest_ms=10**9)], 20, clock, LIMITS)
-    assert len(found) == count
+def test_expiry_needs_a_clock() -> None:
+    """Before the clock has started, nothing expires by time."""
+    assert expired([part("0+10", newest_ms=-(10**9))], 20, NO_TIMESTAMP, LIMITS) == []
 
 
 @pytest.mark.parametrize(
