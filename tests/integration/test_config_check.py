@@ -135,7 +135,7 @@ def test_a_changelog_retention_below_the_window(broker: Broker, tmp_path: Path) 
     stage.configure(index={"directory": str(stage.index), "window": "7d"})
     correct = stage.variant("correct")
     stage.create_topics(1, changelog={"retention.ms": str(HOUR_MS)})
-    assert_warns(stage, "retention", f"1h (retention.ms {HOUR_MS})", "8d (index.window 7d")
+    assert_warns(stage, "retention", f"1h (retention.ms {HOUR_MS})", "14d (index.window 7d")
     with stage.start_worker() as worker:
         worker.wait_until_ready()
         event = worker.wait_for_event("the changelog is not kept for as long as the window")
