@@ -147,7 +147,7 @@ def test_a_changelog_retention_below_the_window(broker: Broker, tmp_path: Path) 
     correct.create_topics()
     finding = finding_of(correct, "retention")
     assert finding.level is Level.OK
-    assert "9d" in finding.message
+    assert "15d" in finding.message
 
 
 def test_message_sizes_that_do_not_fit(broker: Broker, tmp_path: Path) -> None:
