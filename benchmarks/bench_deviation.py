@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.bench_sketch import estimates
-from streamdedup.model import I64
+from streamdedup.columns import I64
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.parameters import Variant

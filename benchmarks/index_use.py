@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.planted_stream import BATCH, Batch, Stream, document_id
+from streamdedup.batches import Candidates
 from streamdedup.index.store import Index
-from streamdedup.model import Candidates
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings
 

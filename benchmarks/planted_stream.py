@@ -12,15 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.model import (
-    I64,
-    U64,
-    DocumentColumns,
-    IndexUpdate,
-    Position,
-    Sketches,
-    SourceRange,
-)
+from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.columns import I64, U64, Positions, Strings
+from streamdedup.model import SourceRange
 
 BATCH = 1000
 COPIES = 0.05
@@ -87,11 +81,10 @@ class Stream:
         places = np.arange(start, start + count, dtype=np.int64)
         originals = self._originals(places, start)
         documents = DocumentColumns(
-            ids=[document_id(place) for place in places.tolist()],
-            positions=[
-                Position(TOPIC, place % PARTITIONS, place // PARTITIONS)
-                for place in places.tolist()
-            ],
+            ids=Strings.of([document_id(place) for place in places.tolist()]),
+            positions=Positions(
+                (TOPIC,), np.zeros_like(places), places % PARTITIONS, places // PARTITIONS
+            ),
             event_times_ms=_FIRST_TIME_MS
             + places * _STEP_MS
             + (_words(places, [_DRAWS_AT - 1])[:, 0] % np.uint64(_JITTER_MS)).astype(np.int64),

@@ -11,22 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamdedup.batches import Candidates, DocumentColumns, SketchedBatch, Sketches
+from streamdedup.columns import NO_BLOBS, Blobs, Positions, Strings
 from streamdedup.dedup.clock import Times
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexMismatch, InputError
 from streamdedup.index.rows import Bools
 from streamdedup.index.view import View
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Candidates,
-    DocumentColumns,
-    Match,
-    Outcome,
-    Position,
-    SketchedBatch,
-    Sketches,
-)
+from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sets import shingle_sets
@@ -154,10 +147,12 @@ def explain_text(
     sketcher = Sketcher(view.parameters)
     normalised = sketcher.normalise([text])
     namespaces = np.array([namespace_hash(namespace)], dtype=np.uint64)
-    texts = [TextPacker(settings.text_room()).pack(normalised[0])] if rule.shingling else ()
+    texts = NO_BLOBS
+    if rule.shingling:
+        texts = Blobs.of([TextPacker(settings.text_room()).pack(normalised[0])])
     documents = DocumentColumns(
-        ids=["the text"],
-        positions=[_NOWHERE],
+        ids=Strings.of(["the text"]),
+        positions=Positions.of([_NOWHERE]),
         event_times_ms=np.array([NO_TIMESTAMP], dtype=np.int64),
         namespaces=namespaces,
         sketches=sketcher.sketch(normalised, namespaces),
@@ -216,7 +211,7 @@ def _stored(view: View, number: int) -> _Query:
     keys, known = view.keys_of(number)
     _, documents = view.documents(np.array([number], dtype=np.int64))
     sketches = Sketches(documents.sketches.signatures, keys[None, :])
-    copy = replace(documents, sketches=sketches, positions=[_NOWHERE])
+    copy = replace(documents, sketches=sketches, positions=Positions.of([_NOWHERE]))
     return _Query(copy, known, None, number, documents.positions[0])
 
 
@@ -225,7 +220,14 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
     probed = view.probe(documents, rule.bucket_size, query.known)
     clock = view.clock
     blank = text == ""
-    batch = SketchedBatch([_NOWHERE], documents, [0], frozenset({0} if blank else ()), {}, ())
+    batch = SketchedBatch(
+        documents.positions,
+        documents,
+        np.zeros(1, dtype=np.int64),
+        frozenset({0} if blank else ()),
+        {},
+        (),
+    )
     all_matches = replace(rule, max_matches=max(1, len(probed.numbers)))
     [verdict] = resolve(batch, probed, all_matches, view.next_number, clock).verdicts
     event_time_ms = int(documents.event_times_ms[0])

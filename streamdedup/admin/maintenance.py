@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamdedup.batches import IndexUpdate
 from streamdedup.errors import (
     IndexMismatch,
     InputError,
@@ -38,7 +39,6 @@ from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096

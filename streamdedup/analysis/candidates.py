@@ -27,8 +27,8 @@ from streamdedup.analysis.pairs import (
 from streamdedup.analysis.report import BINS, BandingReport, Example
 from streamdedup.analysis.sets import ShingleSets
 from streamdedup.analysis.truth import GroundTruth, Progress
+from streamdedup.columns import I64, U64
 from streamdedup.errors import InputError
-from streamdedup.model import I64, U64
 from streamdedup.sketch.bands import Banding
 
 _PORTION = 1_000_000

@@ -9,8 +9,8 @@ import numpy as np
 from streamdedup.analysis.pairs import count_equal_pairs
 from streamdedup.analysis.report import ClusterScore
 from streamdedup.analysis.sets import NO_SET
+from streamdedup.columns import I64
 from streamdedup.kernels import kernel
-from streamdedup.model import I64
 
 
 @kernel

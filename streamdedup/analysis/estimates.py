@@ -10,7 +10,7 @@ import numpy as np
 from streamdedup.analysis.pairs import F64, Pairs
 from streamdedup.analysis.report import Error
 from streamdedup.analysis.truth import GroundTruth
-from streamdedup.model import Sketches
+from streamdedup.batches import Sketches
 from streamdedup.sketch.codec import SignatureCodec
 
 _MEASURED_PAIRS = 500_000

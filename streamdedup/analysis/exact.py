@@ -14,8 +14,8 @@ from streamdedup.analysis.join import join
 from streamdedup.analysis.pairs import MOST_PAIRS, Pairs
 from streamdedup.analysis.sets import I32, NO_SET, ShingleSets, collect
 from streamdedup.analysis.truth import GroundTruth, Progress
+from streamdedup.columns import I64
 from streamdedup.errors import InputError
-from streamdedup.model import I64
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from streamdedup.analysis.pairs import F64
 from streamdedup.analysis.sets import I32, ShingleSets
+from streamdedup.columns import I64
 from streamdedup.kernels import kernel
-from streamdedup.model import I64
 
 _SLACK = 1e-9
 """Subtracted before rounding up, so that a rounding error does not raise a whole bound by one."""

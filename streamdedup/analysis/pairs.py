@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.columns import I64, U64
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U64
 
 F64 = NDArray[np.float64]
 

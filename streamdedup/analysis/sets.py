@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from streamdedup.columns import I64, U64
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U64
 from streamdedup.sketch.sets import shingle_sets
 from streamdedup.sketch.shingle import Shingling
 

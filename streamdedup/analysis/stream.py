@@ -10,8 +10,9 @@ from streamdedup.analysis.join import jaccards
 from streamdedup.analysis.report import DocumentScore
 from streamdedup.analysis.sets import NO_SET
 from streamdedup.analysis.truth import GroundTruth, Progress
+from streamdedup.columns import I64
 from streamdedup.engine.deduplicator import Deduplicator
-from streamdedup.model import I64, Outcome
+from streamdedup.model import Outcome
 from streamdedup.settings.sections import Settings
 
 _BATCH = 1000

@@ -11,7 +11,8 @@ from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.pairs import Pairs, count_by_level
 from streamdedup.analysis.report import Example, Level
 from streamdedup.analysis.sets import ShingleSets
-from streamdedup.model import I64, U64, Sketches
+from streamdedup.batches import Sketches
+from streamdedup.columns import I64, U64
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher
 

@@ -18,18 +18,13 @@ from numba.core.event import install_recorder
 
 from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.evaluate import evaluate
+from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.columns import Blobs, Positions, Strings
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.formats import changelog
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import (
-    Document,
-    DocumentColumns,
-    IndexUpdate,
-    Position,
-    Sketches,
-    SourceRange,
-)
+from streamdedup.model import Document, Position, SourceRange
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
 
@@ -110,12 +105,12 @@ def _fill_index() -> None:
         signatures = np.zeros((count, parameters.signature_bytes), dtype=np.uint8)
         times = np.arange(first, first + count)
         documents = DocumentColumns(
-            [str(number) for number in times],
-            [Position("warm", 0, offset) for offset in times.tolist()],
+            Strings.of([str(number) for number in times]),
+            Positions(("warm",), np.zeros_like(times), np.zeros_like(times), times),
             times,
             np.zeros(count, dtype=np.uint64),
             Sketches(signatures, keys),
-            [b"text"] * count,
+            Blobs.of([b"text"] * count),
         )
         ranges = (SourceRange("warm", 0, first, first + count),)
         return IndexUpdate(first, documents, ranges, times)

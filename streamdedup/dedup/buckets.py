@@ -7,7 +7,8 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.model import U64, Candidates, SketchedBatch
+from streamdedup.batches import Candidates, SketchedBatch
+from streamdedup.columns import U64
 
 
 def judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:

@@ -23,8 +23,9 @@ from typing import NamedTuple, Self
 import msgspec
 import numpy as np
 
+from streamdedup.columns import I64
 from streamdedup.errors import REMEDY, IndexDamaged
-from streamdedup.model import I64, NO_TIMESTAMP
+from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 from streamdedup.settings.units import milliseconds
 
@@ -134,20 +135,23 @@ class Clock:
         return cls(stored.now_ms, stored.recent_ms)
 
 
-def believed_ms(event_time_ms: int, record_ms: int, allowances: Allowances) -> int:
-    """Return the event time if it is within the allowances around the record's timestamp.
+def believed_ms(event_times_ms: I64, records_ms: I64, allowances: Allowances) -> I64:
+    """Return the event times that are within the allowances around their records' timestamps.
 
-    Otherwise return the record's timestamp. ``NO_TIMESTAMP`` for either means that it is unknown.
+    The timestamp replaces each other one. ``NO_TIMESTAMP`` for either means that it is unknown.
+
+    Args:
+        event_times_ms: ``(n,)``.
+        records_ms: ``(n,)``.
+        allowances: the allowances.
     """
-    if event_time_ms == NO_TIMESTAMP:
-        return record_ms
-    if record_ms == NO_TIMESTAMP:
-        return event_time_ms
-    late_ms = record_ms - event_time_ms
-    lateness_ms, ahead_ms = allowances
-    too_late = lateness_ms is not None and late_ms > lateness_ms
-    too_early = ahead_ms is not None and -late_ms > ahead_ms
-    return record_ms if too_late or too_early else event_time_ms
+    late_ms = records_ms - event_times_ms
+    unbelieved = event_times_ms == NO_TIMESTAMP
+    if allowances.lateness_ms is not None:
+        unbelieved |= late_ms > allowances.lateness_ms
+    if allowances.ahead_ms is not None:
+        unbelieved |= late_ms < -allowances.ahead_ms
+    return np.where(unbelieved & (records_ms != NO_TIMESTAMP), records_ms, event_times_ms)
 
 
 def bounded_ms(event_times_ms: I64, latest_ms: int, allowances: Allowances) -> I64:

@@ -24,6 +24,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.batches import (
+    Candidates,
+    DocumentColumns,
+    IndexUpdate,
+    Judgement,
+    JudgementCounts,
+    SketchedBatch,
+)
 from streamdedup.dedup.buckets import hits_by_row, judged_within, shared_buckets
 from streamdedup.dedup.clock import (
     UNLIMITED,
@@ -34,19 +42,7 @@ from streamdedup.dedup.clock import (
     is_out_of_reach,
 )
 from streamdedup.dedup.similarity import TextSimilarity
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Candidates,
-    DocumentColumns,
-    IndexUpdate,
-    Judgement,
-    JudgementCounts,
-    Match,
-    Outcome,
-    Position,
-    SketchedBatch,
-    Verdict,
-)
+from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position, Verdict
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from streamdedup.model import U64
+from streamdedup.columns import U64
 from streamdedup.sketch import sets
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.texts import unpack_text

@@ -13,21 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from streamdedup.batches import Judgement, SketchedBatch
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import IndexUnusable
 from streamdedup.formats.records import Decoder
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Document,
-    Judgement,
-    Outcome,
-    Position,
-    SketchedBatch,
-    Verdict,
-)
+from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position, Verdict
 from streamdedup.settings.sections import Settings
 
 

@@ -15,10 +15,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 
+from streamdedup.batches import SketchedBatch
+from streamdedup.columns import RecordColumns
 from streamdedup.engine.prepare import NONE_REFUSED, merge
 from streamdedup.engine.processes import Processes, Task, prepare
 from streamdedup.errors import PoolUnusable
-from streamdedup.model import Record, Rejection, SketchedBatch
+from streamdedup.model import Record, Rejection
 from streamdedup.settings.sections import Settings
 
 _DIED = Rejection(
@@ -39,7 +41,7 @@ _BYTE_S = 1e-8
 class PendingBatch:
     """A batch on its way through the pool."""
 
-    records: Sequence[Record]
+    records: RecordColumns
     refused: dict[int, Rejection]
     future: Future[SketchedBatch]
 
@@ -93,7 +95,7 @@ class SketchPool:
             records: the batch, in order of judgement.
             refused: rejections of records that the pool does not look at, by row.
         """
-        refused = dict(refused)
+        records, refused = RecordColumns.of(records), dict(refused)
         with self._lock:
             self._check_open()
             try:
@@ -170,9 +172,8 @@ class SketchPool:
         if self._closed:
             raise RuntimeError("the pool is closed")
 
-    def _work_s(self, records: Sequence[Record]) -> float:
-        size = sum(len(record.value or b"") for record in records)
-        return _WORK_S + size * self._byte_s
+    def _work_s(self, records: RecordColumns) -> float:
+        return _WORK_S + int(records.sizes().sum()) * self._byte_s
 
     def _note_success(self, future: Future[SketchedBatch]) -> None:
         if not future.cancelled() and future.exception() is None:
@@ -196,13 +197,13 @@ class _Quarantine:
     """
 
     def __init__(
-        self, start: Callable[[], Processes], work_s: Callable[[Sequence[Record]], float]
+        self, start: Callable[[], Processes], work_s: Callable[[RecordColumns], float]
     ) -> None:
         self._start = start
         self._work_s = work_s
         self._process: Processes | None = None
 
-    def prepare(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> SketchedBatch:
+    def prepare(self, records: RecordColumns, refused: Mapping[int, Rejection]) -> SketchedBatch:
         """Prepare records in as few parts as possible; refuse those that kill a process alone.
 
         Raises:
@@ -225,7 +226,7 @@ class _Quarantine:
         return batch
 
     def _attempt(
-        self, records: Sequence[Record], refused: Mapping[int, Rejection]
+        self, records: RecordColumns, refused: Mapping[int, Rejection]
     ) -> SketchedBatch | None:
         """Prepare records; return None if the process dies or hangs."""
         if self._process is None:
@@ -241,7 +242,7 @@ class _Quarantine:
         """Start a process, and test it with an empty batch: is the environment at fault?"""
         process = self._start()
         try:
-            process.submit([], {}).result(_START_S)
+            process.submit(RecordColumns.of([]), {}).result(_START_S)
         except (BrokenProcessPool, TimeoutError) as error:
             process.kill()
             raise PoolUnusable(

@@ -5,33 +5,58 @@ This module does not use the index, so batches can be prepared in any process an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import repeat
 from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 
+from streamdedup.batches import DocumentColumns, SketchedBatch, Sketches
+from streamdedup.columns import I64, NO_BLOBS, U64, Blobs, Positions, RecordColumns, Strings
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
-from streamdedup.formats.records import Decoder, Refusal
-from streamdedup.model import (
-    Document,
-    DocumentColumns,
-    Position,
-    Record,
-    Rejection,
-    SketchedBatch,
-    Sketches,
-    SourceRange,
-)
+from streamdedup.formats.records import Decoder, Refusal, default_id
+from streamdedup.model import Document, Position, Record, Rejection, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import TextPacker
 
-T = TypeVar("T")
 NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
 """No rejections."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """What a pool process needs of a batch of records; it is sent as a few arrays.
+
+    Attributes:
+        positions: ``n`` positions.
+        values: ``n`` undecoded documents.
+        tombstones: rows whose value is null.
+        keys: ``n`` keys, empty for a record without one; no rows if no record has one.
+        timestamps_ms: ``(n,)`` int64.
+    """
+
+    positions: Positions
+    values: Blobs
+    tombstones: frozenset[int]
+    keys: Blobs
+    timestamps_ms: I64
+
+    @classmethod
+    def of(cls, records: RecordColumns) -> RawBatch:
+        """Return what is needed of records."""
+        values, keys = records.values, records.keys
+        tombstones = frozenset[int]()
+        if None in values:
+            tombstones = frozenset(row for row, value in enumerate(values) if value is None)
+        return cls(
+            records.positions,
+            Blobs.of([value or b"" for value in values]),
+            tombstones,
+            Blobs.of([key or b"" for key in keys]) if any(keys) else NO_BLOBS,
+            records.timestamps_ms,
+        )
 
 
 @dataclass
@@ -69,75 +94,110 @@ class Preparer:
             records: the batch, in order of judgement.
             refused: rejections of records that are not looked at, by row.
         """
-        decoded = _decode_each(records, self._decode, refused)
-        return self._sketch([record.position for record in records], decoded)
+        return self.prepare_raw(RawBatch.of(RecordColumns.of(records)), refused)
 
-    def _decode(self, record: Record) -> Document:
-        """Decode a record, and replace an event time that its timestamp makes unbelievable."""
-        document = self._decoder.decode(record)
-        time_ms = believed_ms(document.event_time_ms, record.timestamp_ms, self._allowances)
-        if time_ms == document.event_time_ms:
-            return document
-        return replace(document, event_time_ms=time_ms)
+    def prepare_raw(
+        self, batch: RawBatch, refused: Mapping[int, Rejection] = NONE_REFUSED
+    ) -> SketchedBatch:
+        """Do what :meth:`prepare_records` does, with what a pool process gets of the records."""
+        decoded = _Decoded(rejections=dict(refused))
+        decode = self._decoder.decode_value
+        keys = iter(batch.keys) if batch.keys else repeat(None)
+        rows = zip(batch.values, keys, batch.timestamps_ms.tolist(), strict=False)
+        for row, (value, key, timestamp_ms) in enumerate(rows):
+            if row in refused:
+                continue
+            try:
+                document = decode(None if row in batch.tombstones else value, key, timestamp_ms)
+            except Refusal as refusal:
+                decoded.rejections[row] = refusal.rejection
+            else:
+                decoded.rows.append(row)
+                decoded.documents.append(document)
+        return self._sketch(batch.positions, decoded, batch.timestamps_ms)
 
     def prepare_documents(
-        self, documents: Sequence[Document], positions: list[Position]
+        self, documents: Sequence[Document], positions: Sequence[Position]
     ) -> SketchedBatch:
         """Sketch documents that need no decoding; documents over the limits are rejected."""
-        return self._sketch(positions, _decode_each(documents, self._decoder.check))
+        decoded = _Decoded()
+        for row, document in enumerate(documents):
+            try:
+                checked = self._decoder.check(document)
+            except Refusal as refusal:
+                decoded.rejections[row] = refusal.rejection
+            else:
+                decoded.rows.append(row)
+                decoded.documents.append(checked)
+        return self._sketch(Positions.of(positions), decoded)
 
-    def _sketch(self, positions: list[Position], decoded: _Decoded) -> SketchedBatch:
+    def _sketch(
+        self, positions: Positions, decoded: _Decoded, timestamps_ms: I64 | None = None
+    ) -> SketchedBatch:
+        """Sketch decoded documents.
+
+        Args:
+            positions: of all records.
+            decoded: the documents.
+            timestamps_ms: the timestamps of all records, which bound the event times; None if the
+                event times stand.
+        """
         normalised = self._sketcher.normalise([document.text for document in decoded.documents])
         blank = {row for row, text in enumerate(normalised) if not text}
         if self._reject_empty and blank:
             _reject(decoded, blank)
             normalised = [text for text in normalised if text]
             blank = set()
+        rows = np.array(decoded.rows, dtype=np.int64)
+        documents = self._columns(decoded.documents, positions.take(rows), normalised)
+        if timestamps_ms is not None:
+            times_ms = believed_ms(documents.event_times_ms, timestamps_ms[rows], self._allowances)
+            documents = replace(documents, event_times_ms=times_ms)
         return SketchedBatch(
             positions=positions,
-            documents=self._columns(decoded, positions, normalised),
-            rows=decoded.rows,
+            documents=documents,
+            rows=rows,
             blank=frozenset(blank),
             rejections=decoded.rejections,
             ranges=source_ranges(positions),
         )
 
     def _columns(
-        self, decoded: _Decoded, positions: list[Position], normalised: Sequence[str]
+        self, documents: Sequence[Document], positions: Positions, normalised: Sequence[str]
     ) -> DocumentColumns:
-        documents = decoded.documents
-        own_positions = [positions[row] for row in decoded.rows]
-        namespaces = np.array(
-            [namespace_hash(document.namespace) for document in documents], dtype=np.uint64
-        )
+        ids = [document.id for document in documents]
+        if not all(ids):
+            ids = [id_ or default_id(positions[row]) for row, id_ in enumerate(ids)]
+        namespaces = _namespaces([document.namespace for document in documents])
+        times_ms = [document.event_time_ms for document in documents]
         return DocumentColumns(
-            ids=[
-                document.id or f"{position.topic}:{position.partition}:{position.offset}"
-                for document, position in zip(documents, own_positions, strict=True)
-            ],
-            positions=own_positions,
-            event_times_ms=np.array(
-                [document.event_time_ms for document in documents], dtype=np.int64
-            ),
+            ids=Strings.of(ids),
+            positions=positions,
+            event_times_ms=np.array(times_ms, dtype=np.int64),
             namespaces=namespaces,
             sketches=self._sketcher.sketch(normalised, namespaces),
             texts=self._pack(normalised),
         )
 
-    def _pack(self, normalised: Sequence[str]) -> Sequence[bytes]:
+    def _pack(self, normalised: Sequence[str]) -> Blobs:
         if self._packer is None:
-            return ()
-        return [self._packer.pack(text) for text in normalised]
+            return NO_BLOBS
+        return Blobs.of([self._packer.pack(text) for text in normalised])
+
+
+def _namespaces(names: Sequence[str]) -> U64:
+    hashes = {name: namespace_hash(name) for name in set(names)}
+    return np.fromiter((hashes[name] for name in names), dtype=np.uint64, count=len(names))
 
 
 def merge(first: SketchedBatch, second: SketchedBatch) -> SketchedBatch:
     """Return one batch of the records of two, those of ``first`` before those of ``second``."""
     records, documents = len(first.positions), len(first.documents)
-    positions = first.positions + second.positions
+    positions = Positions.concatenate([first.positions, second.positions])
     return SketchedBatch(
         positions=positions,
         documents=_joined(first.documents, second.documents),
-        rows=first.rows + [records + row for row in second.rows],
+        rows=np.concatenate([first.rows, records + second.rows]),
         blank=first.blank | {documents + row for row in second.blank},
         rejections=first.rejections
         | {records + row: rejection for row, rejection in second.rejections.items()},
@@ -148,35 +208,16 @@ def merge(first: SketchedBatch, second: SketchedBatch) -> SketchedBatch:
 def _joined(first: DocumentColumns, second: DocumentColumns) -> DocumentColumns:
     one, two = first.sketches, second.sketches
     return DocumentColumns(
-        ids=first.ids + second.ids,
-        positions=first.positions + second.positions,
+        ids=Strings.concatenate([first.ids, second.ids]),
+        positions=Positions.concatenate([first.positions, second.positions]),
         event_times_ms=np.concatenate([first.event_times_ms, second.event_times_ms]),
         namespaces=np.concatenate([first.namespaces, second.namespaces]),
         sketches=Sketches(
             np.concatenate([one.signatures, two.signatures]),
             np.concatenate([one.band_keys, two.band_keys]),
         ),
-        texts=[*first.texts, *second.texts],
+        texts=Blobs.concatenate([first.texts, second.texts]),
     )
-
-
-def _decode_each(
-    items: Sequence[T],
-    decode: Callable[[T], Document],
-    refused: Mapping[int, Rejection] = NONE_REFUSED,
-) -> _Decoded:
-    decoded = _Decoded(rejections=dict(refused))
-    for row, item in enumerate(items):
-        if row in refused:
-            continue
-        try:
-            document = decode(item)
-        except Refusal as refusal:
-            decoded.rejections[row] = refusal.rejection
-        else:
-            decoded.rows.append(row)
-            decoded.documents.append(document)
-    return decoded
 
 
 def _reject(decoded: _Decoded, blank: set[int]) -> None:
@@ -196,14 +237,19 @@ def source_ranges(positions: Sequence[Position]) -> tuple[SourceRange, ...]:
     """
     if not positions:
         return ()
-    breaks = [
-        row
-        for row, (before, position) in enumerate(pairwise(positions), 1)
-        if position.offset <= before.offset
-        or position.partition != before.partition
-        or position.topic != before.topic
-    ]
+    columns = Positions.of(positions)
+    sources, of_rows = columns.sources()
+    offsets = columns.offsets
+    breaks = np.flatnonzero((np.diff(of_rows) != 0) | (np.diff(offsets) <= 0)) + 1
+    starts = np.concatenate([[0], breaks])
+    stops = np.concatenate([breaks, [len(positions)]])
+    runs = zip(of_rows[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)
     return tuple(
-        SourceRange(*positions[start], positions[stop - 1].offset + 1)
-        for start, stop in pairwise([0, *breaks, len(positions)])
+        SourceRange(
+            topic=sources[number][0],
+            partition=sources[number][1],
+            start=int(offsets[start]),
+            next_offset=int(offsets[stop - 1]) + 1,
+        )
+        for number, start, stop in runs
     )

@@ -11,16 +11,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 
-from streamdedup.engine.prepare import Preparer
+from streamdedup.batches import SketchedBatch
+from streamdedup.columns import RecordColumns
+from streamdedup.engine.prepare import Preparer, RawBatch
 from streamdedup.kernels import compile_seconds
-from streamdedup.model import Record, Rejection, SketchedBatch
+from streamdedup.model import Rejection
 from streamdedup.settings.sections import Settings
 
-Task = Callable[[Sequence[Record], dict[int, Rejection]], SketchedBatch]
+Task = Callable[[RawBatch, dict[int, Rejection]], SketchedBatch]
 
 _GRACE_S = 5.0
 """How long a process may take to finish its batch when it is asked to end."""
@@ -44,7 +46,7 @@ class Processes:
         )
 
     def submit(
-        self, records: Sequence[Record], refused: dict[int, Rejection]
+        self, records: RecordColumns, refused: dict[int, Rejection]
     ) -> Future[SketchedBatch]:
         """Send a batch to a process, which is started if none is free.
 
@@ -52,7 +54,7 @@ class Processes:
             BrokenProcessPool: a process has died.
         """
         with _interrupts_blocked():
-            return self._executor.submit(self._task, records, refused)
+            return self._executor.submit(self._task, RawBatch.of(records), refused)
 
     def compile_seconds(self) -> float:
         """Return for how long one of the processes has compiled kernels."""
@@ -112,8 +114,8 @@ def _die_with_parent() -> None:
         os._exit(0)
 
 
-def prepare(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+def prepare(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
     """Prepare a batch, in a pool process."""
     if _preparer is None:
         raise RuntimeError("prepare was called outside a pool process")
-    return _preparer.prepare_records(records, refused)
+    return _preparer.prepare_raw(batch, refused)

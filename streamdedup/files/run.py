@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Protocol
 
+from streamdedup.batches import IndexUpdate, SketchedBatch
+from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
@@ -25,7 +27,7 @@ from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
 from streamdedup.kernels import compile_seconds
-from streamdedup.model import IndexUpdate, Outcome, Record, Rejection, SketchedBatch, Verdict
+from streamdedup.model import Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
 
 
@@ -188,8 +190,9 @@ class InProcess:
     def submit(self, records: Sequence[Record], refused: Mapping[int, Rejection]) -> PendingBatch:
         """Prepare a batch."""
         future: Future[SketchedBatch] = Future()
-        future.set_result(self._preparer.prepare_records(records, refused))
-        return PendingBatch(records, dict(refused), future)
+        columns = RecordColumns.of(records)
+        future.set_result(self._preparer.prepare_records(columns, refused))
+        return PendingBatch(columns, dict(refused), future)
 
     def result(self, pending: PendingBatch) -> SketchedBatch:
         """Return a prepared batch."""

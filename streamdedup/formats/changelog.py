@@ -7,23 +7,20 @@ arrays, so that decoding needs no loop over the documents.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import repeat
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.columns import Blobs, Positions, Strings
 from streamdedup.errors import IndexDamaged, IndexMismatch
-from streamdedup.model import (
-    DocumentColumns,
-    IndexUpdate,
-    Position,
-    Sketches,
-    SourceRange,
-)
+from streamdedup.model import SourceRange
 
 VERSION = 3
+_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
+"""In UTF-8 a byte that continues a character has the upper two bits 10."""
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -33,7 +30,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     fingerprint: str
     first_number: int
     ranges: list[SourceRange]
-    ids: list[str]
+    ids: bytes
+    id_ends: bytes
     topics: list[str]
     topic_indices: bytes
     partitions: bytes
@@ -78,7 +76,7 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
     middle = len(documents) // 2
     head = replace(
         update,
-        documents=documents.take(list(range(middle))),
+        documents=documents.take(np.arange(middle)),
         ranges=(),
         effective_times_ms=update.effective_times_ms[:middle],
         clock=b"",
@@ -87,7 +85,7 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
     tail = replace(
         update,
         first_number=update.first_number + middle,
-        documents=documents.take(list(range(middle, len(documents)))),
+        documents=documents.take(np.arange(middle, len(documents))),
         effective_times_ms=update.effective_times_ms[middle:],
     )
     return [*encode(head, fingerprint, most_bytes), *encode(tail, fingerprint, most_bytes)]
@@ -95,20 +93,18 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
 
 def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
     documents = update.documents
-    # zip() of no positions has no columns.
-    of_topics, partitions, offsets = list(zip(*documents.positions, strict=True)) or [()] * 3
-    topics = sorted(set(of_topics))
-    index_of = {topic: index for index, topic in enumerate(topics)}
+    ids, positions = documents.ids, documents.positions
     entry = Entry(
         version=VERSION,
         fingerprint=fingerprint,
         first_number=update.first_number,
         ranges=list(update.ranges),
-        ids=documents.ids,
-        topics=topics,
-        topic_indices=_pack([index_of[topic] for topic in of_topics], "<u4"),
-        partitions=_pack(partitions, "<i4"),
-        offsets=_pack(offsets, "<i8"),
+        ids=ids.data[: ids.size].tobytes(),
+        id_ends=_pack(ids.ends, "<u4"),
+        topics=list(positions.topics),
+        topic_indices=_pack(positions.topic_indices, "<u4"),
+        partitions=_pack(positions.partitions, "<i4"),
+        offsets=_pack(positions.offsets, "<i8"),
         event_times_ms=_pack(documents.event_times_ms, "<i8"),
         effective_times_ms=_pack(update.effective_times_ms, "<i8"),
         namespaces=_pack(documents.namespaces, "<u8"),
@@ -152,7 +148,7 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             entry.first_number,
             _documents(entry),
             tuple(entry.ranges),
-            _unpack(entry.effective_times_ms, "<i8", len(entry.ids)),
+            _unpack(entry.effective_times_ms, "<i8", len(entry.id_ends) // 4),
             entry.clock,
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
         )
@@ -179,37 +175,44 @@ class _Version(msgspec.Struct):
 
 
 def _documents(entry: Entry) -> DocumentColumns:
-    count = len(entry.ids)
+    ids = _ids(entry)
+    count = len(ids)
     if len(entry.texts) not in (0, count):
         raise ValueError(f"{len(entry.texts)} texts for {count} documents")
     topics, partitions, offsets = (
-        _unpack(data, kind, count).tolist()
+        _unpack(data, kind, count).astype(np.int64)
         for data, kind in (
             (entry.topic_indices, "<u4"),
             (entry.partitions, "<i4"),
             (entry.offsets, "<i8"),
         )
     )
-    of_topics = [entry.topics[topic] for topic in topics]
-    # Calling Position() takes twice as long.
-    positions = list(
-        map(
-            tuple.__new__,
-            repeat(Position, count),
-            zip(of_topics, partitions, offsets, strict=True),
-        )
-    )
+    if count and topics.max() >= len(entry.topics):
+        raise ValueError(f"topic {topics.max()} of {len(entry.topics)}")
     return DocumentColumns(
-        ids=entry.ids,
-        positions=positions,
+        ids=ids,
+        positions=Positions(tuple(entry.topics), topics, partitions, offsets),
         event_times_ms=_unpack(entry.event_times_ms, "<i8", count),
         namespaces=_unpack(entry.namespaces, "<u8", count),
         sketches=Sketches(
             signatures=_unpack(entry.signatures, "u1", count, columns=True),
             band_keys=_unpack(entry.band_keys, "<u8", count, columns=True),
         ),
-        texts=entry.texts,
+        texts=Blobs.of(entry.texts),
     )
+
+
+def _ids(entry: Entry) -> Strings:
+    """Return the ids; each of them must be UTF-8."""
+    data = np.frombuffer(entry.ids, dtype=np.uint8)
+    ends = np.frombuffer(entry.id_ends, dtype="<u4").astype(np.int64)
+    if (np.diff(ends, prepend=0, append=len(data)) < 0).any() or len(data) > ends[-1:].sum():
+        raise ValueError("the ids do not fill their bytes")
+    entry.ids.decode()
+    inner = ends[ends < len(data)]
+    if (data[inner] & _CONTINUATION_MASK == _CONTINUATION).any():
+        raise ValueError("an id ends within a character")
+    return Strings(data, ends)
 
 
 def _pack(values: ArrayLike, kind: str) -> bytes:

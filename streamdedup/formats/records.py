@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streamdedup.model import NO_TIMESTAMP, Document, Record, Rejection
+from streamdedup.model import NO_TIMESTAMP, Document, Position, Record, Rejection
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 _EPOCH_UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))
@@ -47,7 +47,15 @@ class Decoder:
         Raises:
             Refusal: the record cannot become a document.
         """
-        value = record.value
+        document = self.decode_value(record.value, record.key, record.timestamp_ms)
+        return document if document.id else replace(document, id=default_id(record.position))
+
+    def decode_value(self, value: bytes | None, key: bytes | None, timestamp_ms: int) -> Document:
+        """Decode the parts of a record; without an id and a key, the id is empty.
+
+        Raises:
+            Refusal: the record cannot become a document.
+        """
         if value is None:
             raise Refusal("NullValue", "the value is null (a tombstone) and contains no text")
         if len(value) > self._limits.value_bytes:
@@ -57,8 +65,8 @@ class Decoder:
                 f"{self._limits.value_bytes}",
             )
         if self._records.format == "text":
-            return self._from_text(record, value)
-        return self._from_json(record, _parse_object(value))
+            return self._from_text(value, key, timestamp_ms)
+        return self._from_json(_parse_object(value), key, timestamp_ms)
 
     def check(self, document: Document) -> Document:
         """Return the document; its text is cut if ``limits.long_text`` is ``cut``.
@@ -75,17 +83,17 @@ class Decoder:
             raise Refusal("IdNotUnicode", "the id contains a lone surrogate")
         return document
 
-    def _from_text(self, record: Record, value: bytes) -> Document:
+    def _from_text(self, value: bytes, key: bytes | None, timestamp_ms: int) -> Document:
         try:
             text = value.decode("utf-8")
         except UnicodeDecodeError as error:
             raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
-        return self.check(Document(text, _key_or_position(record), record.timestamp_ms))
+        return self.check(Document(text, _as_id(key), timestamp_ms))
 
-    def _from_json(self, record: Record, value: dict[str, Any]) -> Document:
-        document = self.read(value, record.timestamp_ms)
-        if not document.id:
-            document = replace(document, id=_key_or_position(record))
+    def _from_json(self, value: dict[str, Any], key: bytes | None, timestamp_ms: int) -> Document:
+        document = self.read(value, timestamp_ms)
+        if key and not document.id:
+            document = replace(document, id=_as_id(key))
         return self.check(document)
 
     def read(self, value: dict[str, Any], timestamp_ms: int = NO_TIMESTAMP) -> Document:
@@ -225,11 +233,13 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not allowed")
 
 
-def _key_or_position(record: Record) -> str:
-    if record.key:
-        return record.key.decode("utf-8", "backslashreplace")
-    position = record.position
+def default_id(position: Position) -> str:
+    """Return the id of a document that has none."""
     return f"{position.topic}:{position.partition}:{position.offset}"
+
+
+def _as_id(key: bytes | None) -> str:
+    return key.decode("utf-8", "backslashreplace") if key else ""
 
 
 def _has_surrogates(value: str) -> bool:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.columns import I64, U8
 from streamdedup.index.memory import load8, load16, load32, load64
 from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, Rows
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U8
 
 BLOCK_DOCUMENTS = 1024
 _ID_ENDS, _TEXT_ENDS = FIELDS, FIELDS + 1

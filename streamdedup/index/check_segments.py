@@ -13,6 +13,7 @@ import numpy as np
 from lmdb.verify import VerifyError
 from lmdb.verify import verify as walk
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_report import Broken, Report
 from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
@@ -27,7 +28,6 @@ from streamdedup.index.progress import Progress
 from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, Rows
 from streamdedup.index.segment import LEAST_MAP_BYTES
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
-from streamdedup.model import I64, U8, U64
 
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 """How UTF-8 marks the bytes of a character after the first."""

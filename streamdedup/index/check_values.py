@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index.blocks import COLUMNS, HEAD_BYTES
 from streamdedup.index.check_report import Broken
 from streamdedup.index.filter import Bank
@@ -15,7 +16,6 @@ from streamdedup.index.geometry import POSTING_BYTES
 from streamdedup.index.memory import LINE
 from streamdedup.index.postings import PREFIX_SHIFT, SUBS
 from streamdedup.index.rows import Rows
-from streamdedup.model import I64, U8, U64
 
 
 def decode_block(value: U8, count: int, width: int) -> Rows:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index.memory import address, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, Rows
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U8, U64
 
 I32 = NDArray[np.int32]
 

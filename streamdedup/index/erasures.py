@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from streamdedup.model import I64
+from streamdedup.columns import I64
 
 
 class Erasures:

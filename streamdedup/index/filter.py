@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.columns import U8, U64
 from streamdedup.index.memory import LINE, address, aligned_zeros, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.kernels import kernel
-from streamdedup.model import U8, U64
 
 _PREFIX_BITS = np.uint64(40)
 _ODD = np.uint64(0x9E3779B97F4A7C15)

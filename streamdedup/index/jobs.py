@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streamdedup.columns import I64, U64
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directory
 from streamdedup.index.entries import Checkpoint, SegmentEntry
@@ -24,7 +25,6 @@ from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
 from streamdedup.index.rows import Rows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.segment_writer import Content, FilterSlot, SegmentWriter
-from streamdedup.model import I64, U64
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from contextlib import ExitStack
 
+from streamdedup.columns import U64
 from streamdedup.errors import IndexFull
 from streamdedup.index import upkeep
 from streamdedup.index.background import Background, Outcome
@@ -25,7 +26,7 @@ from streamdedup.index.rows import Rows
 from streamdedup.index.segment import Segment
 from streamdedup.index.segments import Segments
 from streamdedup.index.state import State
-from streamdedup.model import U64, DiskRoom
+from streamdedup.model import DiskRoom
 from streamdedup.settings.sections import IndexSettings
 
 _MOST_UPDATES = 16_384

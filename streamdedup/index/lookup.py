@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from streamdedup.batches import Candidates, DocumentColumns
+from streamdedup.columns import I64, U64, Positions
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.delta import Delta
@@ -20,7 +22,6 @@ from streamdedup.index.postings import find
 from streamdedup.index.rows import Bools, Rows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import Sources
-from streamdedup.model import I64, U64, Candidates, DocumentColumns, Position
 
 _LEAST_HITS = 4096
 """Hits for which memory is reserved, however few keys are looked up."""
@@ -134,7 +135,7 @@ class Lookup:
             slots_of(bank.cells, bank.address, bank.lines, number * SLOTS, keys, masks)
         return masks
 
-    def replays(self, positions: list[Position]) -> tuple[Bools, frozenset[int]]:
+    def replays(self, positions: Positions) -> tuple[Bools, frozenset[int]]:
         """Return which positions were judged before, and the rows of those that were kept."""
         sources, offsets = self._sources.locate(positions)
         judged = self._sources.judged(sources, offsets)

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from streamdedup.model import U8
+from streamdedup.columns import U8
 
 LINE = 64
 """Bytes of a cache line."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index.memory import load8, load16, load32, prefetch
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U8, U64
 
 SUBS = 256
 """Parts of a column, by the upper 8 bits of the key."""

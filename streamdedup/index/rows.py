@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.batches import DocumentColumns, Sketches
+from streamdedup.columns import I64, NO_BLOBS, U8, U64, Blobs, Positions, Strings
 from streamdedup.index.sources import Source
-from streamdedup.model import I64, U8, U64, DocumentColumns, Position, Sketches
 
 Bools = NDArray[np.bool_]
 
@@ -65,32 +65,20 @@ class Rows:
         fields[:, SOURCE] = sources
         fields[:, OFFSET] = offsets
         fields[:, NAMESPACE] = documents.namespaces.view(np.int64)
-        ids = "".join(documents.ids).encode()
-        lengths = np.fromiter(map(len, documents.ids), dtype=np.int64, count=count)
-        if lengths.sum() != len(ids):  # some characters take several bytes
-            lengths = np.array([len(id_.encode()) for id_ in documents.ids], dtype=np.int64)
-        packed = documents.texts if texts and documents.texts else [b""] * count
+        packed = documents.texts if texts else NO_BLOBS
+        missing = np.zeros(count - len(packed), dtype=np.int64)
+        ids = documents.ids
         return cls(
             documents.sketches.signatures,
             fields,
-            np.cumsum(lengths),
-            np.frombuffer(ids, dtype=np.uint8),
-            np.cumsum(np.fromiter(map(len, packed), dtype=np.int64, count=count)),
-            np.frombuffer(b"".join(packed), dtype=np.uint8),
+            ids.ends,
+            ids.data[: ids.size],
+            np.concatenate([packed.ends, missing]),
+            packed.data[: packed.size],
         )
 
     def __len__(self) -> int:
         return len(self.fields)
-
-    def id_list(self) -> list[str]:
-        """Return the ids."""
-        raw = self.ids.tobytes()
-        return [raw[start:end].decode() for start, end in pairwise([0, *self.id_ends.tolist()])]
-
-    def text_list(self) -> list[bytes]:
-        """Return the packed texts; empty ones if texts are not stored."""
-        raw = self.texts.tobytes()
-        return [raw[start:end] for start, end in pairwise([0, *self.text_ends.tolist()])]
 
     def namespaces(self) -> U64:
         """Return the namespaces, ``(n,)``."""
@@ -107,18 +95,20 @@ class Rows:
             sources: topic and partition of each source, by its number.
             texts: whether the texts are stored.
         """
-        of_sources = map(sources.__getitem__, self.fields[:, SOURCE].tolist())
-        offsets = self.fields[:, OFFSET].tolist()
+        topics, partitions = _parts(sources)
+        of_rows = self.fields[:, SOURCE]
         return DocumentColumns(
-            ids=self.id_list(),
-            positions=[
-                Position(topic, partition, offset)
-                for (topic, partition), offset in zip(of_sources, offsets, strict=True)
-            ],
+            ids=Strings(self.ids, self.id_ends),
+            positions=Positions(
+                topics,
+                np.arange(len(topics))[of_rows],
+                partitions[of_rows],
+                self.fields[:, OFFSET].copy(),
+            ),
             event_times_ms=self.fields[:, EVENT_TIME].copy(),
             namespaces=self.namespaces(),
             sketches=Sketches(self.signatures, np.empty((len(self), 0), dtype=np.uint64)),
-            texts=self.text_list() if texts else (),
+            texts=Blobs(self.texts, self.text_ends) if texts else NO_BLOBS,
         )
 
     def rows_with_id(self, id_: str) -> list[int]:
@@ -126,7 +116,8 @@ class Rows:
         # One search through all ids at once. A hit may span two ids, so the list decides.
         if id_.encode("utf-8", "surrogatepass") not in self.ids.tobytes():
             return []
-        return [row for row, candidate in enumerate(self.id_list()) if candidate == id_]
+        ids = Strings(self.ids, self.id_ends)
+        return [row for row, candidate in enumerate(ids) if candidate == id_]
 
     def erase(self, gone: I64) -> Rows:
         """Return the rows, some of them without signature, namespace, id and text.
@@ -143,6 +134,12 @@ class Rows:
         id_ends, ids = _without(self.id_ends, self.ids, gone)
         text_ends, texts = _without(self.text_ends, self.texts, gone)
         return Rows(signatures, fields, id_ends, ids, text_ends, texts)
+
+
+def _parts(sources: Sequence[Source]) -> tuple[tuple[str, ...], I64]:
+    """Return the topic and the partition of each source, by its number."""
+    topics, partitions = list(zip(*sources, strict=True)) or [(), ()]
+    return topics, np.array(partitions, dtype=np.int64)
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:

@@ -17,6 +17,7 @@ from typing import Any
 import lmdb
 import numpy as np
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
@@ -29,7 +30,6 @@ from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Rows
-from streamdedup.model import I64, U8, U64
 
 LEAST_MAP_BYTES = 1 << 20
 """LMDB refuses smaller maps."""

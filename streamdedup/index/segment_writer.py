@@ -16,6 +16,7 @@ import lmdb
 import numpy as np
 import xxhash
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.directory import fsync
@@ -27,7 +28,6 @@ from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS, pack
 from streamdedup.index.rows import EFFECTIVE_TIME, Rows
-from streamdedup.model import I64, U8, U64
 
 MOST_CHUNK_BITS = 8
 """A column has at most as many chunks as subs."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.model import I64, Position, SourceRange
+from streamdedup.columns import I64, Positions
+from streamdedup.model import SourceRange
 
 Source = tuple[str, int]
 """Topic and partition."""
-
-_SOURCE, _OFFSET = itemgetter(0, 1), itemgetter(2)
-"""The parts of a position."""
 
 
 class _Numbers(dict[Source, int]):
@@ -60,25 +57,22 @@ class Sources:
             number = self._add((topic, partition))
             self._next_offsets[number] = max(self._next_offsets[number], next_offset)
 
-    def locate(self, positions: Sequence[Position]) -> tuple[I64, I64]:
+    def locate(self, positions: Positions) -> tuple[I64, I64]:
         """Return each position's source number, -1 for an unknown source, and its offset.
 
         Returns:
             Two arrays, ``(n,)`` int64.
         """
-        count = len(positions)
-        numbers = map(self._numbers.__getitem__, map(_SOURCE, positions))
-        sources = np.fromiter(numbers, dtype=np.int64, count=count)
-        return sources, np.fromiter(map(_OFFSET, positions), dtype=np.int64, count=count)
+        sources, rows = positions.sources()
+        # The last entry serves columns without rows.
+        numbers = np.array([*(self._numbers[source] for source in sources), -1], dtype=np.int64)
+        return numbers[rows], positions.offsets
 
-    def add(self, positions: Sequence[Position]) -> tuple[I64, I64]:
+    def add(self, positions: Positions) -> tuple[I64, I64]:
         """Number the sources of all positions, and return what :meth:`locate` returns."""
-        sources, offsets = self.locate(positions)
-        if (sources < 0).any():
-            for source in dict.fromkeys(map(_SOURCE, positions)):
-                self._add(source)
-            sources, offsets = self.locate(positions)
-        return sources, offsets
+        for source in positions.sources()[0]:
+            self._add(source)
+        return self.locate(positions)
 
     def judged(self, sources: I64, offsets: I64) -> NDArray[np.bool_]:
         """Return whether each located position, ``(n,)``, lies before its next offset."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamdedup.batches import IndexUpdate
 from streamdedup.dedup.clock import Clock
 from streamdedup.index.entries import Checkpoint
 from streamdedup.index.sources import Sources
-from streamdedup.model import IndexUpdate
 
 
 class State:

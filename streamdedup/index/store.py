@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Self
 
+from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate
+from streamdedup.columns import I64
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import (
     REMEDY,
@@ -38,7 +40,7 @@ from streamdedup.index.layers import Layers
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import Rows
 from streamdedup.index.state import State
-from streamdedup.model import I64, Candidates, DiskRoom, DocumentColumns, IndexStats, IndexUpdate
+from streamdedup.model import DiskRoom, IndexStats
 from streamdedup.settings.sections import IndexSettings
 from streamdedup.sketch.parameters import SketchParameters
 

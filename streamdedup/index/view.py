@@ -14,6 +14,8 @@ from typing import Self
 
 import numpy as np
 
+from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate
+from streamdedup.columns import I64, U64
 from streamdedup.dedup.clock import Clock
 from streamdedup.formats import changelog
 from streamdedup.index.delta import Delta
@@ -27,7 +29,6 @@ from streamdedup.index.postings import NUMBER_MASK
 from streamdedup.index.rows import Bools, Rows
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import Sources
-from streamdedup.model import I64, U64, Candidates, DocumentColumns, IndexUpdate
 
 
 class View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from streamdedup.batches import IndexUpdate
 from streamdedup.errors import TopicError
 from streamdedup.formats import changelog
 from streamdedup.formats.outputs import (
@@ -16,7 +17,7 @@ from streamdedup.formats.outputs import (
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
 from streamdedup.kafka.decoding import escaped, is_invalid
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
-from streamdedup.model import NO_TIMESTAMP, IndexUpdate, Outcome, Record, Rejection, Verdict
+from streamdedup.model import NO_TIMESTAMP, Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
 
 _RECORD_OVERHEAD = 4096

@@ -24,7 +24,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import streamdedup
-from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Judgement, Record
+from streamdedup.batches import Judgement
+from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Record
 from streamdedup.observe.catalogue import CATALOGUE, Entry, Stage, TransactionResult
 from streamdedup.settings.sections import Settings
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamdedup.batches import Judgement
+from streamdedup.columns import I64
 from streamdedup.dedup.differences import Part, differences
 from streamdedup.formats.records import Decoder
-from streamdedup.model import I64, Judgement, Match, Outcome, Position, Record, Verdict
+from streamdedup.model import Match, Outcome, Position, Record, Verdict
 from streamdedup.settings.sections import Settings
 
 SLOT_S = 5

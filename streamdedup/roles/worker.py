@@ -26,6 +26,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from streamdedup.batches import IndexUpdate, Judgement, SketchedBatch
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
@@ -43,15 +44,7 @@ from streamdedup.kafka.topics import (
     topic_notes,
 )
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import (
-    DiskRoom,
-    IndexStats,
-    IndexUpdate,
-    Judgement,
-    Record,
-    SketchedBatch,
-    SourceRange,
-)
+from streamdedup.model import DiskRoom, IndexStats, Record, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streamdedup.columns import I64, U8
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U8
 from streamdedup.sketch.shingle import Codes, chunks, pack
 
 _SPACE = np.uint8(0x20)

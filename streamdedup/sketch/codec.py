@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.columns import I64, U8
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U8
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.parameters import SketchParameters
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.columns import I64
 from streamdedup.kernels import kernel
-from streamdedup.model import I64
 from streamdedup.sketch.shingle import chunks
 
 U32 = NDArray[np.uint32]

@@ -20,8 +20,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.columns import I64, U64
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U64
 from streamdedup.sketch.shingle import Codes, Shingling
 
 U32 = NDArray[np.uint32]

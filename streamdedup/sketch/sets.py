@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from streamdedup.columns import U64
 from streamdedup.kernels import kernel
-from streamdedup.model import U64
 from streamdedup.sketch.minhash import hash_shingles
 from streamdedup.sketch.shingle import Shingling, chunks, pack
 from streamdedup.sketch.words import join_packed

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.model import I64, U8
+from streamdedup.columns import I64, U8
 
 Codes = U8 | NDArray[np.uint32]
 

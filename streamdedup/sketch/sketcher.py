@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import xxhash
 
-from streamdedup.model import U64, Sketches
+from streamdedup.batches import Sketches
+from streamdedup.columns import U64
 from streamdedup.sketch import minhash
 from streamdedup.sketch.batch import BatchNormaliser
 from streamdedup.sketch.codec import SignatureCodec

@@ -22,8 +22,8 @@ from functools import cache
 
 import numpy as np
 
+from streamdedup.columns import I64, U8
 from streamdedup.kernels import kernel
-from streamdedup.model import I64, U8
 from streamdedup.sketch.shingle import Codes, PackedTexts, pack
 
 CONTINUOUS: dict[str, tuple[tuple[int, int], ...]] = {

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.batches import IndexUpdate
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.index.view import View
-from streamdedup.model import Document, IndexUpdate
+from streamdedup.model import Document
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
 from tests.support.builders import columns, examples, open_index, small_settings, update_of

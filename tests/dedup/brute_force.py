@@ -8,15 +8,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from streamdedup.batches import SketchedBatch
 from streamdedup.dedup import clock as clocks
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Document,
-    Outcome,
-    Position,
-    SketchedBatch,
-    Verdict,
-)
+from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position, Verdict
 from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec

@@ -167,13 +167,14 @@ def test_compared_times() -> None:
 )
 def test_belief(event_ms: int, allowances: Allowances, expected: int) -> None:
     """An event time outside the allowances around the record's timestamp is replaced by it."""
-    assert believed_ms(event_ms, NOON, allowances) == expected
+    assert believed_ms(np.array([event_ms]), np.array([NOON]), allowances).tolist() == [expected]
 
 
 def test_belief_without_a_timestamp() -> None:
     """A record without a timestamp keeps its event time, if it has one."""
-    for event_ms in (NO_TIMESTAMP, -5000, 0, 2**62):
-        assert believed_ms(event_ms, NO_TIMESTAMP, ALLOWANCES) == event_ms
+    events_ms = np.array([NO_TIMESTAMP, -5000, 0, 2**62])
+    found = believed_ms(events_ms, np.full(4, NO_TIMESTAMP), ALLOWANCES)
+    assert found.tolist() == events_ms.tolist()
 
 
 def test_the_wall_clock() -> None:

@@ -15,16 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.batches import Judgement
 from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.prepare import Preparer
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Document,
-    Judgement,
-    Outcome,
-    Position,
-)
+from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from tests.dedup.brute_force import HOUR, MILLISECOND, NOON, cut, judged, model, told

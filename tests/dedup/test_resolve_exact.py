@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamdedup.batches import Judgement
+from streamdedup.columns import Blobs
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
-from streamdedup.model import (
-    Judgement,
-)
 from streamdedup.sketch.texts import NOT_STORED
 from tests.dedup.brute_force import true_jaccard
 from tests.support.builders import (
@@ -67,7 +66,7 @@ class TestExact:
         settings = small_settings(tmp_path, threshold=0.6, verify="exact")
         rule = replace(Rule.from_settings(settings), borderline=math.inf)
         batch = sketched([self.TEXTS[0], self.TEXTS[0]], settings)
-        documents = replace(batch.documents, texts=[NOT_STORED, batch.documents.texts[1]])
+        documents = replace(batch.documents, texts=Blobs.of([NOT_STORED, batch.documents.texts[1]]))
         with open_index(settings) as index:
             candidates = index.probe(documents)
             judgement = resolve(

@@ -13,10 +13,7 @@ import pytest
 
 from streamdedup.dedup.clock import Clock, Times
 from streamdedup.dedup.resolve import Rule, resolve
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Document,
-)
+from streamdedup.model import NO_TIMESTAMP, Document
 from tests.dedup.brute_force import HOUR, MILLISECOND, NOON, cut, judged
 from tests.support.builders import (
     open_index,

@@ -14,11 +14,12 @@ import numpy as np
 import psutil
 import pytest
 
+from streamdedup.batches import SketchedBatch
 from streamdedup.engine import pool, processes
 from streamdedup.engine.pool import SketchPool
-from streamdedup.engine.prepare import Preparer
+from streamdedup.engine.prepare import Preparer, RawBatch
 from streamdedup.engine.processes import prepare
-from streamdedup.model import Position, Record, Rejection, SketchedBatch
+from streamdedup.model import Position, Record, Rejection
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.support.paths import ROOT
@@ -26,25 +27,25 @@ from tests.support.paths import ROOT
 POISON = b"this record ends its process"
 
 
-def fragile(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+def fragile(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
     """Prepare a batch; end the process at a poisonous record, as a bug in a library might."""
-    if any(POISON in (one.value or b"") for row, one in enumerate(records) if row not in refused):
+    if any(POISON in value for row, value in enumerate(batch.values) if row not in refused):
         os._exit(1)
-    return prepare(records, refused)
+    return prepare(batch, refused)
 
 
-def weak(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+def weak(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
     """Prepare a batch; end the process if the batch is large, as the OOM killer might."""
-    if sum(len(one.value or b"") for row, one in enumerate(records) if row not in refused) > 250:
+    if sum(len(value) for row, value in enumerate(batch.values) if row not in refused) > 250:
         os._exit(1)
-    return prepare(records, refused)
+    return prepare(batch, refused)
 
 
-def slow(records: Sequence[Record], refused: dict[int, Rejection]) -> SketchedBatch:
+def slow(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
     """Prepare a batch; hang at a poisonous record."""
-    if any(POISON in (one.value or b"") for row, one in enumerate(records) if row not in refused):
+    if any(POISON in value for row, value in enumerate(batch.values) if row not in refused):
         signal.pause()
-    return prepare(records, refused)
+    return prepare(batch, refused)
 
 
 def settings() -> Settings:
@@ -115,7 +116,7 @@ def test_result(sound: SketchPool) -> None:
     """A batch is sketched, with the rejections that were passed in."""
     died = Rejection("produce", "RecordTooLarge", "too large")
     batch = sound.result(sound.submit(records(b"one", b"\xff", b"three"), {2: died}))
-    assert batch.rows == [0]
+    assert batch.rows.tolist() == [0]
     assert {row: rejection.reason for row, rejection in batch.rejections.items()} == {
         1: "InvalidUtf8",
         2: "RecordTooLarge",
@@ -127,7 +128,7 @@ def test_killed_process(sound: SketchPool, restarts: list[str]) -> None:
     pending = [sound.submit(records(b"text %d" % number)) for number in range(8)]
     kill_processes()
     for batch in map(sound.result, pending):
-        assert batch.rows == [0]
+        assert batch.rows.tolist() == [0]
     assert sound.result(sound.submit(records(b"afterwards"))).rows == [0]
     assert restarts == ["restart"]
 
@@ -138,7 +139,7 @@ def test_poison(poisonable: SketchPool) -> None:
     pending = poisonable.submit(records(b"refused", POISON, b"sound"), refused)
     other = poisonable.submit(records(b"of another batch"))
     batch = poisonable.result(pending)
-    assert batch.rows == [2]
+    assert batch.rows.tolist() == [2]
     assert {row: rejection.reason for row, rejection in batch.rejections.items()} == {
         0: "RecordTooLarge",
         1: "ProcessDied",
@@ -158,7 +159,7 @@ def test_batch_that_kills_only_as_a_whole(restarts: list[str]) -> None:
     finally:
         made.close()
     expected = Preparer(settings()).prepare_records(originals, refused)
-    assert (batch.positions, batch.rows, batch.blank) == (
+    assert (batch.positions, batch.rows.tolist(), batch.blank) == (
         expected.positions,
         [1, 2, 3, 5, 6, 7],
         frozenset({5}),
@@ -199,7 +200,7 @@ def test_record_at_which_a_process_hangs(
         batch = made.result(made.submit(records(POISON)))
     finally:
         made.close()
-    assert batch.rows == []
+    assert batch.rows.tolist() == []
     assert batch.rejections[0].reason == "ProcessDied"
 
 

@@ -29,7 +29,7 @@ def test_rows() -> None:
         records(b'{"text":"a","id":"x"}', b"{}", None, b'{"text":"b"}', b'{"text":"c"}'),
         {4: UNSEEN},
     )
-    assert batch.rows == [0, 3]
+    assert batch.rows.tolist() == [0, 3]
     assert batch.documents.ids == ["x", "t:0:3"]
     assert [position.offset for position in batch.documents.positions] == [0, 3]
     assert {row: rejection.reason for row, rejection in batch.rejections.items()} == {
@@ -48,7 +48,7 @@ def test_empty_text(policy: str, rows: list[int]) -> None:
     batch = preparer.prepare_records(
         records(b'{"text":""}', b'{"text":"a"}', b'{"text":" \\u200b"}')
     )
-    assert batch.rows == rows
+    assert batch.rows.tolist() == rows
     assert batch.documents.sketches.signatures.shape[0] == len(rows)
     assert batch.blank == ({0, 2} if policy == "keep" else frozenset())
     reasons = [rejection.reason for rejection in batch.rejections.values()]
@@ -94,7 +94,7 @@ def test_documents_keep_the_limits() -> None:
     ]
     positions = [Position("t", 0, offset) for offset in range(4)]
     batch = preparer.prepare_documents(documents, positions)
-    assert batch.rows == [0]
+    assert batch.rows.tolist() == [0]
     reasons = [batch.rejections[row].reason for row in (1, 2, 3)]
     assert reasons == ["TextTooLarge", "IdTooLarge", "IdNotUnicode"]
 

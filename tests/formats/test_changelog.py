@@ -10,15 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.columns import Blobs, Positions, Strings
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.formats import changelog
-from streamdedup.model import (
-    DocumentColumns,
-    IndexUpdate,
-    Position,
-    Sketches,
-    SourceRange,
-)
+from streamdedup.model import Position, SourceRange
 from tests.support.builders import columns, examples, update_of
 
 FINGERPRINT = "0123456789abcdef"
@@ -52,15 +48,15 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
     count = len(positions)
     seed = np.random.default_rng(draw(st.integers(0, 100)))
     documents = DocumentColumns(
-        ids=[draw(NAMES) for _ in positions],
-        positions=positions,
+        ids=Strings.of([draw(NAMES) for _ in positions]),
+        positions=Positions.of(positions),
         event_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
         namespaces=seed.integers(0, 2**64 - 1, count, dtype=np.uint64),
         sketches=Sketches(
             seed.integers(0, 255, (count, 16), dtype=np.uint8),
             seed.integers(0, 2**64 - 1, (count, 4), dtype=np.uint64),
         ),
-        texts=[seed.bytes(at) for at in range(count)] if draw(st.booleans()) else (),
+        texts=Blobs.of([seed.bytes(at) for at in range(count)] if draw(st.booleans()) else []),
     )
     return IndexUpdate(
         draw(st.integers(0, 2**62)),
@@ -133,8 +129,8 @@ def test_pieces(update: IndexUpdate, most: int) -> None:
 def test_texts_are_named_only_where_they_are() -> None:
     """An entry without texts has no field for them."""
     documents = columns([[1] * 9, [2] * 9])
-    for texts in ((), [b"one", b""]):
-        update = update_of(replace(documents, texts=texts), 0)
+    for texts in ([], [b"one", b""]):
+        update = update_of(replace(documents, texts=Blobs.of(texts)), 0)
         [entry] = changelog.encode(update, FINGERPRINT, NO_LIMIT)
         fields = msgspec.msgpack.decode(entry)
         assert fields.get("texts", []) == list(texts)

@@ -11,10 +11,10 @@ import lmdb
 import msgspec
 import numpy as np
 
+from streamdedup.batches import IndexUpdate
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.segment_writer import checksum
-from streamdedup.model import IndexUpdate
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 changed = msgspec.structs.replace

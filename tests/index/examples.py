@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from streamdedup.columns import U64, Blobs, Strings
 from streamdedup.index.rows import Rows
-from streamdedup.model import U64
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -47,7 +47,13 @@ def listed(rows: Rows) -> list[tuple[list[int], str, bytes, bytes]]:
     """Return what :func:`rows_of` was given."""
     signatures = [bytes(row) for row in rows.signatures]
     return list(
-        zip(rows.fields.tolist(), rows.id_list(), rows.text_list(), signatures, strict=True)
+        zip(
+            rows.fields.tolist(),
+            Strings(rows.ids, rows.id_ends),
+            Blobs(rows.texts, rows.text_ends),
+            signatures,
+            strict=True,
+        )
     )
 
 

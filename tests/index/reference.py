@@ -9,17 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate, Sketches
+from streamdedup.columns import U64, Blobs, Positions, Strings
 from streamdedup.dedup.clock import Allowances, Clock, is_out_of_reach
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    U64,
-    Candidates,
-    DocumentColumns,
-    IndexUpdate,
-    Position,
-    Sketches,
-    SourceRange,
-)
+from streamdedup.model import NO_TIMESTAMP, Position, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 from tests.support.builders import COLUMNS
@@ -206,7 +199,9 @@ class Reference:
         if self._texts:
             assert list(documents.texts) == [each.text for each in wanted]
 
-    def _compare_replays(self, positions: list[Position], found: Candidates, oldest: int) -> None:
+    def _compare_replays(
+        self, positions: Sequence[Position], found: Candidates, oldest: int
+    ) -> None:
         judged = [
             position.offset < self.next_offsets.get(position[:2], 0) for position in positions
         ]
@@ -238,10 +233,10 @@ def columns_of(kept: list[Kept], keys: U64, texts: Sequence[bytes]) -> DocumentC
     """Return documents as columns."""
     signatures: Any = np.frombuffer(b"".join(each.signature for each in kept), dtype=np.uint8)
     return DocumentColumns(
-        ids=[each.id for each in kept],
-        positions=[each.position for each in kept],
+        ids=Strings.of([each.id for each in kept]),
+        positions=Positions.of([each.position for each in kept]),
         event_times_ms=np.array([each.event_ms for each in kept], dtype=np.int64),
         namespaces=np.array([each.namespace for each in kept], dtype=np.uint64),
         sketches=Sketches(signatures.reshape(len(kept), WIDTH), keys),
-        texts=texts,
+        texts=Blobs.of(texts),
     )

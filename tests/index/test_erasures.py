@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamdedup.batches import IndexUpdate
+from streamdedup.columns import Strings
 from streamdedup.index.check import check
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import IndexUpdate
 from streamdedup.settings.sections import Settings
 from tests.index.late import finish_jobs_late
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
@@ -26,7 +27,7 @@ def document(index: Index, id_: str, key: int) -> IndexUpdate:
     """Return the update that keeps one document, with the signature."""
     update = update_of(columns([[key << 40] * COLUMNS], index.next_number), index.next_number)
     update.documents.sketches.signatures[:] = list(SIGNATURE)
-    return replace(update, documents=replace(update.documents, ids=[id_]))
+    return replace(update, documents=replace(update.documents, ids=Strings.of([id_])))
 
 
 def erase(index: Index, *numbers: int, kept: int = 0) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index.memory import address
 from streamdedup.index.postings import (
     COUNT,
@@ -18,7 +19,6 @@ from streamdedup.index.postings import (
     sort_column,
     unpack_column,
 )
-from streamdedup.model import I64, U8, U64
 from tests.index.examples import SEEDS, SIZES, VARIETIES, expected_bucket, some_keys
 from tests.support.builders import examples
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.batches import Candidates, DocumentColumns
 from streamdedup.errors import (
     IndexDamaged,
 )
 from streamdedup.index.store import LOCAL_LOG
-from streamdedup.model import Candidates, DocumentColumns, Position, SourceRange
+from streamdedup.model import Position, SourceRange
 from tests.index.updates import WIDTH, fill, hits, key
 from tests.support.builders import (
     TOPIC,

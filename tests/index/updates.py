@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from streamdedup.batches import Candidates
 from streamdedup.index.store import Index
-from streamdedup.model import Candidates
 from tests.support.builders import (
     COLUMNS,
     columns,

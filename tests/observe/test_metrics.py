@@ -13,20 +13,9 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamdedup.model import (
-    DiskRoom,
-    DocumentColumns,
-    IndexStats,
-    IndexUpdate,
-    Judgement,
-    JudgementCounts,
-    Outcome,
-    Position,
-    Record,
-    Rejection,
-    Sketches,
-    Verdict,
-)
+from streamdedup.batches import DocumentColumns, IndexUpdate, Judgement, JudgementCounts, Sketches
+from streamdedup.columns import Positions, Strings
+from streamdedup.model import DiskRoom, IndexStats, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
@@ -96,7 +85,7 @@ def judgement(outcomes: list[Outcome | str], counts: JudgementCounts | None = No
     """Return a judgement with these outcomes; a string is the reason of a rejection."""
     none = np.zeros(0, dtype=np.int64)
     empty = Sketches(np.zeros((0, 8), np.uint8), np.zeros((0, 3), np.uint64))
-    columns = DocumentColumns([], [], none, none.astype(np.uint64), empty)
+    columns = DocumentColumns(Strings.of([]), Positions.of([]), none, none.astype(np.uint64), empty)
     verdicts = [
         Verdict(outcome, "id", Position("t", 0, row))
         if isinstance(outcome, Outcome)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.model import IndexUpdate, Judgement, JudgementCounts, Outcome, Position, Verdict
+from streamdedup.batches import IndexUpdate, Judgement, JudgementCounts
+from streamdedup.model import Outcome, Position, Verdict
 from streamdedup.observe import recent
 from streamdedup.observe.recent import BINS, SLOT_S, SLOTS, Recent, histogram
 from streamdedup.settings.sections import RecordSettings, Settings, StatusSettings

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from streamdedup.model import I64
+from streamdedup.columns import I64
 from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.sketcher import Sketcher

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.model import Sketches
+from streamdedup.batches import Sketches
 from streamdedup.sketch import minhash
 from streamdedup.sketch.shingle import Shingling, pack
 from streamdedup.sketch.sketcher import Sketcher

@@ -20,6 +20,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("dedup", "formats"),
     ("settings",),
     ("sketch",),
+    ("batches",),
+    ("columns",),
     ("kernels", "model", "errors"),
 )
 """From the top down. A room imports rooms of lower layers, and its own modules."""

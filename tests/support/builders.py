@@ -11,20 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from hypothesis import HealthCheck, settings
 
+from streamdedup.batches import DocumentColumns, IndexUpdate, SketchedBatch, Sketches
+from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.prepare import Preparer
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import (
-    NO_TIMESTAMP,
-    Document,
-    DocumentColumns,
-    IndexUpdate,
-    Position,
-    SketchedBatch,
-    Sketches,
-    SourceRange,
-    Verdict,
-)
+from streamdedup.model import NO_TIMESTAMP, Document, Position, SourceRange, Verdict
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
@@ -133,8 +125,10 @@ def columns(
     signatures = np.repeat(np.arange(count, dtype=np.uint8)[:, None], num_bytes, axis=1)
     width = len(band_keys[0]) if count else COLUMNS
     return DocumentColumns(
-        ids=list(ids) if ids is not None else [f"id-{first_offset + row}" for row in range(count)],
-        positions=[Position(topic, 0, first_offset + row) for row in range(count)],
+        ids=Strings.of(
+            ids if ids is not None else [f"id-{first_offset + row}" for row in range(count)]
+        ),
+        positions=Positions.of([Position(topic, 0, first_offset + row) for row in range(count)]),
         event_times_ms=np.full(count, NO_TIMESTAMP, dtype=np.int64),
         namespaces=np.zeros(count, dtype=np.uint64),
         sketches=Sketches(signatures, np.array(band_keys, dtype=np.uint64).reshape(count, width)),

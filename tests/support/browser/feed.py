@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
 
+from streamdedup.batches import Judgement
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
-from streamdedup.model import Judgement, Position, Record
+from streamdedup.model import Position, Record
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import Settings, StatusSettings

@@ -1,0 +1,189 @@
+"""*Pure.* What a batch is on its way from the sketch to the index: columns of arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.columns import I64, NO_BLOBS, U8, U64, Blobs, Positions, Strings
+from streamdedup.model import Rejection, SourceRange, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Sketches:
+    """The sketches of ``n`` documents.
+
+    Attributes:
+        signatures: ``(n, num_bytes)`` uint8, a few bits of each MinHash value; see
+            :class:`streamdedup.sketch.codec.SignatureCodec`.
+        band_keys: ``(n, bands + 1)`` uint64; the last column is the key of the whole normalised
+            text, which files exact copies in one bucket.
+    """
+
+    signatures: U8
+    band_keys: U64
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentColumns:
+    """``n`` sketched documents as columns, in order of judgement.
+
+    Attributes:
+        ids: ``n`` ids.
+        positions: ``n`` positions.
+        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``; an event
+            time that is not believed is replaced, see :mod:`streamdedup.dedup.clock`.
+        namespaces: ``(n,)`` uint64, a hash of each namespace.
+        sketches: signatures and band keys, ``n`` rows each.
+        texts: the ``n`` normalised texts as :mod:`streamdedup.sketch.texts` packs them; empty if
+            texts are not stored.
+    """
+
+    ids: Strings
+    positions: Positions
+    event_times_ms: I64
+    namespaces: U64
+    sketches: Sketches
+    texts: Blobs = field(default_factory=lambda: NO_BLOBS)
+
+    @classmethod
+    def empty(cls) -> DocumentColumns:
+        """Return the columns of no document."""
+        return cls(
+            ids=Strings.of([]),
+            positions=Positions.of([]),
+            event_times_ms=np.empty(0, dtype=np.int64),
+            namespaces=np.empty(0, dtype=np.uint64),
+            sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Any) -> DocumentColumns:
+        """Return the given rows, in the given order."""
+        return DocumentColumns(
+            ids=self.ids.take(rows),
+            positions=self.positions.take(rows),
+            event_times_ms=self.event_times_ms[rows],
+            namespaces=self.namespaces[rows],
+            sketches=Sketches(self.sketches.signatures[rows], self.sketches.band_keys[rows]),
+            texts=self.texts.take(rows) if len(self.texts) else self.texts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SketchedBatch:
+    """A batch of records after decoding and sketching.
+
+    Attributes:
+        positions: positions of all records, in order of judgement.
+        documents: the sketched documents, in the order of their records.
+        rows: for each document, the row of its record in ``positions``, ``(n,)`` int64.
+        blank: rows of ``documents`` without text after normalisation; these documents are kept and
+            not indexed.
+        rejections: the reason for each refused record, by its row in ``positions``.
+        ranges: the source ranges that the batch covers, in order of judgement.
+    """
+
+    positions: Positions
+    documents: DocumentColumns
+    rows: I64
+    blank: frozenset[int]
+    rejections: dict[int, Rejection]
+    ranges: tuple[SourceRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The kept documents that share a bucket with the ``n`` documents of a batch.
+
+    A hit is a pair of a document of the batch and a kept document, in one bucket.
+
+    Attributes:
+        hit_rows: row of the document in the batch, ``(h,)`` int64, ascending.
+        hit_columns: column of ``band_keys`` that both share, ``(h,)`` int64.
+        hit_numbers: number of the kept document, ``(h,)`` int64; ascending in each bucket.
+        numbers: the distinct numbers of the hits, ``(m,)`` int64, ascending.
+        effective_times_ms: ``(m,)`` int64, the time from which each kept document's stay in the
+            index counts; see :mod:`streamdedup.dedup.clock`.
+        documents: the ``m`` kept documents; their ``band_keys`` are left out.
+        already_kept: rows of the batch whose position is in the index: replays.
+        already_judged: ``(n,)`` bool, whether the position was judged before.
+    """
+
+    hit_rows: I64
+    hit_columns: I64
+    hit_numbers: I64
+    numbers: I64
+    effective_times_ms: I64
+    documents: DocumentColumns
+    already_kept: frozenset[int]
+    already_judged: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUpdate:
+    """The change to the index by one batch: the content of a changelog entry.
+
+    Attributes:
+        first_number: number of the first of ``documents``; the others have the next numbers.
+        documents: the newly kept documents, in order.
+        ranges: the source ranges that were judged, in order of judgement.
+        effective_times_ms: ``(n,)`` int64, the time from which each document's stay in the index
+            counts; see :mod:`streamdedup.dedup.clock`.
+        clock: state of the clock of the stream after the batch. Empty if it stays as it is, and in
+            every part but the last of an update that was cut in parts.
+        deleted: numbers of the documents to erase, after ``documents`` are added.
+    """
+
+    first_number: int
+    documents: DocumentColumns
+    ranges: tuple[SourceRange, ...]
+    effective_times_ms: I64
+    clock: bytes = b""
+    deleted: tuple[int, ...] = ()
+
+    @classmethod
+    def empty(cls, next_number: int, deleted: tuple[int, ...] = ()) -> IndexUpdate:
+        """Return an update without new documents, which only erases the ``deleted`` ones."""
+        none = DocumentColumns.empty()
+        return cls(next_number, none, (), none.event_times_ms, deleted=deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdicts on a batch, in the order of its records, and the update that follows."""
+
+    verdicts: list[Verdict]
+    update: IndexUpdate
+    counts: JudgementCounts
+
+
+@dataclass(slots=True)
+class JudgementCounts:
+    """The counts of one judgement, for the metrics.
+
+    Attributes:
+        candidates: kept documents that share a bucket with a judged document.
+        verified: candidates at or above the threshold.
+        refuted: candidates below the threshold.
+        buckets_truncated: look-ups in a full bucket, which has dropped its oldest documents.
+        similarities: estimated similarity of every candidate.
+        exact_confirmed: candidates near the threshold whose texts are at or above it.
+        exact_refuted: candidates near the threshold whose texts are below it.
+        exact_without_text: candidates near the threshold that the estimate decides, because one of
+            the texts is too long to be stored.
+    """
+
+    candidates: int = 0
+    verified: int = 0
+    refuted: int = 0
+    buckets_truncated: int = 0
+    similarities: list[float] = field(default_factory=list)
+    exact_confirmed: int = 0
+    exact_refuted: int = 0
+    exact_without_text: int = 0

@@ -1,0 +1,291 @@
+"""*Pure.* Columns of bytes, strings and positions: a few arrays instead of an object per document.
+
+Each is a sequence, so code that is not in a hurry reads it like a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.model import Headers, Position, Record
+
+U8 = NDArray[np.uint8]
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+T = TypeVar("T")
+
+
+class Column(Sequence[T], Generic[T]):
+    """A read-only sequence whose elements are made when they are read."""
+
+    def _element(self, row: int) -> T:
+        raise NotImplementedError
+
+    def take(self, rows: Any) -> Self:
+        """Return the given rows, in the given order."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, row: int) -> T: ...
+    @overload
+    def __getitem__(self, row: slice) -> Self: ...
+    def __getitem__(self, row: int | slice) -> T | Self:
+        if isinstance(row, slice):
+            return self.take(np.arange(*row.indices(len(self))))
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        return self._element(row + len(self) if row < 0 else row)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment] # the arrays can change
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
+
+
+class _Concatenated(Column[T]):
+    """Byte strings, one behind the other.
+
+    Args:
+        data: the bytes of all, ``(size,)`` uint8.
+        ends: where each ends in ``data``, ``(n,)`` int64; the first begins at 0.
+    """
+
+    def __init__(self, data: U8, ends: I64) -> None:
+        self.data = data
+        self.ends = ends
+
+    @classmethod
+    def _joined(cls, parts: Sequence[bytes]) -> Self:
+        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+        return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), np.cumsum(lengths))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, in order."""
+        lengths = [np.diff(part.ends, prepend=0) for part in parts]
+        return cls(
+            np.concatenate([part.data[: part.size] for part in parts]),
+            np.cumsum(np.concatenate(lengths)),
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of all strings."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def lengths(self) -> I64:
+        """Return the length of each in bytes, ``(n,)``."""
+        return np.diff(self.ends, prepend=0)
+
+    def take(self, rows: Any) -> Self:
+        """Return the given rows, in the given order."""
+        lengths = self.lengths()[rows]
+        ends = np.cumsum(lengths)
+        # For each byte of the result: where it is in ``data``.
+        shifts = self.ends[rows] - ends
+        where = np.repeat(shifts, lengths) + np.arange(ends[-1] if len(ends) else 0)
+        return type(self)(self.data[where], ends)
+
+    def _raw(self, row: int) -> bytes:
+        start = self.ends[row - 1] if row else 0
+        return self.data[start : self.ends[row]].tobytes()
+
+
+class Blobs(_Concatenated[bytes]):
+    """A column of byte strings."""
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Self:
+        """Return a column of the given byte strings."""
+        return cls._joined(values)
+
+    def _element(self, row: int) -> bytes:
+        return self._raw(row)
+
+
+NO_BLOBS = Blobs.of([])
+"""A column without byte strings."""
+
+
+class Strings(_Concatenated[str]):
+    """A column of strings, in UTF-8."""
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Self:
+        """Return a column of the given strings."""
+        data = "".join(values).encode()
+        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+        if lengths.sum() != len(data):  # some characters take several bytes
+            return cls._joined([value.encode() for value in values])
+        return cls(np.frombuffer(data, dtype=np.uint8), np.cumsum(lengths))
+
+    def _element(self, row: int) -> str:
+        return self._raw(row).decode()
+
+
+class Positions(Column[Position]):
+    """A column of positions.
+
+    Args:
+        topics: the distinct topics.
+        topic_indices: index of each position's topic, ``(n,)`` int64.
+        partitions: ``(n,)`` int64.
+        offsets: ``(n,)`` int64.
+    """
+
+    def __init__(
+        self, topics: tuple[str, ...], topic_indices: I64, partitions: I64, offsets: I64
+    ) -> None:
+        self.topics = topics
+        self.topic_indices = topic_indices
+        self.partitions = partitions
+        self.offsets = offsets
+
+    @classmethod
+    def of(cls, positions: Sequence[Position]) -> Positions:
+        """Return a column of the given positions; a column is returned as it is."""
+        if isinstance(positions, Positions):
+            return positions
+        of_topics, partitions, offsets = list(zip(*positions, strict=True)) or [()] * 3
+        topics = {topic: index for index, topic in enumerate(dict.fromkeys(of_topics))}
+        return cls(
+            tuple(topics),
+            np.array([topics[topic] for topic in of_topics], dtype=np.int64),
+            np.array(partitions, dtype=np.int64),
+            np.array(offsets, dtype=np.int64),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, in order."""
+        distinct = dict.fromkeys(topic for part in parts for topic in part.topics)
+        topics = {topic: index for index, topic in enumerate(distinct)}
+        # The last entry serves parts without positions.
+        indices = [
+            np.array([*(topics[topic] for topic in part.topics), 0])[part.topic_indices]
+            for part in parts
+        ]
+        return cls(
+            tuple(topics),
+            np.concatenate(indices),
+            np.concatenate([part.partitions for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def take(self, rows: Any) -> Self:
+        """Return the given rows, in the given order."""
+        return type(self)(
+            self.topics, self.topic_indices[rows], self.partitions[rows], self.offsets[rows]
+        )
+
+    def sources(self) -> tuple[list[tuple[str, int]], I64]:
+        """Return the distinct (topic, partition) in order of appearance, and each row's index.
+
+        Returns:
+            The ``k`` sources, and ``(n,)`` int64 with values below ``k``.
+        """
+        if not len(self):
+            return [], np.empty(0, dtype=np.int64)
+        changes = np.flatnonzero(
+            (np.diff(self.topic_indices) != 0) | (np.diff(self.partitions) != 0)
+        )
+        starts = np.concatenate([[0], changes + 1])
+        # One lookup per run of a partition: batches are sorted by partition, or have few of them.
+        numbers: dict[tuple[str, int], int] = {}
+        of_runs = [
+            numbers.setdefault((self.topics[topic], partition), len(numbers))
+            for topic, partition in zip(
+                self.topic_indices[starts].tolist(), self.partitions[starts].tolist(), strict=True
+            )
+        ]
+        lengths = np.diff(starts, append=len(self))
+        return list(numbers), np.repeat(np.array(of_runs, dtype=np.int64), lengths)
+
+    def _element(self, row: int) -> Position:
+        return Position(
+            self.topics[self.topic_indices[row]],
+            int(self.partitions[row]),
+            int(self.offsets[row]),
+        )
+
+
+class RecordColumns(Column[Record]):
+    """A batch of records as columns.
+
+    Args:
+        positions: ``n`` positions.
+        values: ``n`` undecoded documents; None for a tombstone.
+        keys: ``n`` keys; None for a record without one.
+        headers: the headers of each.
+        timestamps_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
+    """
+
+    def __init__(
+        self,
+        positions: Positions,
+        values: list[bytes | None],
+        keys: list[bytes | None],
+        headers: Sequence[Headers],
+        timestamps_ms: I64,
+    ) -> None:
+        self.positions = positions
+        self.values = values
+        self.keys = keys
+        self.headers = headers
+        self.timestamps_ms = timestamps_ms
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> RecordColumns:
+        """Return the columns of records; columns are returned as they are."""
+        if isinstance(records, RecordColumns):
+            return records
+        return cls(
+            Positions.of([record.position for record in records]),
+            [record.value for record in records],
+            [record.key for record in records],
+            [record.headers for record in records],
+            np.array([record.timestamp_ms for record in records], dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def sizes(self) -> I64:
+        """Return the bytes of each value, ``(n,)``; 0 for a tombstone."""
+        sizes = (len(value) if value else 0 for value in self.values)
+        return np.fromiter(sizes, dtype=np.int64, count=len(self))
+
+    def take(self, rows: Any) -> RecordColumns:
+        """Return the given rows, in the given order."""
+        chosen = np.asarray(rows).tolist()
+        return RecordColumns(
+            self.positions.take(rows),
+            [self.values[row] for row in chosen],
+            [self.keys[row] for row in chosen],
+            [self.headers[row] for row in chosen],
+            self.timestamps_ms[rows],
+        )
+
+    def _element(self, row: int) -> Record:
+        return Record(
+            self.positions[row],
+            self.values[row],
+            self.keys[row],
+            self.headers[row],
+            int(self.timestamps_ms[row]),
+        )
