@@ -5,6 +5,7 @@ Processes are spawned, never forked: LMDB must not cross a fork.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
 from streamdedup.batches import SketchedBatch
@@ -54,7 +56,13 @@ class Processes:
             BrokenProcessPool: a process has died.
         """
         with _interrupts_blocked():
-            return self._executor.submit(self._task, RawBatch.of(records), refused)
+            try:
+                return self._executor.submit(self._task, RawBatch.of(records), refused)
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise
+                # The executor is about to notice, and has closed its pipe already.
+                raise BrokenProcessPool("a sketch process has died") from error
 
     def compile_seconds(self) -> float:
         """Return for how long one of the processes has compiled kernels."""
