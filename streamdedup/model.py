@@ -310,6 +310,8 @@ class JudgementCounts:
         exact_refuted: candidates near the threshold whose texts are below it.
         exact_without_text: candidates near the threshold that the estimate decides, because one of
             the texts is too long to be stored.
+        exact_over_budget: candidates near the threshold that the estimate decides, because the
+            texts of better ones used up what may be compared for one document.
     """
 
     candidates: int = 0
@@ -320,6 +322,7 @@ class JudgementCounts:
     exact_confirmed: int = 0
     exact_refuted: int = 0
     exact_without_text: int = 0
+    exact_over_budget: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.dedup import clock as clocks
-from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.dedup.resolve import COMPARED_BYTES, Rule, resolve
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import (
     NO_TIMESTAMP,
@@ -85,6 +85,7 @@ SHAPES = st.fixed_dictionaries(
     cuts=st.sets(st.integers(1, 29), max_size=6),
     shape=SHAPES,
     every_text=st.booleans(),
+    compared_bytes=st.sampled_from([1, 15, 40, COMPARED_BYTES]),
     recent=st.sampled_from([1, 3, 3, 16]),
 )
 @examples(600)
@@ -93,23 +94,24 @@ def test_any_batches_any_shards(
     cuts: set[int],
     shape: dict[str, Any],
     every_text: bool,
+    compared_bytes: int,
     recent: int,
 ) -> None:
     """The verdicts match the model for any batches (L1, L4).
 
-    With exact verification of everything the model goes by the texts alone. The clock looks at few
-    times, so that it advances within the stream.
+    With exact verification of everything the model goes by the texts alone, within the budget. The
+    clock looks at few times, so that it advances within the stream.
     """
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as changes:
         changes.setattr(clocks, "RECENT", recent)
         changes.setattr(clocks, "RANK", recent // 6)
         settings = small_settings(Path(directory), **shape)
-        rule = Rule.from_settings(settings)
+        rule = replace(Rule.from_settings(settings), compared_bytes=compared_bytes)
         if every_text:
             rule = replace(rule, borderline=math.inf)
         with open_index(settings) as index:
             verdicts = pass_through(index, cut(documents, cuts, settings), settings, rule)
-        assert told(verdicts) == model(documents, settings, rule.borderline)
+        assert told(verdicts) == model(documents, settings, rule.borderline, compared_bytes)
 
 
 @given(
