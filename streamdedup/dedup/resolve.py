@@ -4,7 +4,8 @@ Rule 1: this module decides whether a document is a duplicate, and no other modu
 Rule 2: a verdict depends on the earlier documents and on the rule, never on where a batch begins.
 
 Each bucket of a document therefore holds the documents of the index, then those that this batch has
-kept before it. Only the newest ``bucket_size`` of them count, and only those inside the window. A
+kept before it. Only the newest ``bucket_size`` of them count, and only those inside the window. An
+erased document keeps its place there, and matches nothing. A
 position that occurs again is a replay, whether it first occurred before this batch or in it.
 
 The window holds the newest ``window_documents`` kept documents. If ``window_ms`` is set, it holds
@@ -308,10 +309,11 @@ class _Judging:
         }
         numbers: set[int] = set()
         for column in stored.keys() | fresh.keys():
-            bucket = stored.get(column, []) + fresh.get(column, [])
+            bucket = stored.get(column, []) + fresh.get(column, [])[-size:]
             if len(bucket) >= size:
                 self.counts.buckets_truncated += 1
             numbers.update(bucket[-size:])
+        numbers -= self._candidates.erased
         return sorted(number for number in numbers if number >= oldest)
 
     def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:

@@ -21,6 +21,7 @@ from streamdedup.engine.prepare import Preparer
 from streamdedup.model import (
     NO_TIMESTAMP,
     Document,
+    IndexUpdate,
     Judgement,
     Outcome,
     Position,
@@ -180,6 +181,36 @@ def test_namespaces_do_not_match(tmp_path: Path) -> None:
     documents = [Document("one and the same text", namespace=name) for name in names]
     outcomes = [verdict.kept for verdict in judged(documents, small_settings(tmp_path))]
     assert outcomes == [True, True, True, False, False]
+
+
+CUTS = pytest.mark.parametrize("cuts", [set(), {1, 3}], ids=["whole", "cut"])
+
+
+@CUTS
+def test_a_place_of_an_erased_document(cuts: set[int], tmp_path: Path) -> None:
+    """In a full bucket an erased document keeps its place, so the bucket has lost the first."""
+    settings = small_settings(tmp_path, bands=1, bucket_size=2)
+    texts = ["one and the same text", "others", "something else", "one and the same text!"]
+    documents = [Document(text) for text in texts]
+    first, *rest = cut(documents, (cuts & {3}) | {2}, settings)
+    for batch in (first, *rest):
+        batch.documents.sketches.band_keys[:, 0] = 1
+    with open_index(settings) as index:
+        verdicts = pass_through(index, [first], settings)
+        index.apply(IndexUpdate.empty(2, (1,)), index.applied + 1)
+        verdicts += pass_through(index, rest, settings)
+    assert [verdict.kept for verdict in verdicts] == [True] * 4
+
+
+@CUTS
+def test_bits_of_keys_that_count(cuts: set[int], tmp_path: Path) -> None:
+    """Documents share a bucket if the upper 40 bits of a key agree, in a batch and beyond it."""
+    settings = small_settings(tmp_path)
+    batches = cut([Document("one and the same text")] * 2, cuts, settings)
+    batches[-1].documents.sketches.band_keys[-1] ^= np.uint64(2**24 - 1)
+    with open_index(settings) as index:
+        verdicts = pass_through(index, batches, settings)
+    assert [verdict.kept for verdict in verdicts] == [True, False]
 
 
 def test_a_collision_of_keys_is_no_match_between_namespaces(tmp_path: Path) -> None:
