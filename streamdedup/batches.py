@@ -107,7 +107,8 @@ class Candidates:
         hit_rows: row of the document in the batch, ``(h,)`` int64, ascending.
         hit_columns: column of ``band_keys`` that both share, ``(h,)`` int64.
         hit_numbers: number of the kept document, ``(h,)`` int64; ascending in each bucket.
-        numbers: the distinct numbers of the hits, ``(m,)`` int64, ascending.
+        erased: numbers of the hits that are erased; they only hold their places in the buckets.
+        numbers: the distinct numbers of the other hits, ``(m,)`` int64, ascending.
         effective_times_ms: ``(m,)`` int64, the time from which each kept document's stay in the
             index counts; see :mod:`streamdedup.dedup.clock`.
         documents: the ``m`` kept documents; their ``band_keys`` are left out.
@@ -118,6 +119,7 @@ class Candidates:
     hit_rows: I64
     hit_columns: I64
     hit_numbers: I64
+    erased: frozenset[int]
     numbers: I64
     effective_times_ms: I64
     documents: DocumentColumns
@@ -177,6 +179,8 @@ class JudgementCounts:
         exact_refuted: candidates near the threshold whose texts are below it.
         exact_without_text: candidates near the threshold that the estimate decides, because one of
             the texts is too long to be stored.
+        exact_over_budget: candidates near the threshold that the estimate decides, because the
+            texts of better ones used up what may be compared for one document.
     """
 
     candidates: int = 0
@@ -187,3 +191,4 @@ class JudgementCounts:
     exact_confirmed: int = 0
     exact_refuted: int = 0
     exact_without_text: int = 0
+    exact_over_budget: int = 0

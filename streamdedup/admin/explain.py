@@ -259,7 +259,7 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
         effective_time_ms=_none_if_missing(own.effective_ms),
         bands=bands,
         bands_known=int(query.known[:-1].sum()),
-        bands_hit=len(set(probed.hit_columns.tolist()) - {bands}),
+        bands_hit=len({band for candidate in candidates for band in candidate.bands}),
         threshold=rule.threshold,
         window_documents=rule.window_documents,
         oldest_in_window=oldest,

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from streamdedup.batches import Candidates, SketchedBatch
 from streamdedup.columns import U64
 
+IGNORED_KEY_BITS = np.uint64(24)
+"""Documents share a bucket if their band keys agree in the bits above these, in a batch as in the
+index, which stores no others."""
+
 
 def judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
     """Tell which documents have an offset that an earlier record of the batch reached or passed."""
@@ -39,6 +43,7 @@ def hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
 def shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
     """Return the buckets that several documents of the batch share: document -> buckets."""
     shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    band_keys = band_keys >> IGNORED_KEY_BITS
     in_order = np.sort(band_keys.T, axis=1)
     repeating = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)
     for column in np.flatnonzero(repeating).tolist():

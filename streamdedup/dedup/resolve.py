@@ -4,7 +4,8 @@ Rule 1: this module decides whether a document is a duplicate, and no other modu
 Rule 2: a verdict depends on the earlier documents and on the rule, never on where a batch begins.
 
 Each bucket of a document therefore holds the documents of the index, then those that this batch has
-kept before it. Only the newest ``bucket_size`` of them count, and only those inside the window. A
+kept before it. Only the newest ``bucket_size`` of them count, and only those inside the window. An
+erased document keeps its place there, and matches nothing. A
 position that occurs again is a replay, whether it first occurred before this batch or in it.
 
 The window holds the newest ``window_documents`` kept documents. If ``window_ms`` is set, it holds
@@ -12,7 +13,8 @@ only documents whose event time differs by less than that, and which are not out
 clock of the stream (:mod:`streamdedup.dedup.clock`). The clock advances after each document.
 
 With exact verification, the similarity of the texts decides if the estimate is within
-``BORDERLINE`` standard errors of the threshold.
+``BORDERLINE`` standard errors of the threshold. The best candidates are compared until their texts
+have ``COMPARED_BYTES``; the estimate decides about the others.
 """
 
 from __future__ import annotations
@@ -47,13 +49,16 @@ from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.shingle import Shingling
-from streamdedup.sketch.texts import NOT_STORED
+from streamdedup.sketch.texts import NOT_STORED, text_bytes
 
 F64 = NDArray[np.float64]
 
 BORDERLINE = 2.0
 """The texts are compared if the estimate is this many standard errors from the threshold, or fewer;
 docs/adr/0006-exact-verification.md has the measurements."""
+COMPARED_BYTES = 4 * 1024**2
+"""Bytes of candidates' texts, in UTF-8, after which no more are compared with one document; the
+same ADR has the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Rule:
         codec: codec of the stored signatures.
         shingling: how texts are cut into shingles to be compared; None to use estimates only.
         borderline: largest distance of an estimate from the threshold at which texts are compared.
+        compared_bytes: bytes of texts after which no further one is compared for a document.
         window_ms: difference of event times from which on documents do not match; None for no
             limit.
         reach_ms: how far the clock passes an effective time until the document is out of reach;
@@ -78,6 +84,7 @@ class Rule:
     codec: SignatureCodec
     shingling: Shingling | None = None
     borderline: float = 0.0
+    compared_bytes: int = COMPARED_BYTES
     window_ms: int | None = None
     reach_ms: int | None = None
     allowances: Allowances = UNLIMITED
@@ -269,18 +276,22 @@ class _Judging:
 
         Returns:
             The similarity of the texts by the candidate's index; without candidates whose text is
-            not stored.
+            not stored, and those beyond ``compared_bytes``.
         """
         if self._texts is None:
             return {}
         exact = {}
-        near = np.abs(estimates - self._rule.threshold) <= self._rule.borderline
-        for candidate in np.flatnonzero(near).tolist():
+        compared_bytes = 0
+        near = np.flatnonzero(np.abs(estimates - self._rule.threshold) <= self._rule.borderline)
+        for candidate in near[np.argsort(-estimates[near], kind="stable")].tolist():
             documents, other = others[candidate]
             mine, theirs = self._documents.texts[row], documents.texts[other]
             if NOT_STORED in (mine, theirs):
                 self.counts.exact_without_text += 1
+            elif compared_bytes >= self._rule.compared_bytes:
+                self.counts.exact_over_budget += 1
             else:
+                compared_bytes += text_bytes(theirs)
                 exact[candidate] = self._texts.jaccard(mine, theirs)
         return exact
 
@@ -294,10 +305,11 @@ class _Judging:
         }
         numbers: set[int] = set()
         for column in stored.keys() | fresh.keys():
-            bucket = stored.get(column, []) + fresh.get(column, [])
+            bucket = stored.get(column, []) + fresh.get(column, [])[-size:]
             if len(bucket) >= size:
                 self.counts.buckets_truncated += 1
             numbers.update(bucket[-size:])
+        numbers -= self._candidates.erased
         return sorted(number for number in numbers if number >= oldest)
 
     def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:

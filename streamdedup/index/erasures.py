@@ -47,9 +47,10 @@ class Erasures:
         for number in [number for number in self._waits if number < end]:
             del self._waits[number]
 
-    def without(self, hits: I64) -> I64:
-        """Return the hits, ``(h, 3)`` with the number last, that lead to no erased document."""
+    def split(self, numbers: I64) -> tuple[I64, frozenset[int]]:
+        """Return the numbers, ``(n,)``, that are not erased, and those that are."""
         if not self._waits:
-            return hits
+            return numbers, frozenset()
         erased = np.fromiter(self._waits, dtype=np.int64, count=len(self._waits))
-        return hits[~np.isin(hits[:, 2], erased)]
+        gone = np.isin(numbers, erased)
+        return numbers[~gone], frozenset(numbers[gone].tolist())

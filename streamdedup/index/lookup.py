@@ -28,7 +28,7 @@ _LEAST_HITS = 4096
 
 
 class Lookup:
-    """Finds documents in deltas and segments. Erased documents are never found by key or id.
+    """Finds documents in deltas and segments. Erased documents are never found by id.
 
     Args:
         width: bytes of a signature.
@@ -77,12 +77,13 @@ class Lookup:
             known: ``(columns,)`` which columns to search; None for all.
         """
         hits = self.hits(documents.sketches.band_keys, size, known)
-        numbers = np.unique(hits[:, 2])
+        numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
         effective_times_ms, found = self.documents(numbers, texts=texts)
         return Candidates(
             hit_rows=hits[:, 0],
             hit_columns=hits[:, 1],
             hit_numbers=hits[:, 2],
+            erased=erased,
             numbers=numbers,
             effective_times_ms=effective_times_ms,
             documents=found,
@@ -91,7 +92,7 @@ class Lookup:
         )
 
     def hits(self, keys: U64, size: int, known: Bools | None = None) -> I64:
-        """Return the hits of band keys.
+        """Return the hits of band keys, those of erased documents included.
 
         Args:
             keys: ``(n, columns)`` band keys.
@@ -113,7 +114,7 @@ class Lookup:
                 break
             hits = np.empty((filled, 3), dtype=np.int64)
         self.looks += looks
-        hits = self._erasures.without(hits[:filled])
+        hits = hits[:filled]
         return hits[np.lexsort((hits[:, 2], hits[:, 1], hits[:, 0]))]
 
     def _find(self, keys: U64, masks: U64, size: int, counts: U64, hits: I64, looks: I64) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.columns import I64, U8, U64
+from streamdedup.dedup.buckets import IGNORED_KEY_BITS
 from streamdedup.index.memory import load8, load16, load32, prefetch
 from streamdedup.kernels import kernel
 
@@ -20,7 +21,7 @@ SUBS = 256
 """Parts of a column, by the upper 8 bits of the key."""
 KEYS, NUMBERS, COUNT = 0, 1, 2
 """Parts of a sub's table entry: the addresses of its keys and of its numbers, and their count."""
-PREFIX_SHIFT = np.uint64(24)
+PREFIX_SHIFT = IGNORED_KEY_BITS
 """A posting holds the bits of a key above these."""
 NUMBER_MASK = np.uint64((1 << 24) - 1)
 """The bits of a posting that hold the document's number."""

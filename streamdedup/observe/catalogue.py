@@ -87,7 +87,7 @@ CATALOGUE = (
         "counter",
         "Candidates near the threshold, by the result of comparing their texts.",
         "result",
-        ("confirmed", "refuted", "without_text"),
+        ("confirmed", "refuted", "without_text", "over_budget"),
     ),
     Entry("buckets_truncated_total", "counter", "Lookups that hit a full bucket."),
     Entry(

@@ -112,6 +112,7 @@ class Metrics:
             ("confirmed", counts.exact_confirmed),
             ("refuted", counts.exact_refuted),
             ("without_text", counts.exact_without_text),
+            ("over_budget", counts.exact_over_budget),
         ):
             self._counters["exact_verifications_total"].labels(result).inc(count)
         self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)

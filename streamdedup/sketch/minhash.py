@@ -6,8 +6,9 @@ similarity of their shingles.
 - ``fast`` is Fast Similarity Sketching (Dahlgaard, Knudsen, Thorup 2017, arXiv 1704.04370). Round
   ``i`` puts every shingle into one of ``num_perm`` bins with a value ``i + h``. A bin keeps its
   minimum, and the rounds end when no bin is empty. Bins that are empty after ``num_perm`` rounds
-  get the minimum over all shingles. Expected time ``O(n + k log k)``. The variance is below that of
-  independent permutations, because the bins draw shingles without replacement.
+  get the minimum over all shingles. The rounds drop repetitions if they take longer than distinct
+  shingles would. Expected time ``O(n + k log k)``. The variance is below that of independent
+  permutations, because the bins draw shingles without replacement.
 - ``classic`` is MinHash with one hash function per value (Broder 1997): the minimum over the
   shingles of ``a_i x + b_i`` modulo 2^32 or 2^64, with odd ``a_i``. Time ``O(n k)``.
 
@@ -35,6 +36,10 @@ _SPACE = 0x20
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+
+_DISTINCT_PER_BIN = 16
+"""Number of distinct shingles per bin that fill up to 9,000 bins almost surely: ``log k`` and some
+more."""
 
 
 @kernel(inline="always")
@@ -215,7 +220,7 @@ def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> 
         count = hash_shingles(codes, start, stop, shingling, hashes)
         bins[:] = _EMPTY
         if count:
-            _fill(hashes[:count], multipliers, bins)
+            fill_bins(hashes[:count], multipliers, bins)
         row = values[document]
         for i in range(num_perm):
             row[i] = np.uint32(bins[i])
@@ -223,9 +228,19 @@ def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> 
 
 
 @kernel
-def _fill(hashes: U64, multipliers: U64, bins: U64) -> None:
-    """Fill the bins round by round, until none is empty."""
-    # The upper half of a bin is the round, so that a later round never replaces an earlier value.
+def fill_bins(hashes: U64, multipliers: U64, bins: U64) -> int:
+    """Fill the bins round by round, until none is empty.
+
+    Args:
+        hashes: hashes of at least one shingle; rearranged if they are repetitive.
+        multipliers: see :func:`fast`.
+        bins: ``(num_perm,)`` uint64, all ``_EMPTY``; receives the values, with the round in the
+            upper half.
+
+    Returns:
+        The number of values that were computed in the rounds.
+    """
+    # The round is in the upper half, so that a later round never replaces an earlier value.
     num_perm = len(bins)
     scale = np.uint64(num_perm)
     filled = 0
@@ -234,9 +249,14 @@ def _fill(hashes: U64, multipliers: U64, bins: U64) -> None:
         held = bins[chosen]
         filled += held == _EMPTY
         bins[chosen] = min(held, value & _LOW)
+    work = len(hashes)
+    enough = _DISTINCT_PER_BIN * num_perm
     for step in range(1, num_perm):
         if filled == num_perm:
-            return
+            return work
+        if work >= enough:  # so many distinct shingles would have filled the bins
+            hashes = hashes[: _gather_distinct(hashes, enough)]
+            enough = np.iinfo(np.int64).max
         multiplier = multipliers[step]
         above = np.uint64(step) << _HALF
         for shingle in hashes:
@@ -245,8 +265,36 @@ def _fill(hashes: U64, multipliers: U64, bins: U64) -> None:
             held = bins[chosen]
             filled += held == _EMPTY
             bins[chosen] = min(held, above | (value & _LOW))
+        work += len(hashes)
     if filled < num_perm:
         _fill_rest(hashes, multipliers, bins)
+    return work
+
+
+@kernel
+def _gather_distinct(hashes: U64, most: int) -> int:
+    """Move the distinct hashes to the front, the first ``most`` of them surely; return their count.
+
+    Repetitions of the others may remain.
+    """
+    # A hash table with open addressing, at most half full. A free slot holds the first hash.
+    capacity = 2
+    while capacity < 2 * min(len(hashes), most):
+        capacity *= 2
+    first = hashes[0]
+    slots = np.full(capacity, first)
+    mask = np.uint64(capacity - 1)
+    count = 1
+    for value in hashes[1:]:
+        slot = value & mask
+        while slots[slot] != value and slots[slot] != first:
+            slot = (slot + _ONE) & mask
+        if slots[slot] != value:
+            if count < most:
+                slots[slot] = value
+            hashes[count] = value
+            count += 1
+    return count
 
 
 @kernel

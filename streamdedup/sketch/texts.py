@@ -34,6 +34,18 @@ class TextPacker:
         return packed if len(packed) <= self._most_bytes else NOT_STORED
 
 
+def text_bytes(packed: bytes) -> int:
+    """Return the bytes in UTF-8 of a text of :meth:`TextPacker.pack`, without decompressing it.
+
+    Raises:
+        IndexDamaged: the bytes are not a stored text.
+    """
+    try:
+        return zstandard.frame_content_size(packed)
+    except zstandard.ZstdError as error:
+        raise _damaged(error) from error
+
+
 def unpack_text(packed: bytes) -> str:
     """Return the text of :meth:`TextPacker.pack`.
 
@@ -43,4 +55,8 @@ def unpack_text(packed: bytes) -> str:
     try:
         return zstandard.decompress(packed).decode("utf-8", "surrogatepass")
     except (zstandard.ZstdError, UnicodeDecodeError) as error:
-        raise IndexDamaged(f"a stored text cannot be read ({error}); {REMEDY}") from error
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> IndexDamaged:
+    return IndexDamaged(f"a stored text cannot be read ({error}); {REMEDY}")

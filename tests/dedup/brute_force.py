@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from streamdedup.batches import SketchedBatch
 from streamdedup.dedup import clock as clocks
+from streamdedup.dedup.resolve import COMPARED_BYTES
 from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position, Verdict
 from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.settings.units import milliseconds
@@ -88,7 +89,12 @@ def true_jaccard(first: str, second: str) -> float:
     return len(one & two) / len(one | two)
 
 
-def model(documents: Sequence[Document], settings: Settings, borderline: float) -> list[Told]:
+def model(
+    documents: Sequence[Document],
+    settings: Settings,
+    borderline: float,
+    compared_bytes: int = COMPARED_BYTES,
+) -> list[Told]:
     """Judge documents one by one with lists and dictionaries only."""
     threshold = settings.dedup.threshold
     batch = sketched(documents, settings)
@@ -109,16 +115,22 @@ def model(documents: Sequence[Document], settings: Settings, borderline: float) 
             if n >= len(kept) - settings.index.window_documents
             and in_window(mine, kept[n], now_ms, settings.index)
         }
-        similar = []
-        for number in sorted(candidates):
+        estimates = {}
+        for number in candidates:
             other = kept[number].row
             assert documents[other].namespace == documents[row].namespace
-            [estimate] = codec.estimate_jaccard(
+            [estimates[number]] = codec.estimate_jaccard(
                 sketches.signatures[row], sketches.signatures[other : other + 1]
             ).tolist()
+        similar = []
+        compared = ""
+        for number, estimate in sorted(estimates.items(), key=lambda pair: (-pair[1], pair[0])):
+            other = kept[number].row
             jaccard = None
-            if settings.dedup.verify == "exact" and abs(estimate - threshold) <= borderline:
+            near = settings.dedup.verify == "exact" and abs(estimate - threshold) <= borderline
+            if near and len(compared.encode()) < compared_bytes:
                 jaccard = true_jaccard(documents[row].text, documents[other].text)
+                compared += documents[other].text
             best_known = estimate if jaccard is None else jaccard
             if best_known >= threshold:
                 similar.append((-best_known, number, (batch.positions[other], estimate, jaccard)))

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.batches import Judgement
+from streamdedup.batches import IndexUpdate, Judgement
 from streamdedup.dedup import clock as clocks
-from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.dedup.resolve import COMPARED_BYTES, Rule, resolve
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position
 from streamdedup.settings.sections import Settings
@@ -80,6 +80,7 @@ SHAPES = st.fixed_dictionaries(
     cuts=st.sets(st.integers(1, 29), max_size=6),
     shape=SHAPES,
     every_text=st.booleans(),
+    compared_bytes=st.sampled_from([1, 15, 40, COMPARED_BYTES]),
     recent=st.sampled_from([1, 3, 3, 16]),
 )
 @examples(600)
@@ -88,23 +89,24 @@ def test_any_batches_any_shards(
     cuts: set[int],
     shape: dict[str, Any],
     every_text: bool,
+    compared_bytes: int,
     recent: int,
 ) -> None:
     """The verdicts match the model for any batches (L1, L4).
 
-    With exact verification of everything the model goes by the texts alone. The clock looks at few
-    times, so that it advances within the stream.
+    With exact verification of everything the model goes by the texts alone, within the budget. The
+    clock looks at few times, so that it advances within the stream.
     """
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as changes:
         changes.setattr(clocks, "RECENT", recent)
         changes.setattr(clocks, "RANK", recent // 6)
         settings = small_settings(Path(directory), **shape)
-        rule = Rule.from_settings(settings)
+        rule = replace(Rule.from_settings(settings), compared_bytes=compared_bytes)
         if every_text:
             rule = replace(rule, borderline=math.inf)
         with open_index(settings) as index:
             verdicts = pass_through(index, cut(documents, cuts, settings), settings, rule)
-        assert told(verdicts) == model(documents, settings, rule.borderline)
+        assert told(verdicts) == model(documents, settings, rule.borderline, compared_bytes)
 
 
 @given(
@@ -173,6 +175,36 @@ def test_namespaces_do_not_match(tmp_path: Path) -> None:
     documents = [Document("one and the same text", namespace=name) for name in names]
     outcomes = [verdict.kept for verdict in judged(documents, small_settings(tmp_path))]
     assert outcomes == [True, True, True, False, False]
+
+
+CUTS = pytest.mark.parametrize("cuts", [set(), {1, 3}], ids=["whole", "cut"])
+
+
+@CUTS
+def test_a_place_of_an_erased_document(cuts: set[int], tmp_path: Path) -> None:
+    """In a full bucket an erased document keeps its place, so the bucket has lost the first."""
+    settings = small_settings(tmp_path, bands=1, bucket_size=2)
+    texts = ["one and the same text", "others", "something else", "one and the same text!"]
+    documents = [Document(text) for text in texts]
+    first, *rest = cut(documents, (cuts & {3}) | {2}, settings)
+    for batch in (first, *rest):
+        batch.documents.sketches.band_keys[:, 0] = 1
+    with open_index(settings) as index:
+        verdicts = pass_through(index, [first], settings)
+        index.apply(IndexUpdate.empty(2, (1,)), index.applied + 1)
+        verdicts += pass_through(index, rest, settings)
+    assert [verdict.kept for verdict in verdicts] == [True] * 4
+
+
+@CUTS
+def test_bits_of_keys_that_count(cuts: set[int], tmp_path: Path) -> None:
+    """Documents share a bucket if the upper 40 bits of a key agree, in a batch and beyond it."""
+    settings = small_settings(tmp_path)
+    batches = cut([Document("one and the same text")] * 2, cuts, settings)
+    batches[-1].documents.sketches.band_keys[-1] ^= np.uint64(2**24 - 1)
+    with open_index(settings) as index:
+        verdicts = pass_through(index, batches, settings)
+    assert [verdict.kept for verdict in verdicts] == [True, False]
 
 
 def test_a_collision_of_keys_is_no_match_between_namespaces(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamdedup.batches import Judgement
 from streamdedup.columns import Blobs
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
@@ -18,6 +20,9 @@ from tests.support.builders import (
     sketched,
     small_settings,
 )
+
+WORDS = tuple(f"word{number}" for number in range(30))
+KEPT = tuple(" ".join(WORDS[start:]) for start in range(1, 7))
 
 
 class TestExact:
@@ -76,21 +81,34 @@ class TestExact:
         assert (match.jaccard_estimate, match.jaccard) == (1.0, None)
         assert judgement.counts.exact_without_text == 1
 
+    def against_kept(self, tmp_path: Path, **changes: Any) -> Judgement:
+        """Judge all words against the texts that lack the first ones, comparing every text."""
+        settings = small_settings(tmp_path, threshold=0.99, verify="exact")
+        rule = replace(Rule.from_settings(settings), threshold=0.3, borderline=math.inf, **changes)
+        with open_index(settings) as index:
+            pass_through(index, [sketched(KEPT, settings)], settings)
+            batch = sketched([" ".join(WORDS)], settings, first=len(KEPT))
+            candidates = index.probe(batch.documents)
+            return resolve(batch, candidates, rule, index.next_number, index.clock)
+
     def test_best_known_similarity_comes_first(self, tmp_path: Path) -> None:
         """Matches are ordered by the exact similarity if it is known."""
-        settings = small_settings(tmp_path, threshold=0.99, verify="exact")
-        words = [f"word{number}" for number in range(30)]
-        kept = [" ".join(words[start:]) for start in range(1, 7)]
-        with open_index(settings) as index:
-            pass_through(index, [sketched(kept, settings)], settings)
-            batch = sketched([" ".join(words)], settings, first=len(kept))
-            rule = replace(Rule.from_settings(settings), threshold=0.3, borderline=math.inf)
-            found = resolve(
-                batch, index.probe(batch.documents), rule, index.next_number, index.clock
-            )
-        matches = found.verdicts[0].matches
+        matches = self.against_kept(tmp_path).verdicts[0].matches
         assert len(matches) >= 3
         truths = [match.jaccard or 0.0 for match in matches]
         assert truths == sorted(truths, reverse=True)
         for match in matches:
-            assert match.jaccard == true_jaccard(" ".join(words), kept[match.position.offset])
+            assert match.jaccard == true_jaccard(" ".join(WORDS), KEPT[match.position.offset])
+
+    @pytest.mark.parametrize("texts", [1, 2])
+    def test_texts_beyond_the_budget(self, tmp_path: Path, texts: int) -> None:
+        """The best estimates are compared within the budget; the others decide, and are counted."""
+        longest = len(KEPT[0])
+        judgement = self.against_kept(tmp_path, compared_bytes=(texts - 1) * longest + 1)
+        matches, counts = judgement.verdicts[0].matches, judgement.counts
+        assert len(matches) >= 3
+        by_estimate = sorted(matches, key=lambda match: -match.jaccard_estimate)
+        known = [match.jaccard is not None for match in by_estimate]
+        assert known == [True] * texts + [False] * (len(matches) - texts)
+        assert counts.exact_confirmed + counts.exact_refuted == texts
+        assert counts.exact_over_budget == counts.candidates - texts

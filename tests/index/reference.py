@@ -172,16 +172,18 @@ class Reference:
             for column in range(COLUMNS):
                 bucket = (self.first + np.flatnonzero(same[:, column])).tolist()
                 self._compare_bucket(bucket, seen[row, column], oldest)
+        assert found.erased == self.erased.intersection(found.hit_numbers.tolist())
+        assert {*found.numbers.tolist()} == {*found.hit_numbers.tolist()} - found.erased
         self._compare_documents(found)
         self._compare_replays(asked.positions, found, oldest)
 
     def _compare_bucket(self, bucket: list[int], seen: list[int], oldest: int) -> None:
         """Compare the hits of a key with all documents of its bucket."""
         size, smallest = self.bucket_sizes[-1], min(self.bucket_sizes)
-        least = self.visible(bucket[-smallest:], oldest)
+        least = [number for number in bucket[-smallest:] if number >= oldest]
         # If the bucket size was smaller once, a segment has dropped documents that would now count,
         # and older documents of another segment count in their stead.
-        most = self.visible(bucket if smallest < size else bucket[-size:], oldest)
+        most = bucket if smallest < size else bucket[-size:]
         assert set(least) <= set(seen) <= set(most)
         assert seen == sorted(seen)
         assert len(seen) <= size

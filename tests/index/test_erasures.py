@@ -85,7 +85,7 @@ def test_bytes_are_overwritten(others: int, log: str, tmp_path: Path) -> None:
 
 
 def test_a_place_in_the_bucket_stays_taken(tmp_path: Path) -> None:
-    """After an erasure, no older document returns to a full bucket."""
+    """After an erasure, no older document returns to a full bucket, and the erased one is told."""
     settings = settings_of(tmp_path)
     probe = columns([[1 << 40] * COLUMNS], 10**6)
     with open_index(settings) as index:
@@ -93,12 +93,16 @@ def test_a_place_in_the_bucket_stays_taken(tmp_path: Path) -> None:
             index.apply(document(index, "id", 1), index.applied + 1)
         assert index.probe(probe).numbers.tolist() == [1, 2]
         erase(index, 1)
-        assert index.probe(probe).numbers.tolist() == [2]
+        found = [index.probe(probe)]
         index.flush()
         index.settle()
-        assert index.probe(probe).numbers.tolist() == [2]
+        found.append(index.probe(probe))
     with open_index(settings) as index:
-        assert index.probe(probe).numbers.tolist() == [2]
+        found.append(index.probe(probe))
+    for each in found:
+        assert set(each.hit_numbers.tolist()) == {1, 2}
+        assert each.numbers.tolist() == [2]
+        assert each.erased == {1}
 
 
 def test_a_replayed_position_stays_judged(tmp_path: Path) -> None:
@@ -189,8 +193,12 @@ def test_an_erasure_never_goes_back() -> None:
     assert (3 in erasures, 2 in erasures) == (True, False)
 
 
-def test_hits_of_erased_documents_are_removed() -> None:
-    """Only the number of a hit decides."""
-    hits = np.array([[0, 5, 1], [5, 0, 2], [1, 1, 5]], dtype=np.int64)
-    assert Erasures({5: False}).without(hits).tolist() == [[0, 5, 1], [5, 0, 2]]
-    assert Erasures().without(hits) is hits
+def test_erased_numbers_are_told_apart() -> None:
+    """Numbers are split into those that are held and those that are erased."""
+    numbers = np.array([1, 2, 5], dtype=np.int64)
+    held, erased = Erasures({5: False, 7: True}).split(numbers)
+    assert held.tolist() == [1, 2]
+    assert erased == {5}
+    held, erased = Erasures().split(numbers)
+    assert held.tolist() == [1, 2, 5]
+    assert erased == frozenset()

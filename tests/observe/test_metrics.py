@@ -115,7 +115,7 @@ def test_received_records_are_counted_by_partition(page: Page) -> None:
 
 def test_one_call_counts_a_judgement(page: Page) -> None:
     """It counts verdicts, reasons, candidates and their similarities."""
-    counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42], 7, 6, 5)
+    counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42], 7, 6, 5, 8)
     page.metrics.count_judgement(
         judgement(
             [Outcome.KEPT, Outcome.DUPLICATE, Outcome.DUPLICATE, "BadJson", "BadJson"], counts
@@ -131,6 +131,7 @@ def test_one_call_counts_a_judgement(page: Page) -> None:
     assert page.value("exact_verifications_total", result="confirmed") == 7
     assert page.value("exact_verifications_total", result="refuted") == 6
     assert page.value("exact_verifications_total", result="without_text") == 5
+    assert page.value("exact_verifications_total", result="over_budget") == 8
     assert page.value("buckets_truncated_total") == 2
     assert page.value("candidate_similarity_count") == 4
     assert page.value("candidate_similarity_bucket", le="0.8") == 1

@@ -142,6 +142,7 @@ TEXTS = [
     pytest.param("\U0010ffff\U0001f600" * 8, id="astral"),
     pytest.param("\ud800lone\udfff surrogates", id="surrogates"),
     pytest.param("one two three four one two three four one two three four", id="repetitions"),
+    pytest.param("ab " * 200, id="few-shingles-repeated"),
     pytest.param(" ", id="no-word"),
     pytest.param(LONG, id="thirty-thousand-characters", marks=pytest.mark.compiled),
 ]
@@ -196,6 +197,28 @@ def test_every_bin_is_filled() -> None:
     """One shingle fills all bins: most in the rounds, the rest after them."""
     [row] = kernel_fast(["a"], CHARACTERS, 1000)
     assert len(set(row)) > 990
+
+
+@pytest.mark.parametrize("num_perm", [16, 64])
+@pytest.mark.parametrize("distinct", [1, 2, 3, 40, 500, 2_000])
+def test_work_on_repeated_shingles(distinct: int, num_perm: int) -> None:
+    """The work of the rounds is linear in a text's length, also if it repeats few shingles."""
+    shingles, words = minhash.random_words(7, distinct), minhash.random_words(1, 2 * num_perm)
+    once, repeated = (np.full(num_perm, 2**64 - 1, dtype=np.uint64) for _ in range(2))
+    minhash.fill_bins(shingles.copy(), words, once)
+    text = np.tile(shingles, 4_000 // distinct)
+    work = minhash.fill_bins(text, words, repeated)
+    assert repeated.tolist() == once.tolist()
+    assert work <= 2 * len(text) + 32 * num_perm
+
+
+def test_many_distinct_shingles_in_one_bin() -> None:
+    """The values are right even if more distinct shingles than the table holds leave bins empty."""
+    bins = np.full(16, 2**64 - 1, dtype=np.uint64)
+    words = minhash.random_words(1, 32)
+    shingles = list(range(1_000)) * 2
+    minhash.fill_bins(np.array(shingles, dtype=np.uint64), words | np.uint64(1), bins)
+    assert [value % HALF for value in bins.tolist()] == slow_fast(shingles, words_of(1, 32))
 
 
 GOLDEN = [

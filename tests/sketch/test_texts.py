@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.errors import IndexDamaged
-from streamdedup.sketch.texts import NOT_STORED, TextPacker, unpack_text
+from streamdedup.sketch.texts import NOT_STORED, TextPacker, text_bytes, unpack_text
 from tests.support.builders import examples
 
 NO_LIMIT = 2**40
@@ -20,6 +20,7 @@ def test_there_and_back(text: str) -> None:
     packed = TextPacker(NO_LIMIT).pack(text)
     assert packed != NOT_STORED
     assert unpack_text(packed) == text
+    assert text_bytes(packed) == len(text.encode("utf-8", "surrogatepass"))
 
 
 def test_long_texts_are_not_stored() -> None:
@@ -40,3 +41,9 @@ def test_damage(data: bytes) -> None:
     """Bytes that are not a stored text are damage."""
     with pytest.raises(IndexDamaged, match="stored text cannot be read"):
         unpack_text(data)
+
+
+def test_size_of_a_damaged_text() -> None:
+    """Bytes without the header of a frame have no size."""
+    with pytest.raises(IndexDamaged, match="stored text cannot be read"):
+        text_bytes(b"not a frame")
