@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.columns import I64, NO_BLOBS, U8, U64, Blobs, Positions, Strings
-from streamdedup.model import Rejection, SourceRange, Verdict
+from streamdedup.columns import F64, I64, NO_BLOBS, U8, U64, Blobs, Column, Positions, Strings
+from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Rejection, SourceRange, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,118 @@ class IndexUpdate:
         return cls(next_number, none, (), none.event_times_ms, deleted=deleted)
 
 
+OUTCOMES = (Outcome.KEPT, Outcome.DUPLICATE, Outcome.REJECTED)
+"""Outcomes by their code in arrays."""
+KEPT, DUPLICATE, REJECTED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The matches of the ``n`` documents of a batch.
+
+    Attributes:
+        counts: ``(n,)`` int64: how many each document has.
+        places: ``(n, most)`` int64, best first: a row of ``stored``, or from its length on, a row
+            of the batch.
+        estimates: ``(n, most)`` float64: the estimated similarities.
+        compared: similarities of texts, by row and place.
+        stored: the kept documents of the index.
+    """
+
+    counts: I64
+    places: I64
+    estimates: F64
+    compared: Mapping[tuple[int, int], float]
+    stored: DocumentColumns
+
+    def of(self, row: int, documents: DocumentColumns) -> tuple[Match, ...]:
+        """Return the matches of a document of the batch.
+
+        Args:
+            row: its row.
+            documents: the documents of the batch.
+        """
+        count = self.counts[row]
+        places = self.places[row, :count].tolist()
+        estimates = self.estimates[row, :count].tolist()
+        mine_ms = int(documents.event_times_ms[row])
+        matches = []
+        for place, estimate in zip(places, estimates, strict=True):
+            within = place - len(self.stored)
+            others, other = (documents, within) if within >= 0 else (self.stored, place)
+            theirs_ms = int(others.event_times_ms[other])
+            known = NO_TIMESTAMP not in (mine_ms, theirs_ms)
+            matches.append(
+                Match(
+                    others.ids[other],
+                    others.positions[other],
+                    estimate,
+                    (mine_ms - theirs_ms) / 1000 if known else None,
+                    self.compared.get((row, place)),
+                )
+            )
+        return tuple(matches)
+
+
+class Verdicts(Column[Verdict]):
+    """The verdicts on the ``n`` records of a batch, in their order.
+
+    Args:
+        batch: the batch.
+        matches: the matches of its documents.
+
+    Attributes:
+        outcomes: ``(n,)`` uint8: ``KEPT``, ``DUPLICATE`` or ``REJECTED``.
+        rejections: the reason for each rejected record, by its row.
+    """
+
+    def __init__(self, batch: SketchedBatch, matches: Matches) -> None:
+        self._batch = batch
+        self._matches = matches
+        count = len(batch.positions)
+        self._documents = np.full(count, -1, dtype=np.int64)
+        self._documents[batch.rows] = np.arange(len(batch.rows))
+        self.outcomes = np.full(count, REJECTED, dtype=np.uint8)
+        self.outcomes[batch.rows] = np.where(matches.counts > 0, DUPLICATE, KEPT)
+        self.rejections = batch.rejections
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def tally(self) -> dict[Outcome, int]:
+        """Return the number of records with each outcome."""
+        counts = np.bincount(self.outcomes, minlength=len(OUTCOMES)).tolist()
+        return dict(zip(OUTCOMES, counts, strict=True))
+
+    def rows_with(self, outcome: int) -> list[int]:
+        """Return the rows with an outcome, given by its code."""
+        return np.flatnonzero(self.outcomes == outcome).tolist()
+
+    def take(self, rows: Any) -> Self:
+        """Verdicts cannot be taken out of their batch."""
+        raise NotImplementedError
+
+    def _element(self, row: int) -> Verdict:
+        batch = self._batch
+        position = batch.positions[row]
+        if row in self.rejections:
+            return Verdict(Outcome.REJECTED, "", position, rejection=self.rejections[row])
+        document = int(self._documents[row])
+        documents = batch.documents
+        return Verdict(
+            OUTCOMES[self.outcomes[row]],
+            documents.ids[document],
+            position,
+            int(documents.event_times_ms[document]),
+            self._matches.of(document, documents),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """The verdicts on a batch, in the order of its records, and the update that follows."""
 
-    verdicts: list[Verdict]
+    verdicts: Verdicts
     update: IndexUpdate
     counts: JudgementCounts
 
@@ -174,7 +282,8 @@ class JudgementCounts:
         verified: candidates at or above the threshold.
         refuted: candidates below the threshold.
         buckets_truncated: look-ups in a full bucket, which has dropped its oldest documents.
-        similarities: estimated similarity of every candidate.
+        similarities: ``(k,)`` float64, the similarities that an estimate can have.
+        by_similarity: ``(k,)`` int64, the number of candidates with each of them.
         exact_confirmed: candidates near the threshold whose texts are at or above it.
         exact_refuted: candidates near the threshold whose texts are below it.
         exact_without_text: candidates near the threshold that the estimate decides, because one of
@@ -187,7 +296,8 @@ class JudgementCounts:
     verified: int = 0
     refuted: int = 0
     buckets_truncated: int = 0
-    similarities: list[float] = field(default_factory=list)
+    similarities: F64 = field(default_factory=lambda: np.empty(0))
+    by_similarity: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     exact_confirmed: int = 0
     exact_refuted: int = 0
     exact_without_text: int = 0

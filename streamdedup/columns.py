@@ -16,6 +16,7 @@ from streamdedup.model import Headers, Position, Record
 U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 T = TypeVar("T")
 
 

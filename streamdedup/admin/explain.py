@@ -13,7 +13,7 @@ import numpy as np
 
 from streamdedup.batches import Candidates, DocumentColumns, SketchedBatch, Sketches
 from streamdedup.columns import NO_BLOBS, Blobs, Positions, Strings
-from streamdedup.dedup.clock import Times
+from streamdedup.dedup.clock import compared_ms, effective_ms
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexMismatch, InputError
@@ -231,17 +231,19 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
     all_matches = replace(rule, max_matches=max(1, len(probed.numbers)))
     [verdict] = resolve(batch, probed, all_matches, view.next_number, clock).verdicts
     event_time_ms = int(documents.event_times_ms[0])
-    own = Times(event_time_ms, clock.effective_ms(event_time_ms, rule.allowances))
+    own_ms = documents.event_times_ms
+    own_effective_ms = effective_ms(own_ms, np.array([clock.now_ms]), rule.allowances)
+    own_compared_ms = int(compared_ms(own_ms, own_effective_ms)[0])
     times = zip(
         probed.numbers.tolist(),
-        probed.documents.event_times_ms.tolist(),
+        compared_ms(probed.documents.event_times_ms, probed.effective_times_ms).tolist(),
         probed.effective_times_ms.tolist(),
         strict=True,
     )
     oldest = max(0, view.next_number - rule.window_documents)
     in_window = [
-        number >= oldest and rule.holds_time(own.compared_ms, Times(*theirs), clock.now_ms)
-        for number, *theirs in times
+        number >= oldest and rule.holds_time(own_compared_ms, theirs_ms, its_ms, clock.now_ms)
+        for number, theirs_ms, its_ms in times
     ]
     matching = {match.position for match in verdict.matches}
     candidates = [
@@ -256,7 +258,7 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
         id=documents.ids[0],
         position=query.position,
         event_time_ms=_none_if_missing(event_time_ms),
-        effective_time_ms=_none_if_missing(own.effective_ms),
+        effective_time_ms=_none_if_missing(int(own_effective_ms[0])),
         bands=bands,
         bands_known=int(query.known[:-1].sum()),
         bands_hit=len({band for candidate in candidates for band in candidate.bands}),

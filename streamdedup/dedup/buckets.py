@@ -1,14 +1,13 @@
-"""*Pure.* Groups the documents of a batch: by bucket, by hits, and by replays."""
+"""*Pure.* What the positions and the hits of a batch say about its documents."""
 
 from __future__ import annotations
-
-from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.batches import Candidates, SketchedBatch
-from streamdedup.columns import U64
+from streamdedup.columns import I64, Positions
+from streamdedup.dedup.judge import Hits
 
 IGNORED_KEY_BITS = np.uint64(24)
 """Documents share a bucket if their band keys agree in the bits above these, in a batch as in the
@@ -17,38 +16,43 @@ index, which stores no others."""
 
 def judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
     """Tell which documents have an offset that an earlier record of the batch reached or passed."""
-    judged = []
-    next_offsets: dict[tuple[str, int], int] = {}
-    for topic, partition, offset in batch.positions:
-        known = next_offsets.get((topic, partition), 0)
-        judged.append(offset < known)
-        next_offsets[topic, partition] = max(known, offset + 1)
-    return np.array(judged, dtype=np.bool_)[batch.rows]
+    sources, of_rows = batch.positions.sources()
+    judged = np.zeros(len(of_rows), dtype=np.bool_)
+    for source in range(len(sources)):
+        rows = np.flatnonzero(of_rows == source)
+        offsets = batch.positions.offsets[rows]
+        judged[rows[1:]] = offsets[1:] <= np.maximum.accumulate(offsets)[:-1]
+    return judged[batch.rows]
 
 
-def hits_by_row(candidates: Candidates) -> dict[int, dict[int, list[int]]]:
-    """Group the hits: document -> column of band keys -> numbers, ascending."""
-    hits: dict[int, dict[int, list[int]]] = {}
-    columns = zip(
-        candidates.hit_rows.tolist(),
-        candidates.hit_columns.tolist(),
-        candidates.hit_numbers.tolist(),
-        strict=True,
-    )
-    for row, column, number in columns:
-        hits.setdefault(row, {}).setdefault(column, []).append(number)
-    return hits
+def first_rows(positions: Positions, judged: NDArray[np.bool_]) -> I64:
+    """Return the row in which the position of a document that was judged before first occurs.
+
+    Args:
+        positions: ``n`` positions.
+        judged: ``(n,)``, which of them were judged before.
+
+    Returns:
+        ``(n,)`` int64; -1 for positions that were not judged before, and in the first row itself.
+    """
+    firsts = np.full(len(positions), -1, dtype=np.int64)
+    if judged.any():
+        _, of_rows = positions.sources()
+        seen: dict[tuple[int, int], int] = {}
+        places = zip(of_rows.tolist(), positions.offsets.tolist(), strict=True)
+        for row, place in enumerate(places):
+            first = seen.setdefault(place, row)
+            if first != row and judged[row]:
+                firsts[row] = first
+    return firsts
 
 
-def shared_buckets(band_keys: U64) -> dict[int, list[tuple[int, int]]]:
-    """Return the buckets that several documents of the batch share: document -> buckets."""
-    shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    band_keys = band_keys >> IGNORED_KEY_BITS
-    in_order = np.sort(band_keys.T, axis=1)
-    repeating = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)
-    for column in np.flatnonzero(repeating).tolist():
-        keys = band_keys[:, column]
-        _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        for row in np.flatnonzero(counts[inverse] > 1).tolist():
-            shared[row].append((column, int(inverse[row])))
-    return shared
+def hits_of(candidates: Candidates, rows: int) -> Hits:
+    """Return the hits of a batch of so many documents as the kernels need them."""
+    numbers = candidates.numbers
+    places = np.searchsorted(numbers, candidates.hit_numbers)
+    if candidates.erased:
+        erased = np.array(sorted(candidates.erased), dtype=np.int64)
+        places = np.where(np.isin(candidates.hit_numbers, erased), -1, places)
+    starts = np.searchsorted(candidates.hit_rows, np.arange(rows + 1))
+    return Hits(starts, candidates.hit_columns, places, numbers)

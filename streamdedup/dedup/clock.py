@@ -16,12 +16,11 @@ is stored with each update of the index, so that a rebuild reads it and computes
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from streamdedup.columns import I64
 from streamdedup.errors import REMEDY, IndexDamaged
@@ -55,18 +54,6 @@ UNLIMITED = Allowances()
 """Allowances that believe every time."""
 
 
-class Times(NamedTuple):
-    """The times of a document, in milliseconds since the epoch or ``NO_TIMESTAMP``."""
-
-    event_ms: int
-    effective_ms: int
-
-    @property
-    def compared_ms(self) -> int:
-        """The time by which it is compared: the event time, or without one the effective time."""
-        return self.effective_ms if self.event_ms == NO_TIMESTAMP else self.event_ms
-
-
 class ClockState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """The stored state of a clock: its time, and the last event times, oldest first."""
 
@@ -83,31 +70,32 @@ class Clock:
 
     __slots__ = ("_recent_ms", "now_ms")
 
-    def __init__(self, now_ms: int = NO_TIMESTAMP, recent_ms: Iterable[int] = ()) -> None:
+    def __init__(self, now_ms: int = NO_TIMESTAMP, recent_ms: ArrayLike = ()) -> None:
         self.now_ms = now_ms
         """The time in milliseconds since the epoch; ``NO_TIMESTAMP`` before the 16th time."""
-        self._recent_ms = deque(recent_ms, maxlen=RECENT)
+        self._recent_ms = np.array(recent_ms, dtype=np.int64)
 
-    def advance(self, event_time_ms: int) -> None:
-        """Take in the event time of the next document that is judged for the first time."""
-        if event_time_ms == NO_TIMESTAMP:
-            return
-        self._recent_ms.append(event_time_ms)
-        if len(self._recent_ms) == RECENT:
-            self.now_ms = max(self.now_ms, sorted(self._recent_ms)[RANK])
+    def advance(self, event_times_ms: I64) -> I64:
+        """Take in the event times of documents that are judged for the first time.
 
-    def effective_ms(self, event_time_ms: int, allowances: Allowances) -> int:
-        """Return the effective time of a document that is judged now."""
-        if event_time_ms == NO_TIMESTAMP:
-            return self.now_ms
-        if self.now_ms == NO_TIMESTAMP:
-            return event_time_ms
-        lateness_ms, ahead_ms = allowances
-        if lateness_ms is not None:
-            event_time_ms = max(event_time_ms, self.now_ms - lateness_ms)
-        if ahead_ms is not None:
-            event_time_ms = min(event_time_ms, self.now_ms + ahead_ms)
-        return event_time_ms
+        Args:
+            event_times_ms: ``(n,)``, in order of judgement.
+
+        Returns:
+            ``(n,)`` int64: the clock when each of them is judged, before its own time counts.
+        """
+        known = event_times_ms != NO_TIMESTAMP
+        stream = np.concatenate([self._recent_ms, event_times_ms[known]])
+        after_ms = np.full(len(stream), NO_TIMESTAMP, dtype=np.int64)
+        if len(stream) >= RECENT:
+            recent = np.lib.stride_tricks.sliding_window_view(stream, RECENT)
+            after_ms[RECENT - 1 :] = np.partition(recent, RANK, axis=1)[:, RANK]
+        # Entry i: the clock after i of the known times.
+        after_ms = np.concatenate([[self.now_ms], after_ms[len(self._recent_ms) :]])
+        after_ms = np.maximum.accumulate(after_ms)
+        before_ms: I64 = after_ms[np.cumsum(known) - known]
+        self.now_ms, self._recent_ms = int(after_ms[-1]), stream[-RECENT:]
+        return before_ms
 
     def copy(self) -> Clock:
         """Return an independent copy of the clock."""
@@ -115,7 +103,7 @@ class Clock:
 
     def state(self) -> bytes:
         """Return the state of the clock as bytes."""
-        return _ENCODER.encode(ClockState(self.now_ms, list(self._recent_ms)))
+        return _ENCODER.encode(ClockState(self.now_ms, self._recent_ms.tolist()))
 
     @classmethod
     def from_state(cls, state: bytes) -> Clock:
@@ -133,6 +121,28 @@ class Clock:
         if len(stored.recent_ms) > RECENT:
             raise IndexDamaged(f"the clock has {len(stored.recent_ms)} times; {REMEDY}")
         return cls(stored.now_ms, stored.recent_ms)
+
+
+def effective_ms(event_times_ms: I64, now_ms: I64, allowances: Allowances) -> I64:
+    """Return the effective times of documents.
+
+    Args:
+        event_times_ms: ``(n,)``.
+        now_ms: the clock when each is judged, ``(n,)``.
+        allowances: limits of the times around the clock.
+    """
+    bounded = event_times_ms
+    if allowances.lateness_ms is not None:
+        bounded = np.maximum(bounded, now_ms - allowances.lateness_ms)
+    if allowances.ahead_ms is not None:
+        bounded = np.minimum(bounded, now_ms + allowances.ahead_ms)
+    bounded = np.where(now_ms == NO_TIMESTAMP, event_times_ms, bounded)
+    return np.where(event_times_ms == NO_TIMESTAMP, now_ms, bounded)
+
+
+def compared_ms(event_times_ms: I64, effective_times_ms: I64) -> I64:
+    """Return the times by which documents are compared: their event times, where they have any."""
+    return np.where(event_times_ms == NO_TIMESTAMP, effective_times_ms, event_times_ms)
 
 
 def believed_ms(event_times_ms: I64, records_ms: I64, allowances: Allowances) -> I64:

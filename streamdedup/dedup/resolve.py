@@ -19,12 +19,10 @@ have ``COMPARED_BYTES``; the estimate decides about the others.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamdedup.batches import (
     Candidates,
@@ -32,26 +30,29 @@ from streamdedup.batches import (
     IndexUpdate,
     Judgement,
     JudgementCounts,
+    Matches,
     SketchedBatch,
+    Verdicts,
 )
-from streamdedup.dedup.buckets import hits_by_row, judged_within, shared_buckets
+from streamdedup.columns import I64, Positions
+from streamdedup.dedup.buckets import IGNORED_KEY_BITS, first_rows, hits_of, judged_within
 from streamdedup.dedup.clock import (
     UNLIMITED,
     Allowances,
     Clock,
-    Times,
     bounded_ms,
+    compared_ms,
+    effective_ms,
     is_out_of_reach,
 )
+from streamdedup.dedup.judge import Batch, Documents, Limits, State, decide, group, run, words_of
 from streamdedup.dedup.similarity import TextSimilarity
-from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position, Verdict
+from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.texts import NOT_STORED, text_bytes
-
-F64 = NDArray[np.float64]
 
 BORDERLINE = 2.0
 """The texts are compared if the estimate is this many standard errors from the threshold, or fewer;
@@ -109,19 +110,19 @@ class Rule:
             allowances=Allowances.from_settings(settings.index),
         )
 
-    def holds_time(self, time_ms: int, other: Times, now_ms: int) -> bool:
+    def holds_time(self, mine_ms: int, theirs_ms: int, effective_ms: int, now_ms: int) -> bool:
         """Tell whether a kept document is in the window by time.
 
         Args:
-            time_ms: the time by which the document in question is compared.
-            other: the times of the kept document.
+            mine_ms: the time by which the document in question is compared.
+            theirs_ms: the time by which the kept document is compared.
+            effective_ms: the time from which the kept document's stay counts.
             now_ms: the clock of the stream.
         """
         if self.window_ms is None:
             return True
-        return abs(time_ms - other.compared_ms) < self.window_ms and not is_out_of_reach(
-            other.effective_ms, now_ms, self.reach_ms
-        )
+        in_reach = not is_out_of_reach(effective_ms, now_ms, self.reach_ms)
+        return in_reach and abs(mine_ms - theirs_ms) < self.window_ms
 
 
 def resolve(
@@ -147,29 +148,19 @@ def resolve(
         times_ms = bounded_ms(batch.documents.event_times_ms, latest_ms, rule.allowances)
         batch = replace(batch, documents=replace(batch.documents, event_times_ms=times_ms))
         rule = replace(rule, allowances=rule.allowances._replace(ahead_ms=None))
-    judging = _Judging(batch, candidates, rule, next_number, clock.copy())
-    of_documents = [judging.judge(row) for row in range(len(batch.documents))]
-    update = IndexUpdate(
-        next_number,
-        batch.documents.take(judging.kept_rows),
-        batch.ranges,
-        effective_times_ms=np.array(judging.kept_effective_ms, dtype=np.int64),
-        clock=judging.clock.state(),
-    )
-    return Judgement(_in_record_order(batch, of_documents), update, judging.counts)
-
-
-def _in_record_order(batch: SketchedBatch, of_documents: list[Verdict]) -> list[Verdict]:
-    """Return the verdicts on all records: those on documents, and the rejections."""
-    verdicts = dict(zip(batch.rows, of_documents, strict=True))
-    for record, rejection in batch.rejections.items():
-        position = batch.positions[record]
-        verdicts[record] = Verdict(Outcome.REJECTED, "", position, rejection=rejection)
-    return [verdicts[record] for record in range(len(batch.positions))]
+    return _Judging(batch, candidates, rule, next_number, clock.copy()).judgement()
 
 
 class _Judging:
-    """The state of one judgement: the documents kept so far, and their buckets."""
+    """The judgement of one batch: prepares the arguments of the kernels, and reads their results.
+
+    Args:
+        batch: the sketched batch.
+        candidates: the documents of the index that share a bucket with the batch.
+        rule: what makes a duplicate.
+        next_number: number of the next kept document.
+        clock: the clock after the last judged document; it is advanced.
+    """
 
     def __init__(
         self,
@@ -179,207 +170,158 @@ class _Judging:
         next_number: int,
         clock: Clock,
     ) -> None:
-        self.counts = JudgementCounts()
-        self.kept_rows: list[int] = []
-        self.kept_effective_ms: list[int] = []
-        self.clock = clock
-        self._event_times_ms: list[int] = batch.documents.event_times_ms.tolist()
-        self._stored_times_ms: list[int] = candidates.documents.event_times_ms.tolist()
-        self._stored_effective_ms: list[int] = candidates.effective_times_ms.tolist()
-        self._documents = batch.documents
-        self._blank = batch.blank
+        self._batch = batch
         self._candidates = candidates
         self._rule = rule
-        self._first_number = next_number
-        self._hits = hits_by_row(candidates)
-        self._stored_rows = {number: row for row, number in enumerate(candidates.numbers.tolist())}
+        self._next_number = next_number
+        self._counts = JudgementCounts()
+        self._clock = clock
+        documents = batch.documents
+        count = len(documents)
         judged = candidates.already_judged | judged_within(batch)
-        self._judged: list[bool] = judged.tolist()
-        self._kept_positions: set[Position] = set()
-        self._shared = shared_buckets(batch.documents.sketches.band_keys)
-        self._kept_in_bucket: dict[tuple[int, int], list[int]] = defaultdict(list)
-        self._texts = None if rule.shingling is None else TextSimilarity(rule.shingling)
+        # A document that was judged before does not advance the clock.
+        times_ms = documents.event_times_ms
+        now_ms = clock.advance(np.where(judged, NO_TIMESTAMP, times_ms))
+        self._effective_ms = effective_ms(times_ms, now_ms, rule.allowances)
+        skipped = np.zeros(count, dtype=np.bool_)
+        skipped[list(batch.blank | candidates.already_kept)] = True
+        buckets, shared = group(documents.sketches.band_keys, IGNORED_KEY_BITS)
+        both = Positions.concatenate([candidates.documents.positions, documents.positions])
+        _, sources = both.sources()
+        stored = len(candidates.numbers)
+        self._mine = _comparable(documents, self._effective_ms, sources[stored:])
+        self._stored = _comparable(
+            candidates.documents, candidates.effective_times_ms, sources[:stored]
+        )
+        self._arrays = Batch(
+            skipped, judged, first_rows(documents.positions, judged), now_ms, buckets
+        )
+        self._hits = hits_of(candidates, count)
+        self._limits = self._limits_of(rule)
+        self._state = self._new_state(count, stored, buckets.shape[1], shared)
 
-    def judge(self, row: int) -> Verdict:
-        """Judge one document; must be called in order."""
-        is_compared = row not in self._blank and not self._already_kept(row)
-        matches = self._matches(row) if is_compared else ()
-        if not self._judged[row]:
-            if is_compared and not matches:
-                self._keep(row)
-            self.clock.advance(self._event_times_ms[row])
-        return self._verdict(row, matches)
-
-    def _already_kept(self, row: int) -> bool:
-        if row in self._candidates.already_kept:
-            return True
-        return self._judged[row] and self._documents.positions[row] in self._kept_positions
-
-    def _keep(self, row: int) -> None:
-        number = self._first_number + len(self.kept_rows)
-        self.kept_rows.append(row)
-        self.kept_effective_ms.append(self._effective_ms(row))
-        self._kept_positions.add(self._documents.positions[row])
-        for bucket in self._shared.get(row, ()):
-            self._kept_in_bucket[bucket].append(number)
-
-    def _verdict(self, row: int, matches: tuple[Match, ...]) -> Verdict:
-        documents = self._documents
-        return Verdict(
-            Outcome.DUPLICATE if matches else Outcome.KEPT,
-            documents.ids[row],
-            documents.positions[row],
-            self._event_times_ms[row],
-            matches,
+    def _limits_of(self, rule: Rule) -> Limits:
+        estimates = rule.codec.estimates()
+        compares = rule.shingling is not None
+        return Limits(
+            threshold=rule.threshold,
+            bucket_size=rule.bucket_size,
+            window_documents=rule.window_documents,
+            window_ms=-1 if rule.window_ms is None else rule.window_ms,
+            reach_ms=-1 if rule.reach_ms is None else rule.reach_ms,
+            first_number=self._next_number,
+            bits=rule.codec.bits,
+            estimates=estimates,
+            near=compares & (np.abs(estimates - rule.threshold) <= rule.borderline),
         )
 
-    def _matches(self, row: int) -> tuple[Match, ...]:
-        if row not in self._hits and row not in self._shared:
-            return ()
-        numbers = self._numbers(row)
-        if not numbers:
-            return ()
-        sources = self._look_up(row, numbers)
-        if not sources:
-            return ()
-        others = [(documents, other) for documents, rows in sources for other in rows]
-        signature = self._documents.sketches.signatures[row]
-        estimates = np.concatenate(
-            [
-                self._rule.codec.estimate_jaccard(signature, documents.sketches.signatures[rows])
-                for documents, rows in sources
-            ]
-        )
-        exact = self._compare_texts(row, others, estimates)
-        similarities = estimates.copy()
-        similarities[list(exact)] = list(exact.values())
-        self._count(estimates, similarities, exact)
-        best = sorted(
-            (-similarity, candidate)
-            for candidate, similarity in enumerate(similarities.tolist())
-            if similarity >= self._rule.threshold
-        )
-        return tuple(
-            self._match(row, *others[candidate], float(estimates[candidate]), exact.get(candidate))
-            for _, candidate in best[: self._rule.max_matches]
+    def _new_state(self, count: int, stored: int, columns: int, shared: int) -> State:
+        most = self._rule.max_matches
+        # A document has no more candidates than its buckets hold.
+        room = min(stored + count, columns * self._rule.bucket_size)
+        return State(
+            counters=np.zeros(3, dtype=np.int64),
+            unequal=np.zeros(len(self._limits.estimates), dtype=np.int64),
+            kept=np.zeros(1, dtype=np.int64),
+            kept_rows=np.empty(count, dtype=np.int64),
+            kept_index=np.full(count, -1, dtype=np.int64),
+            newest=np.full(shared, -1, dtype=np.int64),
+            older=np.empty((count, columns), dtype=np.int64),
+            sizes=np.zeros(shared, dtype=np.int64),
+            seen=np.zeros(stored + count, dtype=np.int64),
+            found=np.empty(room, dtype=np.int64),
+            differences=np.empty(room, dtype=np.int64),
+            match_counts=np.zeros(count, dtype=np.int64),
+            match_places=np.empty((count, most), dtype=np.int64),
+            match_estimates=np.empty((count, most), dtype=np.float64),
+            match_similarities=np.empty((count, most), dtype=np.float64),
         )
 
-    def _compare_texts(
-        self, row: int, others: list[tuple[DocumentColumns, int]], estimates: F64
-    ) -> dict[int, float]:
+    def judgement(self) -> Judgement:
+        """Judge all documents."""
+        compared = self._run()
+        state, batch, counts = self._state, self._batch, self._counts
+        kept_rows = state.kept_rows[: state.kept[0]]
+        counts.candidates, counts.verified, counts.buckets_truncated = state.counters.tolist()
+        counts.refuted = counts.candidates - counts.verified
+        counts.similarities = self._limits.estimates
+        counts.by_similarity = state.unequal
+        update = IndexUpdate(
+            self._next_number,
+            batch.documents.take(kept_rows),
+            batch.ranges,
+            effective_times_ms=self._effective_ms[kept_rows],
+            clock=self._clock.state(),
+        )
+        matches = Matches(
+            state.match_counts,
+            state.match_places,
+            state.match_estimates,
+            compared,
+            self._candidates.documents,
+        )
+        return Judgement(Verdicts(batch, matches), update, counts)
+
+    def _run(self) -> dict[tuple[int, int], float]:
+        """Judge all documents; return the similarities of texts, by row and place."""
+        state, limits, batch = self._state, self._limits, self._arrays
+        documents = self._mine, self._stored
+        compared: dict[tuple[int, int], float] = {}
+        texts = None if self._rule.shingling is None else TextSimilarity(self._rule.shingling)
+        row, found = run(0, *documents, batch, self._hits, limits, state)
+        while texts is not None and found:
+            similarities = limits.estimates[state.differences[:found]]
+            for candidate, jaccard in self._compare_texts(row, found, texts).items():
+                similarities[candidate] = jaccard
+                compared[row, int(state.found[candidate])] = jaccard
+            decide(row, found, similarities, batch, limits, state)
+            row, found = run(row + 1, *documents, batch, self._hits, limits, state)
+        return compared
+
+    def _compare_texts(self, row: int, found: int, texts: TextSimilarity) -> dict[int, float]:
         """Compare the texts of the candidates whose estimate is too near the threshold to decide.
-
-        Args:
-            row: the document.
-            others: its ``m`` candidates.
-            estimates: their estimated similarity, ``(m,)`` float64.
 
         Returns:
             The similarity of the texts by the candidate's index; without candidates whose text is
             not stored, and those beyond ``compared_bytes``.
         """
-        if self._texts is None:
-            return {}
-        exact = {}
+        state, limits, counts = self._state, self._limits, self._counts
+        differences = state.differences[:found]
+        near = np.flatnonzero(limits.near[differences])
+        # The best first, ties to the earliest.
+        in_order = near[np.lexsort((state.found[near], differences[near]))]
+        mine = self._batch.documents.texts[row]
+        exact: dict[int, float] = {}
         compared_bytes = 0
-        near = np.flatnonzero(np.abs(estimates - self._rule.threshold) <= self._rule.borderline)
-        for candidate in near[np.argsort(-estimates[near], kind="stable")].tolist():
-            documents, other = others[candidate]
-            mine, theirs = self._documents.texts[row], documents.texts[other]
+        for candidate in in_order.tolist():
+            theirs = self._text_at(int(state.found[candidate]))
             if NOT_STORED in (mine, theirs):
-                self.counts.exact_without_text += 1
+                counts.exact_without_text += 1
             elif compared_bytes >= self._rule.compared_bytes:
-                self.counts.exact_over_budget += 1
+                counts.exact_over_budget += 1
             else:
                 compared_bytes += text_bytes(theirs)
-                exact[candidate] = self._texts.jaccard(mine, theirs)
+                jaccard = exact[candidate] = texts.jaccard(mine, theirs)
+                if jaccard >= self._rule.threshold:
+                    counts.exact_confirmed += 1
+                else:
+                    counts.exact_refuted += 1
         return exact
 
-    def _numbers(self, row: int) -> list[int]:
-        """Return the numbers of the documents in a document's buckets, ascending."""
-        oldest = self._first_number + len(self.kept_rows) - self._rule.window_documents
-        size = self._rule.bucket_size
-        stored = self._hits.get(row, {})
-        fresh = {
-            bucket[0]: self._kept_in_bucket.get(bucket, []) for bucket in self._shared.get(row, ())
-        }
-        numbers: set[int] = set()
-        for column in stored.keys() | fresh.keys():
-            bucket = stored.get(column, []) + fresh.get(column, [])[-size:]
-            if len(bucket) >= size:
-                self.counts.buckets_truncated += 1
-            numbers.update(bucket[-size:])
-        numbers -= self._candidates.erased
-        return sorted(number for number in numbers if number >= oldest)
+    def _text_at(self, place: int) -> bytes:
+        stored = len(self._candidates.numbers)
+        if place < stored:
+            return self._candidates.documents.texts[place]
+        return self._batch.documents.texts[place - stored]
 
-    def _look_up(self, row: int, numbers: list[int]) -> list[tuple[DocumentColumns, list[int]]]:
-        """Return the rows of ascending numbers: those in the index, then those in the batch."""
-        numbers = self._in_window(row, numbers)
-        stored = [self._stored_rows[number] for number in numbers if number < self._first_number]
-        fresh = [self.kept_rows[number - self._first_number] for number in numbers[len(stored) :]]
-        comparable = [
-            (documents, [other for other in rows if self._is_comparable(row, documents, other)])
-            for documents, rows in ((self._candidates.documents, stored), (self._documents, fresh))
-        ]
-        return [(documents, rows) for documents, rows in comparable if rows]
 
-    def _in_window(self, row: int, numbers: list[int]) -> list[int]:
-        """Return the numbers that are in reach, and inside the window of the document."""
-        if self._rule.window_ms is None or not numbers:
-            return numbers
-        mine, now_ms = Times(self._event_times_ms[row], self._effective_ms(row)), self.clock.now_ms
-        return [
-            number
-            for number in numbers
-            if self._rule.holds_time(mine.compared_ms, self._times(number), now_ms)
-        ]
-
-    def _effective_ms(self, row: int) -> int:
-        return self.clock.effective_ms(self._event_times_ms[row], self._rule.allowances)
-
-    def _times(self, number: int) -> Times:
-        fresh = number - self._first_number
-        if fresh >= 0:
-            return Times(self._event_times_ms[self.kept_rows[fresh]], self.kept_effective_ms[fresh])
-        stored = self._stored_rows[number]
-        return Times(self._stored_times_ms[stored], self._stored_effective_ms[stored])
-
-    def _is_comparable(self, row: int, others: DocumentColumns, other: int) -> bool:
-        """Tell whether the other has the same namespace and, for a replay, is an earlier one."""
-        documents = self._documents
-        if others.namespaces[other] != documents.namespaces[row]:
-            return False
-        if not self._judged[row]:
-            return True
-        mine, theirs = documents.positions[row], others.positions[other]
-        return mine[:2] != theirs[:2] or theirs.offset < mine.offset
-
-    def _match(
-        self,
-        row: int,
-        others: DocumentColumns,
-        other: int,
-        estimate: float,
-        jaccard: float | None,
-    ) -> Match:
-        mine = self._event_times_ms[row]
-        theirs = int(others.event_times_ms[other])
-        known = NO_TIMESTAMP not in (mine, theirs)
-        return Match(
-            id=others.ids[other],
-            position=others.positions[other],
-            jaccard_estimate=estimate,
-            age_s=(mine - theirs) / 1000 if known else None,
-            jaccard=jaccard,
-        )
-
-    def _count(self, estimates: F64, similarities: F64, exact: dict[int, float]) -> None:
-        threshold = self._rule.threshold
-        verified = int(np.count_nonzero(similarities >= threshold))
-        confirmed = sum(jaccard >= threshold for jaccard in exact.values())
-        self.counts.candidates += len(similarities)
-        self.counts.verified += verified
-        self.counts.refuted += len(similarities) - verified
-        self.counts.exact_confirmed += confirmed
-        self.counts.exact_refuted += len(exact) - confirmed
-        self.counts.similarities.extend(estimates.tolist())
+def _comparable(documents: DocumentColumns, effective_times_ms: I64, sources: I64) -> Documents:
+    """Return what the kernels compare of documents."""
+    return Documents(
+        signatures=words_of(documents.sketches.signatures),
+        namespaces=documents.namespaces,
+        compared_ms=compared_ms(documents.event_times_ms, effective_times_ms),
+        effective_ms=effective_times_ms,
+        sources=sources,
+        offsets=documents.positions.offsets,
+    )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from streamdedup.batches import Judgement, SketchedBatch
+from streamdedup.batches import Judgement, SketchedBatch, Verdicts
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
@@ -126,7 +126,7 @@ class Deduplicator:
                 )
             index.apply(judgement.update, index.applied + 1, notes)
 
-    def judge_and_apply(self, batch: SketchedBatch) -> list[Verdict]:
+    def judge_and_apply(self, batch: SketchedBatch) -> Verdicts:
         """Judge a prepared batch, and index the documents that it keeps."""
         with self._locked():
             judgement = self.judge(batch)

@@ -21,6 +21,9 @@ from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import TextPacker
 
+_FAR = 2**61
+"""Timestamps, which producers choose, count as this many milliseconds at most, so that differences
+of times do not overflow."""
 NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
 """No rejections."""
 
@@ -114,7 +117,7 @@ class Preparer:
             else:
                 decoded.rows.append(row)
                 decoded.documents.append(document)
-        return self._sketch(batch.positions, decoded, batch.timestamps_ms)
+        return self._sketch(batch.positions, decoded, np.clip(batch.timestamps_ms, -_FAR, _FAR))
 
     def prepare_documents(
         self, documents: Sequence[Document], positions: Sequence[Position]

@@ -260,7 +260,7 @@ class _Run:
             self._hooks.on_verdict(record, verdict)
         self._hooks.on_batch(self.tally)
 
-    def _judge(self, batch: Batch, sketched: SketchedBatch) -> list[Verdict]:
+    def _judge(self, batch: Batch, sketched: SketchedBatch) -> Sequence[Verdict]:
         """Judge a batch, write its lines to the outputs, and commit it."""
         judgement = self._deduplicator.judge(sketched)
         lines = {
@@ -275,7 +275,7 @@ class _Run:
             self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths))
         return judgement.verdicts
 
-    def _lines(self, outcome: Outcome, records: list[Record], verdicts: list[Verdict]) -> bytes:
+    def _lines(self, outcome: Outcome, records: list[Record], verdicts: Sequence[Verdict]) -> bytes:
         return b"".join(
             self._line(record, verdict) + b"\n"
             for record, verdict in zip(records, verdicts, strict=True)
@@ -289,7 +289,7 @@ class _Run:
             return record.value or b""
         return duplicate_record(record, verdict, self._rule)
 
-    def _count(self, batch: Batch, verdicts: list[Verdict]) -> None:
+    def _count(self, batch: Batch, verdicts: Sequence[Verdict]) -> None:
         tally, outcomes = self.tally, [verdict.outcome for verdict in verdicts]
         reasons = (verdict.rejection for verdict in verdicts)
         self.tally = replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamdedup.batches import IndexUpdate
+from streamdedup.batches import IndexUpdate, Verdicts
 from streamdedup.errors import TopicError
 from streamdedup.formats import changelog
 from streamdedup.formats.outputs import (
@@ -121,7 +121,7 @@ class Composer:
     def compose(
         self,
         records: Sequence[Record],
-        verdicts: Sequence[Verdict],
+        verdicts: Verdicts,
         update: IndexUpdate,
         now_ms: int,
     ) -> Transaction:

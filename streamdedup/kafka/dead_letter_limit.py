@@ -7,11 +7,12 @@ the offsets of the same transaction. So it counts each record once, and restarts
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from streamdedup.batches import Verdicts
 from streamdedup.errors import TooManyDeadLetters
-from streamdedup.model import Position, Rejection, Verdict
+from streamdedup.model import Position, Rejection
 from streamdedup.settings.sections import LimitSettings
 
 WINDOW = 1000
@@ -78,7 +79,7 @@ class DeadLetterLimit:
         """Return the limit that the settings ask for."""
         return cls(limits.dead_letter_run, limits.dead_letter_ratio)
 
-    def after(self, tally: Tally, verdicts: Sequence[Verdict]) -> Tally:
+    def after(self, tally: Tally, verdicts: Verdicts) -> Tally:
         """Return the tally after a batch.
 
         Args:
@@ -90,17 +91,16 @@ class DeadLetterLimit:
             TooManyDeadLetters: a limit is reached within the batch.
         """
         judged, run, window = tally.judged, tally.run, tally.window
-        for verdict in verdicts:
-            reason = "" if verdict.rejection is None else verdict.rejection.reason
-            if reason == _TOMBSTONE:
+        before = 0
+        for row in sorted(verdicts.rejections):
+            judged, run, window = _accepted(row - before, judged, run, window)
+            before = row + 1
+            if verdicts.rejections[row].reason == _TOMBSTONE:
                 continue
-            dead = bool(reason)
-            judged += 1
-            run = run + 1 if dead else 0
-            window = (window << 1 | dead) & _WINDOW_BITS
-            if dead and (reached := self._reached(judged, run, window)):
+            judged, run, window = judged + 1, run + 1, (window << 1 | 1) & _WINDOW_BITS
+            if reached := self._reached(judged, run, window):
                 raise TooManyDeadLetters(f"{reached}; {_explained(verdicts)}")
-        return Tally(judged, run, window)
+        return Tally(*_accepted(len(verdicts) - before, judged, run, window))
 
     def _reached(self, judged: int, run: int, window: int) -> str:
         """Return the limit that is reached, in words; empty if none is."""
@@ -114,13 +114,16 @@ class DeadLetterLimit:
         return ""
 
 
-def _explained(verdicts: Sequence[Verdict]) -> str:
+def _accepted(count: int, judged: int, run: int, window: int) -> tuple[int, int, int]:
+    """Return a tally's numbers after so many records that are no dead letters."""
+    if count == 0:
+        return judged, run, window
+    return judged + count, 0, window << count & _WINDOW_BITS
+
+
+def _explained(verdicts: Verdicts) -> str:
     """Return the reasons in a batch, the first examples, and what to do, on one line."""
-    dead = [
-        (verdict.position, verdict.rejection)
-        for verdict in verdicts
-        if verdict.rejection is not None
-    ]
+    dead = [(verdicts[row].position, why) for row, why in sorted(verdicts.rejections.items())]
     counts = Counter(rejection.reason for _, rejection in dead).most_common()
     reasons = ", ".join(f"{reason} {count}" for reason, count in counts)
     first = ", ".join(_example(*one) for one in dead[:_EXAMPLES])

@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 
 import streamdedup
 from streamdedup.batches import Judgement
+from streamdedup.columns import I64, RecordColumns
 from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Record
 from streamdedup.observe.catalogue import CATALOGUE, Entry, Stage, TransactionResult
 from streamdedup.settings.sections import Settings
@@ -78,14 +79,14 @@ class Metrics:
     def count_received(self, records: Sequence[Record]) -> None:
         """Count a polled batch, and set the positions of its partitions."""
         self._histograms["batch_documents"].observe(len(records))
-        self._counters["bytes_received_total"].inc(
-            sum(len(record.value or b"") for record in records)
-        )
-        for partition, count in Tally(record.position.partition for record in records).items():
-            self._counters["documents_received_total"].labels(partition).inc(count)
-        next_offsets = {record.position.partition: record.position.offset + 1 for record in records}
-        for partition, next_offset in next_offsets.items():
-            self._gauges["consumer_position"].labels(partition).set(next_offset)
+        columns = RecordColumns.of(records)
+        self._counters["bytes_received_total"].inc(int(columns.sizes().sum()))
+        partitions, offsets = columns.positions.partitions, columns.positions.offsets
+        for partition, count in enumerate(np.bincount(partitions).tolist()):
+            if count:
+                self._counters["documents_received_total"].labels(partition).inc(count)
+                next_offset = int(offsets[partitions == partition].max()) + 1
+                self._gauges["consumer_position"].labels(partition).set(next_offset)
 
     def count_judgement(
         self, judgement: Judgement, records: Sequence[Record] = (), now_ms: int | None = None
@@ -97,11 +98,11 @@ class Metrics:
             records: the batch, whose timestamps give the latencies.
             now_ms: when the verdicts were committed, in milliseconds since the epoch; default: now.
         """
-        for outcome, count in Tally(verdict.outcome for verdict in judgement.verdicts).items():
-            self._counters["documents_total"].labels(outcome).inc(count)
-        reasons = Tally(
-            verdict.rejection.reason for verdict in judgement.verdicts if verdict.rejection
-        )
+        verdicts = judgement.verdicts
+        for outcome, count in verdicts.tally().items():
+            if count:
+                self._counters["documents_total"].labels(outcome).inc(count)
+        reasons = Tally(rejection.reason for rejection in verdicts.rejections.values())
         for reason, count in reasons.items():
             self._counters["rejections_total"].labels(reason).inc(count)
         counts = judgement.counts
@@ -116,15 +117,16 @@ class Metrics:
         ):
             self._counters["exact_verifications_total"].labels(result).inc(count)
         self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)
-        self._batch_histograms["candidate_similarity"].observe(counts.similarities)
+        self._batch_histograms["candidate_similarity"].observe(
+            counts.similarities, counts.by_similarity
+        )
         committed_ms = self._now() * 1000 if now_ms is None else now_ms
         # A producer's clock may be ahead of ours; a latency is never negative.
-        latencies = [
-            max(0.0, (committed_ms - record.timestamp_ms) / 1000)
-            for record in records
-            if record.timestamp_ms != NO_TIMESTAMP
-        ]
-        self._batch_histograms["end_to_end_latency_seconds"].observe(latencies)
+        times_ms = RecordColumns.of(records).timestamps_ms
+        latencies_ms = committed_ms - times_ms[times_ms != NO_TIMESTAMP]
+        self._batch_histograms["end_to_end_latency_seconds"].observe(
+            np.maximum(0, latencies_ms) / 1000
+        )
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
@@ -261,13 +263,18 @@ class BatchHistogram(Collector):
         self._sum = 0.0
         self._lock = Lock()
 
-    def observe(self, values: Sequence[float] | NDArray[np.float64]) -> None:
-        """Count each value in the first bucket whose bound is not below it."""
-        numbers = np.asarray(values, dtype=np.float64)
-        buckets = np.searchsorted(self._bounds, numbers, side="left")
+    def observe(self, values: NDArray[np.float64], counts: I64 | None = None) -> None:
+        """Count each value in the first bucket whose bound is not below it.
+
+        Args:
+            values: ``(k,)``.
+            counts: how often each occurs, ``(k,)``; once by default.
+        """
+        times = np.ones(len(values), dtype=np.int64) if counts is None else counts
+        buckets = np.searchsorted(self._bounds, values, side="left")
         with self._lock:
-            self._counts += np.bincount(buckets, minlength=len(self._counts))
-            self._sum += float(numbers.sum())
+            self._counts += np.bincount(buckets, times, minlength=len(self._counts)).astype(int)
+            self._sum += float(values @ times)
 
     def collect(self) -> Iterable[Metric]:
         """Return the histogram as a metric family, with cumulative counts."""

@@ -8,15 +8,14 @@ Rule 3: without ``status.show_text`` no value of a record is held.
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from streamdedup.batches import Judgement
-from streamdedup.columns import I64
+from streamdedup.batches import DUPLICATE, KEPT, Judgement, Verdicts
+from streamdedup.columns import F64, I64
 from streamdedup.dedup.differences import Part, differences
 from streamdedup.formats.records import Decoder
 from streamdedup.model import Match, Outcome, Position, Record, Verdict
@@ -48,9 +47,6 @@ _PER_INTERVAL, _PER_BATCH = 16, 4
 
 _CHOICE = 200
 """Duplicates at the end of a batch from which the remembered ones are chosen."""
-
-_SAMPLE = 4096
-"""Most similarities of a batch that are counted; of n times as many, every n-th counts n times."""
 
 _HELD_OVERHEAD = 256
 """Bytes of a held value's key and objects."""
@@ -118,13 +114,14 @@ class Recent:
             judgement: the verdicts on it, in the order of the records.
         """
         self._advance()
-        tally = Tally(verdict.outcome for verdict in judgement.verdicts)
+        verdicts, counts = judgement.verdicts, judgement.counts
+        tally = verdicts.tally()
         self._counts[self._slot % SLOTS] += [tally[outcome] for outcome in _OUTCOMES]
-        self._similarities += histogram(judgement.counts.similarities)
+        self._similarities += histogram(counts.similarities, counts.by_similarity)
         if self.show_text:
-            self._held.add(records, judgement.verdicts)
+            self._held.add(records, verdicts.rows_with(KEPT))
         if tally[Outcome.DUPLICATE]:
-            self._remember(records, judgement.verdicts)
+            self._remember(records, verdicts)
 
     def minutes(self) -> dict[str, list[int]]:
         """Return the number of records with each outcome in each slot, the current slot last."""
@@ -160,12 +157,12 @@ class Recent:
             self._counts[slot % SLOTS] = 0
         self._slot = now
 
-    def _remember(self, records: Sequence[Record], verdicts: Sequence[Verdict]) -> None:
+    def _remember(self, records: Sequence[Record], verdicts: Verdicts) -> None:
         """Remember a few duplicates of each interval, preferring those whose original is held."""
         by_interval: dict[int, list[tuple[bool, int]]] = defaultdict(list)
-        rows = [row for row, verdict in enumerate(verdicts) if verdict.matches]
-        for row in rows[-_CHOICE:]:
-            original = verdicts[row].matches[0]
+        duplicates = {row: verdicts[row] for row in verdicts.rows_with(DUPLICATE)[-_CHOICE:]}
+        for row, verdict in duplicates.items():
+            original = verdict.matches[0]
             interval = int(_similarity(original) * _INTERVALS + _ROUNDING)
             by_interval[interval].append((original.position in self._held, row))
         chosen = sorted(
@@ -174,7 +171,7 @@ class Recent:
             for _, row in sorted(choice)[-_PER_BATCH:]
         )
         for row, interval in chosen:
-            self._latest[interval].append(self._duplicate(records[row], verdicts[row]))
+            self._latest[interval].append(self._duplicate(records[row], duplicates[row]))
 
     def _duplicate(self, record: Record, verdict: Verdict) -> Duplicate:
         original = verdict.original
@@ -210,12 +207,13 @@ class _Held:
         value = self._young.get(position)
         return self._old.get(position) if value is None else value
 
-    def add(self, records: Sequence[Record], verdicts: Sequence[Verdict]) -> None:
-        """Hold the values of the kept records."""
+    def add(self, records: Sequence[Record], kept: Sequence[int]) -> None:
+        """Hold the values of the kept records, which are given by their rows."""
         young, size = self._young, self._young_bytes
-        for record, verdict in zip(records, verdicts, strict=True):
+        for row in kept:
+            record = records[row]
             value = record.value
-            if verdict.outcome is not Outcome.KEPT or value is None or len(value) > VALUE_BYTES:
+            if value is None or len(value) > VALUE_BYTES:
                 continue
             size += len(value) + _HELD_OVERHEAD
             if size > TEXTS_BYTES // 2:
@@ -224,20 +222,19 @@ class _Held:
         self._young, self._young_bytes = young, size
 
 
-def histogram(similarities: Sequence[float]) -> I64:
-    """Count similarities in bins; of more than ``_SAMPLE``, every n-th counts n times.
+def histogram(similarities: F64, counts: I64) -> I64:
+    """Count similarities in bins.
 
     Args:
-        similarities: numbers from 0 to 1.
+        similarities: numbers from 0 to 1, ``(k,)``.
+        counts: how often each occurs, ``(k,)``.
 
     Returns:
         ``(BINS,)`` int64. A similarity on the border of two bins counts in the upper one, and 1 in
         the last bin.
     """
-    step = max(1, -(-len(similarities) // _SAMPLE))
-    sample = np.array(similarities[::step], dtype=np.float64)
-    bins = np.clip(np.floor(sample * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
-    return np.bincount(bins, minlength=BINS) * step
+    bins = np.clip(np.floor(similarities * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
+    return np.bincount(bins, counts, minlength=BINS).astype(np.int64)
 
 
 def compare(duplicate: Duplicate, decoder: Decoder) -> tuple[list[Part] | None, list[Part] | None]:

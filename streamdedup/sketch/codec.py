@@ -66,9 +66,20 @@ class SignatureCodec:
         Returns:
             ``(m,)`` float64, between 0 and 1.
         """
+        equal = _count_equal(signature, others, _EQUAL_FIELDS[self.bits]) - self._padding
+        return self._estimate(equal)
+
+    def estimates(self) -> NDArray[np.float64]:
+        """Return the estimated similarity for each number of unequal values.
+
+        Returns:
+            ``(num_perm + 1,)`` float64, from 1 down to 0.
+        """
+        return self._estimate(np.arange(self.num_perm, -1, -1))
+
+    def _estimate(self, equal: I64) -> NDArray[np.float64]:
         collision = 2.0**-self.bits
-        agreement = _count_equal(signature, others, _EQUAL_FIELDS[self.bits]) - self._padding
-        estimate = (agreement / self.num_perm - collision) / (1 - collision)
+        estimate = (equal / self.num_perm - collision) / (1 - collision)
         clipped: NDArray[np.float64] = np.clip(estimate, 0.0, 1.0)
         return clipped
 

@@ -315,7 +315,7 @@ def test_counts(tmp_path: Path) -> None:
         batch = sketched(texts, settings)
         rule = Rule(1.0, 1, 100, 5, SignatureCodec.of(settings.dedup.sketch_parameters()))
         counts = resolve(batch, index.probe(batch.documents), rule, 0, index.clock).counts
-    assert counts.candidates == counts.verified + counts.refuted == len(counts.similarities)
+    assert counts.candidates == counts.verified + counts.refuted == counts.by_similarity.sum()
     assert counts.verified == 1
     assert counts.refuted >= 1
     assert counts.buckets_truncated >= 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.dedup.clock import Clock, Times
+from streamdedup.dedup.clock import Clock
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.model import NO_TIMESTAMP, Document
 from tests.dedup.brute_force import HOUR, MILLISECOND, NOON, cut, judged
@@ -66,7 +66,7 @@ class TestWindow:
     def test_without_a_window_every_time_is_inside(self, tmp_path: Path) -> None:
         """Only index.window limits the difference of two times."""
         rule = Rule.from_settings(small_settings(tmp_path))
-        assert rule.holds_time(0, Times(NOON, NOON), NOON)
+        assert rule.holds_time(0, NOON, NOON, NOON)
 
     def test_without_times_only_numbers_count(self, tmp_path: Path) -> None:
         """Documents without an event time are inside the window by time."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate, Sketches
 from streamdedup.columns import U64, Blobs, Positions, Strings
+from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.clock import Allowances, Clock, is_out_of_reach
 from streamdedup.model import NO_TIMESTAMP, Position, SourceRange
 from streamdedup.settings.sections import Settings
@@ -122,8 +123,10 @@ class Reference:
         self._kept_positions[position] = number
         hours = rng.choice([0, 0, -0.5, 0.5, -30, 10_000])
         event_ms = NO_TIMESTAMP if rng.random() < 0.2 else self._now_ms + int(hours * HOUR_MS)
-        effective_ms = self.clock.effective_ms(event_ms, self._allowances)
-        self.clock.advance(event_ms)
+        event = np.array([event_ms])
+        effective_ms = int(
+            clocks.effective_ms(event, self.clock.advance(event), self._allowances)[0]
+        )
         return Kept(
             keys=keys,
             signature=rng.bytes(WIDTH),

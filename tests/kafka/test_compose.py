@@ -15,7 +15,7 @@ from streamdedup.kafka.topics import topic_names
 from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
-from tests.support.builders import columns, update_of
+from tests.support.builders import columns, update_of, verdicts_of
 
 FINGERPRINT = "f" * 32
 NOW_MS = 1_700_000_000_000
@@ -51,7 +51,9 @@ REJECTED = verdict(Outcome.REJECTED, rejection=Rejection("decode", "InvalidJson"
 
 def composed(with_: Composer, original: Record, outcome: Verdict) -> Outgoing:
     """Return the message of a batch with one record."""
-    transaction = with_.compose([original], [outcome], update_of(columns([]), 0), NOW_MS)
+    transaction = with_.compose(
+        [original], verdicts_of([outcome]), update_of(columns([]), 0), NOW_MS
+    )
     (message,) = transaction.messages
     return message
 
@@ -81,7 +83,7 @@ def test_the_verdict_chooses_the_topic(outcome: Verdict, route: str, role: str) 
 def test_a_transaction_has_the_entry_and_the_offsets() -> None:
     """The changelog entry decodes to the update, and the offsets are the next ones to read."""
     update = update_of(columns([[1] * 9, [2] * 9], first_offset=5), 0)
-    transaction = composer().compose([], [], update, NOW_MS)
+    transaction = composer().compose([], verdicts_of([]), update, NOW_MS)
     (entry,) = transaction.changelog
     assert changelog.decode(entry, FINGERPRINT).documents.ids == update.documents.ids
     assert transaction.offsets == {("documents", 0): 7}

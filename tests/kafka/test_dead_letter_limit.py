@@ -8,24 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.batches import Verdicts
 from streamdedup.errors import TooManyDeadLetters
 from streamdedup.kafka.dead_letter_limit import WINDOW, DeadLetterLimit, Tally, latest_tally
 from streamdedup.model import Outcome, Position, Rejection, Verdict
 from streamdedup.settings.sections import LimitSettings
-from tests.support.builders import examples
+from tests.support.builders import examples, verdicts_of
 
 UNLIMITED = DeadLetterLimit(0, 0.0)
 
 
-def verdicts(outcomes: str, reason: str = "MissingText") -> list[Verdict]:
+def verdicts(outcomes: str, reason: str = "MissingText") -> Verdicts:
     """Return a verdict for each letter: ``d`` is a dead letter, ``k`` a kept document."""
-    return [
-        Verdict(Outcome.REJECTED, "", position, rejection=Rejection("decode", reason, "secret"))
-        if outcome == "d"
-        else Verdict(Outcome.KEPT, "id", position)
-        for offset, outcome in enumerate(outcomes)
-        for position in [Position("documents", 1, offset)]
-    ]
+    positions = [Position("documents", 1, offset) for offset in range(len(outcomes))]
+    rejection = Rejection("decode", reason, "secret")
+    return verdicts_of(
+        [
+            Verdict(Outcome.REJECTED, "", position, rejection=rejection)
+            if outcome == "d"
+            else Verdict(Outcome.KEPT, "id", position)
+            for outcome, position in zip(outcomes, positions, strict=True)
+        ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
 from streamdedup.settings.sections import PoolSettings, Settings
+from tests.support.builders import verdicts_of
 from tests.support.clock import Clock
 from tests.support.paths import ROOT
 
@@ -97,7 +98,9 @@ def judgement(outcomes: list[Outcome | str], counts: JudgementCounts | None = No
         )
         for row, outcome in enumerate(outcomes)
     ]
-    return Judgement(verdicts, IndexUpdate(0, columns, (), none), counts or JudgementCounts())
+    return Judgement(
+        verdicts_of(verdicts), IndexUpdate(0, columns, (), none), counts or JudgementCounts()
+    )
 
 
 def test_received_records_are_counted_by_partition(page: Page) -> None:
@@ -115,7 +118,8 @@ def test_received_records_are_counted_by_partition(page: Page) -> None:
 
 def test_one_call_counts_a_judgement(page: Page) -> None:
     """It counts verdicts, reasons, candidates and their similarities."""
-    counts = JudgementCounts(4, 3, 1, 2, [0.81, 0.9, 0.95, 0.42], 7, 6, 5, 8)
+    similarities = np.array([0.95, 0.81, 0.7, 0.42])
+    counts = JudgementCounts(4, 3, 1, 2, similarities, np.array([2, 1, 0, 1]), 7, 6, 5, 8)
     page.metrics.count_judgement(
         judgement(
             [Outcome.KEPT, Outcome.DUPLICATE, Outcome.DUPLICATE, "BadJson", "BadJson"], counts
@@ -277,7 +281,7 @@ def test_a_batch_histogram_equals_single_observations(values: list[float]) -> No
     """An array changes the same buckets as one call per value."""
     entry = Entry("x", "batch histogram", "An x.", buckets=(0.1, 0.5, 1.0))
     histogram = BatchHistogram(entry)
-    histogram.observe(values)
+    histogram.observe(np.array(values, dtype=np.float64))
     histogram.observe(np.array([0.3]))
     (metric,) = histogram.collect()
     series = {sample.labels.get("le", sample.name): sample.value for sample in metric.samples}

@@ -5,18 +5,26 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from hypothesis import HealthCheck, settings
 
-from streamdedup.batches import DocumentColumns, IndexUpdate, SketchedBatch, Sketches
+from streamdedup.batches import (
+    DocumentColumns,
+    IndexUpdate,
+    Matches,
+    SketchedBatch,
+    Sketches,
+    Verdicts,
+)
 from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.prepare import Preparer
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import NO_TIMESTAMP, Document, Position, SourceRange, Verdict
+from streamdedup.model import NO_TIMESTAMP, Document, Match, Outcome, Position, SourceRange, Verdict
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
@@ -132,6 +140,64 @@ def columns(
         event_times_ms=np.full(count, NO_TIMESTAMP, dtype=np.int64),
         namespaces=np.zeros(count, dtype=np.uint64),
         sketches=Sketches(signatures, np.array(band_keys, dtype=np.uint64).reshape(count, width)),
+    )
+
+
+def verdicts_of(verdicts: Sequence[Verdict]) -> Verdicts:
+    """Return the column of some verdicts."""
+    rows = [row for row, verdict in enumerate(verdicts) if verdict.rejection is None]
+    judged = [_with_match(verdicts[row]) for row in rows]
+    stored = [match for verdict in judged for match in verdict.matches]
+    places = np.zeros((len(rows), max([1, *(len(each.matches) for each in judged)])), np.int64)
+    estimates = np.zeros(places.shape)
+    for row, verdict in enumerate(judged):
+        for column, match in enumerate(verdict.matches):
+            places[row, column] = stored.index(match)
+            estimates[row, column] = match.jaccard_estimate
+    times_ms = {
+        match: 0 if match.age_s is None else each.event_time_ms - round(1000 * match.age_s)
+        for each in judged
+        for match in each.matches
+    }
+    batch = SketchedBatch(
+        Positions.of([verdict.position for verdict in verdicts]),
+        _named([(each.id, each.position, each.event_time_ms) for each in judged]),
+        np.array(rows, dtype=np.int64),
+        frozenset(),
+        {row: why for row, each in enumerate(verdicts) if (why := each.rejection) is not None},
+        (),
+    )
+    matches = Matches(
+        np.array([len(each.matches) for each in judged], dtype=np.int64),
+        places,
+        estimates,
+        {
+            (row, stored.index(match)): match.jaccard
+            for row, each in enumerate(judged)
+            for match in each.matches
+            if match.jaccard is not None
+        },
+        _named([(each.id, each.position, times_ms[each]) for each in stored]),
+    )
+    return Verdicts(batch, matches)
+
+
+def _with_match(verdict: Verdict) -> Verdict:
+    """Return a verdict which, if it is ``duplicate``, has a match."""
+    if verdict.matches or verdict.outcome is not Outcome.DUPLICATE:
+        return verdict
+    return replace(verdict, matches=(Match("original", verdict.position, 1.0, None),))
+
+
+def _named(documents: Sequence[tuple[str, Position, int]]) -> DocumentColumns:
+    """Return documents with an id, a position and an event time, and without band keys."""
+    count = len(documents)
+    return DocumentColumns(
+        Strings.of([id_ for id_, _, _ in documents]),
+        Positions.of([position for _, position, _ in documents]),
+        np.array([time for _, _, time in documents], dtype=np.int64),
+        np.zeros(count, dtype=np.uint64),
+        Sketches(np.zeros((count, 1), np.uint8), np.zeros((count, 1), np.uint64)),
     )
 
 

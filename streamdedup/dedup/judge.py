@@ -1,0 +1,405 @@
+"""*Pure.* The kernels that judge the documents of a batch one after another.
+
+:mod:`streamdedup.dedup.resolve` prepares their arguments and describes the rules. A *place* names a
+document that another one is compared with: below ``m`` a row of the ``m`` candidates of the index,
+from ``m`` on a row of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.columns import F64, I64, U8, U64
+from streamdedup.kernels import kernel
+
+I32 = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+CANDIDATES, VERIFIED, TRUNCATED = range(3)
+"""Indices of the counters."""
+_BYTE, _NIBBLE, _PAIR = 8, 4, 2
+"""Bits of a signature's value."""
+ALONE = -1
+"""The bucket of a band key that no other document of the batch has."""
+
+
+class Documents(NamedTuple):
+    """What is compared of ``n`` documents: those of the batch, or those of the index.
+
+    Attributes:
+        signatures: ``(n, words)`` uint64, the stored bits padded with zeros; see :func:`words_of`.
+        namespaces: ``(n,)`` uint64.
+        compared_ms: ``(n,)`` int64, the time by which each is compared.
+        effective_ms: ``(n,)`` int64, the time from which its stay counts.
+        sources: ``(n,)`` int64, equal for documents of one partition.
+        offsets: ``(n,)`` int64.
+    """
+
+    signatures: U64
+    namespaces: U64
+    compared_ms: I64
+    effective_ms: I64
+    sources: I64
+    offsets: I64
+
+
+class Batch(NamedTuple):
+    """What else is known of the ``n`` documents of the batch.
+
+    Attributes:
+        skipped: ``(n,)`` bool, documents that are not compared: without text, or kept before.
+        judged: ``(n,)`` bool, documents whose position was judged before.
+        firsts: ``(n,)`` int64, the earlier row with the same position; -1 if there is none.
+        now_ms: ``(n,)`` int64, the clock when each is judged.
+        buckets: ``(n, columns)`` int32, the bucket of each band key that occurs several times.
+    """
+
+    skipped: Bools
+    judged: Bools
+    firsts: I64
+    now_ms: I64
+    buckets: I32
+
+
+class Hits(NamedTuple):
+    """The hits in the index, by row of the batch, column and number.
+
+    Attributes:
+        starts: ``(n + 1,)`` int64: the hits of a row are those from ``starts[row]`` on.
+        columns: ``(h,)`` int64.
+        places: ``(h,)`` int64; -1 for an erased document.
+        numbers: ``(m,)`` int64, the numbers of the documents at the places.
+    """
+
+    starts: I64
+    columns: I64
+    places: I64
+    numbers: I64
+
+
+class Limits(NamedTuple):
+    """The rule; see :class:`streamdedup.dedup.resolve.Rule`. -1 stands for no limit of a time.
+
+    Attributes:
+        bits: bits of a signature's value.
+        estimates: ``(num_perm + 1,)`` float64: the similarity for each number of unequal values.
+        near: ``(num_perm + 1,)`` bool: whether the texts decide at that number.
+    """
+
+    threshold: float
+    bucket_size: int
+    window_documents: int
+    window_ms: int
+    reach_ms: int
+    first_number: int
+    bits: int
+    estimates: F64
+    near: Bools
+
+
+class State(NamedTuple):
+    """What the judgement of each document changes.
+
+    Attributes:
+        counters: candidates, those at or above the threshold, and look-ups in full buckets.
+        unequal: ``(num_perm + 1,)`` int64: candidates by their number of unequal values.
+        kept: ``(1,)`` int64: documents kept so far.
+        kept_rows: ``(n,)`` int64: their rows.
+        kept_index: ``(n,)`` int64: for a kept row, how many were kept before it; else -1.
+        newest: ``(buckets,)`` int64: the last kept row of each bucket, or -1.
+        older: ``(n, columns)`` int64: the kept row before it in the same bucket, or -1.
+        sizes: ``(buckets,)`` int64: kept documents of the batch in each bucket.
+        seen: ``(m + n,)`` int64: 1 + the last row that has met the place.
+        found: the places of the current document's candidates.
+        differences: their numbers of unequal values.
+        match_counts: ``(n,)`` int64: matches of each row.
+        match_places: ``(n, most)`` int64: best first, ties to the earliest.
+        match_estimates: ``(n, most)`` float64.
+        match_similarities: ``(n, most)`` float64: what has decided.
+    """
+
+    counters: I64
+    unequal: I64
+    kept: I64
+    kept_rows: I64
+    kept_index: I64
+    newest: I64
+    older: I64
+    sizes: I64
+    seen: I64
+    found: I64
+    differences: I64
+    match_counts: I64
+    match_places: I64
+    match_estimates: F64
+    match_similarities: F64
+
+
+def words_of(signatures: U8) -> U64:
+    """Return signatures, ``(n, num_bytes)``, as words that are padded with zeros."""
+    count, width = signatures.shape
+    if width % 8 == 0:
+        return np.ascontiguousarray(signatures).view(np.uint64).reshape(count, width // 8)
+    padded = np.zeros((count, -(-width // 8) * 8), dtype=np.uint8)
+    padded[:, :width] = signatures
+    return padded.view(np.uint64)
+
+
+@kernel
+def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, int]:
+    """Number the buckets that several documents of a batch share.
+
+    Args:
+        keys: ``(n, columns)`` band keys.
+        ignored_bits: the lowest bits of a key, which do not count.
+
+    Returns:
+        The bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; and
+        the number of buckets.
+    """
+    rows, columns = keys.shape
+    buckets = np.full((rows, columns), ALONE, dtype=np.int32)
+    cells = 16
+    while cells < 2 * rows:
+        cells *= 2
+    table = np.empty(cells, dtype=np.int32)
+    mask = np.uint64(cells - 1)
+    count = 0
+    for column in range(columns):
+        table[:] = -1
+        for row in range(rows):
+            key = keys[row, column] >> ignored_bits
+            cell = (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32) & mask
+            while table[cell] >= 0 and keys[table[cell], column] >> ignored_bits != key:
+                cell = (cell + np.uint64(1)) & mask
+            first = table[cell]
+            if first < 0:
+                table[cell] = row
+                continue
+            if buckets[first, column] == ALONE:
+                buckets[first, column] = count
+                count += 1
+            buckets[row, column] = buckets[first, column]
+    return buckets, count
+
+
+@kernel(inline="always")
+def _is_comparable(
+    row: int, mine: Documents, theirs: Documents, other: int, batch: Batch, limits: Limits
+) -> bool:
+    """Tell whether a document may match: same namespace, in the window, and earlier."""
+    if mine.namespaces[row] != theirs.namespaces[other]:
+        return False
+    if limits.window_ms >= 0:
+        one, two = mine.compared_ms[row], theirs.compared_ms[other]
+        # The difference of two times may need 64 bits without a sign.
+        if np.uint64(max(one, two)) - np.uint64(min(one, two)) >= np.uint64(limits.window_ms):
+            return False
+        now_ms, effective_ms = batch.now_ms[row], theirs.effective_ms[other]
+        if limits.reach_ms >= 0 and now_ms != -1 and effective_ms + limits.reach_ms <= now_ms:
+            return False
+    # A replay is only compared with documents that came before it.
+    replayed = batch.judged[row] and mine.sources[row] == theirs.sources[other]
+    return not (replayed and theirs.offsets[other] >= mine.offsets[row])
+
+
+@kernel
+def find(
+    row: int,
+    mine: Documents,
+    stored: Documents,
+    batch: Batch,
+    hits: Hits,
+    limits: Limits,
+    state: State,
+) -> int:
+    """Find the candidates of a document; return how many there are in ``state.found``."""
+    oldest = limits.first_number + state.kept[0] - limits.window_documents
+    places = len(hits.numbers)
+    found = 0
+    hit, end = hits.starts[row], hits.starts[row + 1]
+    for column in range(batch.buckets.shape[1]):
+        begin = hit
+        while hit < end and hits.columns[hit] == column:
+            hit += 1
+        bucket = batch.buckets[row, column]
+        fresh = state.sizes[bucket] if bucket >= 0 else 0
+        fresh = min(fresh, limits.bucket_size)
+        known = min(hit - begin, limits.bucket_size - fresh)
+        if hit - begin + fresh >= limits.bucket_size:
+            state.counters[TRUNCATED] += 1
+        other = state.newest[bucket] if fresh else -1
+        for _ in range(fresh):
+            if state.seen[places + other] != row + 1:
+                state.seen[places + other] = row + 1
+                number = limits.first_number + state.kept_index[other]
+                if number >= oldest and _is_comparable(row, mine, mine, other, batch, limits):
+                    state.found[found] = places + other
+                    found += 1
+            other = state.older[other, column]
+        for index in range(hit - known, hit):
+            place = hits.places[index]
+            if place < 0 or state.seen[place] == row + 1:
+                continue
+            state.seen[place] = row + 1
+            in_reach = hits.numbers[place] >= oldest
+            if in_reach and _is_comparable(row, mine, stored, place, batch, limits):
+                state.found[found] = place
+                found += 1
+    return found
+
+
+@kernel(inline="always")
+def _unequal(one: U64, two: U64, bits: int) -> np.int64:
+    """Return the number of values that differ, ``bits`` of each being compared."""
+    count = np.int64(0)
+    for word in range(len(one)):
+        differs = one[word] ^ two[word]
+        # Of each value, the lowest bit becomes 1 if any bit differs.
+        if bits >= _BYTE:
+            differs |= differs >> np.uint64(4)
+        if bits >= _NIBBLE:
+            differs |= differs >> np.uint64(2)
+        if bits >= _PAIR:
+            differs |= differs >> np.uint64(1)
+        if bits == _BYTE:
+            differs &= np.uint64(0x0101010101010101)
+        elif bits == _NIBBLE:
+            differs &= np.uint64(0x1111111111111111)
+        elif bits == _PAIR:
+            differs &= np.uint64(0x5555555555555555)
+        # The number of bits that are 1; compilers know this form.
+        differs -= (differs >> np.uint64(1)) & np.uint64(0x5555555555555555)
+        pairs = differs & np.uint64(0x3333333333333333)
+        differs = pairs + ((differs >> np.uint64(2)) & np.uint64(0x3333333333333333))
+        differs = (differs + (differs >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+        count += np.int64((differs * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return count
+
+
+@kernel
+def compare(
+    row: int, found: int, mine: Documents, stored: Documents, limits: Limits, state: State
+) -> bool:
+    """Count the unequal values of a document's signature and those of its candidates.
+
+    Returns:
+        Whether the texts decide about any of them.
+    """
+    places, signature = len(stored.signatures), mine.signatures[row]
+    is_near = False
+    for candidate in range(found):
+        place = state.found[candidate]
+        if place < places:
+            count = _unequal(signature, stored.signatures[place], limits.bits)
+        else:
+            count = _unequal(signature, mine.signatures[place - places], limits.bits)
+        state.differences[candidate] = count
+        state.unequal[count] += 1
+        is_near = is_near or limits.near[count]
+    state.counters[CANDIDATES] += found
+    return is_near
+
+
+@kernel
+def decide(
+    row: int, found: int, similarities: F64, batch: Batch, limits: Limits, state: State
+) -> None:
+    """Enter the matches of a document, or keep it.
+
+    Args:
+        row: the document.
+        found: its candidates, which ``state`` holds.
+        similarities: what decides about each candidate, ``(found,)`` or longer.
+        batch: the batch.
+        limits: the rule.
+        state: is changed.
+    """
+    most = state.match_places.shape[1]
+    matches = 0
+    for candidate in range(found):
+        similarity, place = similarities[candidate], state.found[candidate]
+        if similarity < limits.threshold:
+            continue
+        state.counters[VERIFIED] += 1
+        # The places of the index and the kept rows of the batch ascend with the numbers.
+        at = matches
+        while at > 0 and (
+            state.match_similarities[row, at - 1] < similarity
+            or (
+                state.match_similarities[row, at - 1] == similarity
+                and state.match_places[row, at - 1] > place
+            )
+        ):
+            at -= 1
+        if at == most:
+            continue
+        if matches < most:
+            matches += 1
+        for later in range(matches - 1, at, -1):
+            state.match_places[row, later] = state.match_places[row, later - 1]
+            state.match_estimates[row, later] = state.match_estimates[row, later - 1]
+            state.match_similarities[row, later] = state.match_similarities[row, later - 1]
+        state.match_places[row, at] = place
+        state.match_estimates[row, at] = limits.estimates[state.differences[candidate]]
+        state.match_similarities[row, at] = similarity
+    state.match_counts[row] = matches
+    if matches == 0 and not batch.judged[row]:
+        _keep(row, batch, state)
+
+
+@kernel
+def _keep(row: int, batch: Batch, state: State) -> None:
+    """Keep a document, which is from now on the newest of its buckets."""
+    state.kept_index[row] = state.kept[0]
+    state.kept_rows[state.kept[0]] = row
+    state.kept[0] += 1
+    for column in range(batch.buckets.shape[1]):
+        bucket = batch.buckets[row, column]
+        if bucket >= 0:
+            state.older[row, column] = state.newest[bucket]
+            state.newest[bucket] = row
+            state.sizes[bucket] += 1
+
+
+@kernel
+def run(
+    start: int,
+    mine: Documents,
+    stored: Documents,
+    batch: Batch,
+    hits: Hits,
+    limits: Limits,
+    state: State,
+) -> tuple[int, int]:
+    """Judge documents from ``start`` on, up to one whose texts must be compared.
+
+    Args:
+        start: the first row.
+        mine: the documents of the batch.
+        stored: the candidates in the index.
+        batch: more on the batch.
+        hits: the hits in the index.
+        limits: the rule.
+        state: is changed.
+
+    Returns:
+        The row whose texts must be compared, and how many candidates ``state`` holds for it; its
+        verdict is open. After the last row: the number of rows, and 0.
+    """
+    similarities = np.empty(len(state.found), dtype=np.float64)
+    for row in range(start, len(batch.judged)):
+        first = batch.firsts[row]
+        if batch.skipped[row] or (first >= 0 and state.kept_index[first] >= 0):
+            continue
+        found = find(row, mine, stored, batch, hits, limits, state)
+        is_near = compare(row, found, mine, stored, limits, state)
+        if is_near:
+            return row, found
+        for candidate in range(found):
+            similarities[candidate] = limits.estimates[state.differences[candidate]]
+        decide(row, found, similarities, batch, limits, state)
+    return len(batch.judged), 0
