@@ -261,7 +261,7 @@ class Worker:
             self._observe(source, queue.qsize())
             if records:
                 self._metrics.count_received(records)
-                refused = composer.refused(records, _now_ms())
+                refused = await asyncio.to_thread(composer.refused, records, _now_ms())
                 pending = self._pool.submit(records, refused)
                 await queue.put(_Polled(pending, time.perf_counter()))
         await queue.put(None)
