@@ -55,7 +55,13 @@ from streamdedup.model import (
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
-from streamdedup.roles.session import Phases, decisive, reach_brokers, run_sessions
+from streamdedup.roles.session import (
+    Phases,
+    decisive,
+    reach_brokers,
+    reporting_replay,
+    run_sessions,
+)
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -205,10 +211,12 @@ class Worker:
             self._phases.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
             log.info("replaying the changelog", begin=begin, end=reader.end)
-            async for offset, data in reader.entries(begin):
-                await self._in_index_thread(self._apply_entry, index, data, offset + 1)
-                self._metrics.count_replayed()
-                self._state.replay_done = offset + 1
+            async with reporting_replay(self._state):
+                async for offset, data in reader.entries(begin):
+                    await self._in_index_thread(self._apply_entry, index, data, offset + 1)
+                    self._metrics.count_replayed()
+                    self._state.replay_done = offset + 1
+            reader.warn_of_strangers()
             # The last offsets hold transaction markers.
             self._state.replay_done = reader.end
         finally:
