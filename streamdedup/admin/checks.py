@@ -197,8 +197,12 @@ async def _check_changelog_offsets(
     return empty
 
 
-async def _judged(settings: Settings, checkpoint: Checkpoint) -> dict[tuple[str, int], int]:
+async def _judged(
+    settings: Settings, checkpoint: Checkpoint, findings: Findings
+) -> dict[tuple[str, int], int]:
     """Return the offset up to which each source partition was judged.
+
+    This reads the entries that a start replays, and reports records of other programs among them.
 
     A running worker commits all the time, so this comes after the committed offsets were read. The
     pause lets the last transaction become visible in the changelog too.
@@ -214,6 +218,14 @@ async def _judged(settings: Settings, checkpoint: Checkpoint) -> dict[tuple[str,
                 judged[topic, partition] = next_offset
     finally:
         await reader.close()
+    if reader.strangers:
+        findings.warn(
+            "changelog records",
+            f"another program has written {reader.strangers} records to "
+            f"{settings.topics.changelog}, the first one at offset {reader.first_stranger}; a "
+            "worker leaves them out; stop that program",
+            ADMINISTRATOR,
+        )
     return judged
 
 
@@ -231,7 +243,7 @@ async def _check_group_offsets(
     try:
         with findings.guarded(check):
             await source.start()
-            judged = {} if checkpoint is None else await _judged(settings, checkpoint)
+            judged = {} if checkpoint is None else await _judged(settings, checkpoint, findings)
             without_offset = await source.begin(lambda *partition: judged.get(partition, 0))
             committed = source.partitions - len(without_offset)
             if committed and changelog_is_empty:

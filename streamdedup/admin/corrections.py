@@ -20,10 +20,11 @@ from streamdedup.formats.positions import format_position
 from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.kafka.append import Appender, output_partition
 from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.compose import accepts_timestamp, fits
+from streamdedup.kafka.compose import accepts_timestamp
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts
 from streamdedup.kafka.reader import Reader
+from streamdedup.kafka.sizes import fits
 from streamdedup.model import Position, Record
 from streamdedup.settings.sections import Settings
 
@@ -252,7 +253,7 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
     facts = await inspect(settings)
     clean = facts.topics[settings.topics.clean]
     for record in records:
-        if not fits(clean, record):
+        if not fits(clean, record, settings.kafka.compression):
             raise InputError(
                 f"{format_position(record.position)} is too large for topic {clean.name}; raise "
                 "its max.message.bytes; nothing was written"

@@ -9,6 +9,7 @@ from streamdedup.admin.findings import ADMINISTRATOR, Findings
 from streamdedup.errors import BrokerRefused, BrokerUnavailable, TopicError
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
+from streamdedup.kafka.sizes import Additions, roomy_message_bytes
 from streamdedup.kafka.topics import FOREVER, retention_warning, topic_names, topic_problems
 from streamdedup.settings.kafka import TopicSettings
 from streamdedup.settings.sections import Settings
@@ -57,25 +58,29 @@ def check_sizes(settings: Settings, facts: ClusterFacts, findings: Findings) -> 
     check, topics = "message sizes", settings.topics
     with findings.guarded(check):
         Composer(settings, facts, "")  # raises TopicError if a topic has no room for our messages
+        additions = Additions.from_settings(settings)
         source_bytes = facts.topics[topics.source].max_message_bytes
         too_small = []
-        for name, consequence in (
-            (topics.clean, "larger records go to the dead-letter topic"),
-            (topics.dead_letter, "larger dead letters lose their value"),
+        for name, added, consequence in (
+            (topics.clean, additions.clean, "larger records go to the dead-letter topic"),
+            (topics.dead_letter, additions.dead_letter, "larger dead letters lose their value"),
         ):
             limit = facts.topics[name].max_message_bytes
-            if limit < source_bytes:
-                too_small.append(f"{name} accepts {limit} bytes: {consequence}")
+            if limit < source_bytes + added:
+                too_small.append(
+                    f"{name} accepts {limit}, which leaves {limit - added} for them: {consequence}"
+                )
         if too_small:
             findings.warn(
                 check,
-                f"{topics.source} accepts messages of {source_bytes} bytes, "
-                f"{'; '.join(too_small)}; raise max.message.bytes of these topics, or lower it on "
-                f"{topics.source}",
+                f"{topics.source} accepts records of {source_bytes} bytes after compression; "
+                f"{'; '.join(too_small)}; set max.message.bytes of these topics to "
+                f"{roomy_message_bytes(settings, source_bytes)} with 'kafka-configs.sh --alter "
+                f"--add-config', or lower it on {topics.source}",
                 ADMINISTRATOR,
             )
         else:
-            findings.ok(check, f"{topics.source} accepts {source_bytes} bytes, the others no less")
+            findings.ok(check, f"{topics.source} accepts {source_bytes} bytes, the others more")
 
 
 def check_replicas(topics: Mapping[str, TopicFacts], findings: Findings) -> None:

@@ -30,6 +30,7 @@ def create(
 ) -> None:
     """Create those of the five topics that are missing; existing topics are not changed.
 
+    Outputs get twice the source's max.message.bytes and some more, so that every record fits.
     A lost index is rebuilt from the changelog. Its retention is the window by time: index.window
     plus index.allowed_lateness (by default as long as the window) plus one day. Without
     index.window the retention is unlimited. An existing changelog keeps its retention; `streamdedup

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,11 @@ _DAMAGE = (
     lmdb.ProblemError,
     lmdb.VersionMismatchError,
 )
+
+
+_FULL_BYTES = 4 * 1024**2
+"""Free bytes below which a failed write is blamed on the room: LMDB's largest writes are smaller.
+"""
 
 
 @contextmanager
@@ -49,11 +56,25 @@ def translated(path: Path) -> Iterator[None]:
     except lmdb.DiskError as error:
         raise _full(path) from error
     except lmdb.Error as error:
+        if _may_be_cut_short(error) and _is_full(path):
+            raise _full(path) from error
         raise IndexUnusable(f"{path}: {error}") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(path) from error
         raise IndexUnusable(f"{path}: {error.strerror}") from error
+
+
+def _may_be_cut_short(error: lmdb.Error) -> bool:
+    """Tell whether the error is EIO, which LMDB also reports if only a part of a write had room."""
+    return str(error).endswith(os.strerror(errno.EIO))
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path if path.is_dir() else path.parent).free < _FULL_BYTES
+    except OSError:
+        return False
 
 
 def _full(path: Path) -> IndexFull:

@@ -24,6 +24,7 @@ from streamdedup.kafka.connection import (
 )
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
 from streamdedup.kafka.protocol import NO_ID, NO_OPERATIONS, OPERATIONS, MetadataRequest
+from streamdedup.kafka.sizes import roomy_message_bytes
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
@@ -96,6 +97,7 @@ def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
         max_message_bytes=int(config["max.message.bytes"]),
         timestamp_before_max_ms=before_ms,
         timestamp_after_max_ms=after_ms,
+        compression=config.get("compression.type", "producer"),
         cleanup_policy=config["cleanup.policy"],
         retention_ms=int(config["retention.ms"]),
         retention_bytes=int(config["retention.bytes"]),
@@ -204,13 +206,17 @@ async def _identity_error(
 
 async def longest_transaction_ms(settings: KafkaSettings) -> int | None:
     """Return the brokers' transaction.max.timeout.ms, or None if this client may not read it."""
-    option = "transaction.max.timeout.ms"
     async with admin_client(settings) as admin:
-        cluster = await _describe(admin, [])
-        resource = ConfigResource(
-            ConfigResourceType.BROKER, str(cluster["brokers"][0]["node_id"]), {option: None}
-        )
-        (response,) = await admin.describe_configs([resource])
+        return await _broker_option(admin, "transaction.max.timeout.ms")
+
+
+async def _broker_option(admin: AIOKafkaAdminClient, option: str) -> int | None:
+    """Return a number of the brokers' configuration, or None if it cannot be read."""
+    cluster = await _describe(admin, [])
+    resource = ConfigResource(
+        ConfigResourceType.BROKER, str(cluster["brokers"][0]["node_id"]), {option: None}
+    )
+    (response,) = await admin.describe_configs([resource])
     ((code, _, _, _, entries),) = response.resources
     if errors.for_code(code) in REFUSALS:
         return None
@@ -221,7 +227,8 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     """Create the missing topics.
 
     The changelog gets one partition and the retention of
-    :func:`~streamdedup.kafka.topics.changelog_retention_ms`.
+    :func:`~streamdedup.kafka.topics.changelog_retention_ms`. The other outputs get room for larger
+    messages than the source: see :func:`~streamdedup.kafka.sizes.roomy_message_bytes`.
 
     Args:
         settings: topic names, brokers and the window.
@@ -236,8 +243,14 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     async with admin_client(settings.kafka) as admin:
         described = (await _describe(admin, names))["topics"]
         existing = {topic["topic"] for topic in described if not topic["error_code"]}
+        configs = await _new_configs(admin, settings, exists=settings.topics.source in existing)
         new = [
-            _new_topic(name, settings, partitions, replication)
+            NewTopic(
+                name,
+                1 if name == settings.topics.changelog else partitions,
+                replication,
+                topic_configs=configs[name],
+            )
             for name in names
             if name not in existing
         ]
@@ -250,12 +263,30 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     return [topic.name for topic in new]
 
 
-def _new_topic(name: str, settings: Settings, partitions: int, replication: int) -> NewTopic:
-    if name != settings.topics.changelog:
-        return NewTopic(name, partitions, replication)
-    retention = {
+async def _new_configs(
+    admin: AIOKafkaAdminClient, settings: Settings, *, exists: bool
+) -> dict[str, dict[str, str]]:
+    """Return the configuration of each topic, if it is created now.
+
+    Args:
+        admin: a client.
+        settings: topic names and the window.
+        exists: whether the source topic exists; else it gets the brokers' default size.
+    """
+    topics = settings.topics
+    source_bytes: int | None
+    if exists:
+        config = (await _configs(admin, [topics.source]))[topics.source]
+        source_bytes = int(config["max.message.bytes"])
+    else:
+        source_bytes = await _broker_option(admin, "message.max.bytes")
+    output = {}
+    if source_bytes is not None:
+        output["max.message.bytes"] = str(roomy_message_bytes(settings, source_bytes))
+    changelog = {
         "cleanup.policy": "delete",
         "retention.ms": str(changelog_retention_ms(settings)),
         "retention.bytes": "-1",
     }
-    return NewTopic(name, 1, replication, topic_configs=retention)
+    outputs = dict.fromkeys([topics.clean, topics.duplicates, topics.dead_letter], output)
+    return {topics.source: {}, **outputs, topics.changelog: changelog}

@@ -17,17 +17,9 @@ from streamdedup.formats.outputs import (
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
 from streamdedup.kafka.decoding import escaped, is_invalid
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
+from streamdedup.kafka.sizes import Additions, fits, taken
 from streamdedup.model import NO_TIMESTAMP, Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
-
-_RECORD_OVERHEAD = 4096
-"""Most bytes that our headers and Kafka's framing add to a record, without ids and matches."""
-
-_MATCH_OVERHEAD = 1024
-"""Most bytes of a match without its id."""
-
-_JSON_BYTES_PER_BYTE = 6
-"""Most bytes that one byte of an id takes in JSON: ``\\u0000``."""
 
 
 class Composer:
@@ -55,20 +47,16 @@ class Composer:
         self._rule = OutputRule(
             settings.dedup.threshold, fingerprint, settings.output.include_value
         )
-        id_bytes = _JSON_BYTES_PER_BYTE * settings.limits.id_bytes
-        matches = settings.output.max_matches * (_MATCH_OVERHEAD + id_bytes)
-        self._duplicate_bytes = _RECORD_OVERHEAD + 2 * id_bytes + matches
-        self._clean_bytes = _RECORD_OVERHEAD + id_bytes
-        if self._annotate:
-            self._clean_bytes = self._duplicate_bytes
+        self._compression = settings.kafka.compression
+        self._additions = Additions.from_settings(settings)
         self._check_room()
 
     def _check_room(self) -> None:
         """Refuse topics whose limit is below what is written in addition to a record."""
         for name, needed in (
-            (self._topics.clean, self._clean_bytes),
-            (self._topics.duplicates, self._duplicate_bytes),
-            (self._topics.dead_letter, _RECORD_OVERHEAD),
+            (self._topics.clean, self._additions.clean),
+            (self._topics.duplicates, self._additions.duplicates),
+            (self._topics.dead_letter, self._additions.dead_letter),
         ):
             allowed = self._facts[name].max_message_bytes
             if allowed < needed:
@@ -80,6 +68,8 @@ class Composer:
 
     def refused(self, records: Sequence[Record], now_ms: int) -> dict[int, Rejection]:
         """Find the records that the clean topic would not accept, before they are judged.
+
+        This compresses large records, which takes time.
 
         Args:
             records: a polled batch.
@@ -97,9 +87,13 @@ class Composer:
 
     def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
         clean = self._facts[self._topics.clean]
-        size, room = _size(record), clean.max_message_bytes - self._clean_bytes
+        room = clean.max_message_bytes - self._additions.clean
+        size = taken(clean, record, self._compression, self._additions.clean)
         if size > room:
-            message = f"the record has {size} bytes, the clean topic has room for {room}"
+            message = (
+                f"the record takes {size} bytes with kafka.compression {self._compression}, the "
+                f"clean topic has room for {room}"
+            )
             return Rejection("produce", "RecordTooLarge", message)
         invalid = [escaped(name) for name, _ in record.headers if is_invalid(name)]
         if invalid:
@@ -165,11 +159,11 @@ class Composer:
         """
         topic = self._facts[self._topics.duplicates]
         value = duplicate_record(record, verdict, self._rule)
-        if self._rule.include_value and not fits(topic, replace(record, value=value)):
+        if self._rule.include_value and not self._fits(topic, replace(record, value=value)):
             value = duplicate_record(record, verdict, replace(self._rule, include_value=False))
-        if not fits(topic, replace(record, value=value)):
+        if not self._fits(topic, replace(record, value=value)):
             record = replace(record, headers=())
-        if not fits(topic, replace(record, value=value)):
+        if not self._fits(topic, replace(record, value=value)):
             record = replace(record, key=None)
         return self._outgoing(topic, record, value, record.headers, now_ms)
 
@@ -180,9 +174,9 @@ class Composer:
         """
         topic = self._facts[self._topics.dead_letter]
         original = record
-        if not fits(topic, record):
+        if not self._fits(topic, record):
             record = replace(record, value=None)
-        if not fits(topic, record):
+        if not self._fits(topic, record):
             record = replace(record, key=None, headers=())
         omitted = record is not original
         names = [escaped(name) for name, _ in record.headers]
@@ -193,6 +187,9 @@ class Composer:
             replace(original, headers=record.headers), rejection, omitted=omitted
         )
         return self._outgoing(topic, record, record.value, headers, now_ms)
+
+    def _fits(self, topic: TopicFacts, record: Record) -> bool:
+        return fits(topic, record, self._compression)
 
     def _outgoing(
         self,
@@ -207,17 +204,6 @@ class Composer:
         return Outgoing(
             topic.name, record.key, value, headers, timestamp_ms, record.position.partition
         )
-
-
-def _size(record: Record) -> int:
-    """Return an upper bound of a record's size in bytes, without its framing."""
-    headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
-    return len(record.value or b"") + len(record.key or b"") + headers
-
-
-def fits(topic: TopicFacts, record: Record) -> bool:
-    """Tell whether a topic has room for a record with some more headers."""
-    return _size(record) + _RECORD_OVERHEAD <= topic.max_message_bytes
 
 
 def accepts_timestamp(topic: TopicFacts, record: Record, now_ms: int) -> bool:

@@ -13,6 +13,7 @@ class TopicFacts:
     Attributes:
         timestamp_before_max_ms: how far behind the clock a record's timestamp may be.
         timestamp_after_max_ms: how far ahead of the clock a record's timestamp may be.
+        compression: ``producer`` if the brokers store batches as they come, else their codec.
         cleanup_policy: ``delete``, ``compact``, or both separated by a comma.
         retention_ms: how long a record is kept; -1 without a limit.
         retention_bytes: largest size of a partition in bytes; -1 without a limit.
@@ -31,6 +32,7 @@ class TopicFacts:
     max_message_bytes: int
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    compression: str = "producer"
     cleanup_policy: str = "delete"
     retention_ms: int = -1
     retention_bytes: int = -1

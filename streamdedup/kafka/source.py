@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import structlog
 from aiokafka import TopicPartition, errors
 
+from streamdedup.columns import Positions, RecordColumns
 from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.topics import NEW_SOURCE
@@ -29,6 +31,9 @@ _MOST_NAMED = 5
 """Partitions that a message names."""
 
 
+_partition, _offset, _timestamp = map(attrgetter, ("partition", "offset", "timestamp"))
+
+
 class Source:
     """Reads every partition of the source topic.
 
@@ -43,7 +48,7 @@ class Source:
         self._max_records = settings.batch.documents
         self._max_bytes = settings.batch.bytes
         # Taken from the consumer, for the next batch: the last one had no room for them.
-        self._held: deque[Record] = deque()
+        self._held: list[Any] = []
         self._linger_ms = milliseconds(settings.batch.linger)
         self._idle_timeout_s = settings.kafka.request_timeout.total_seconds()
         self._committed: dict[TopicPartition, int | None] = {}
@@ -167,8 +172,8 @@ class Source:
     def _topic_partitions(self) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number) for number in range(self._partitions)]
 
-    async def poll(self) -> list[Record]:
-        """Return the next records, ordered by partition; empty if none arrive in time.
+    async def poll(self) -> RecordColumns:
+        """Return the next records, ordered by partition; none if none arrive in time.
 
         They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
         one.
@@ -176,21 +181,31 @@ class Source:
         Raises:
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
         """
-        batch: list[Record] = []
+        batch: list[Any] = []
         size, wanted, timeout_ms = 0, _FIRST_LOOK, self._linger_ms
         while wanted and (self._held or await self._take(wanted, timeout_ms)):
-            while self._held and len(batch) < self._max_records:
-                size += _size(self._held[0])
-                if batch and size > self._max_bytes:
-                    break
-                batch.append(self._held.popleft())
+            size += self._move_into(batch, self._max_bytes - size)
+            if self._held:  # no room
+                break
             # As many more as there is room for, if they are as large as the ones before.
             room = (self._max_bytes - size) * len(batch) // (size or 1)
             wanted = max(0, min(self._max_records - len(batch), room, 4 * len(batch)))
             timeout_ms = 0
         await self._update_offsets(bool(batch))
         self._assign_new_partitions()
-        return sorted(batch, key=lambda record: record.position.partition)
+        batch.sort(key=_partition)
+        return as_columns(self._topic, batch)
+
+    def _move_into(self, batch: list[Any], room_bytes: int) -> int:
+        """Move held records into a batch, as many as fit; return their bytes."""
+        held = self._held
+        sizes = np.cumsum([_size(message) for message in held[: self._max_records - len(batch)]])
+        count = int(np.searchsorted(sizes, room_bytes, side="right"))
+        if not batch:
+            count = max(count, 1)
+        batch += held[:count]
+        self._held = held[count:]
+        return int(sizes[count - 1]) if count else 0
 
     async def _take(self, wanted: int, timeout_ms: int) -> bool:
         """Take fetched records from the consumer; return whether there are any."""
@@ -203,7 +218,7 @@ class Source:
                 raise BrokerUnavailable(
                     "the next offset is no longer in the source topic"
                 ) from error
-        self._held.extend(as_record(message) for taken in fetched.values() for message in taken)
+        self._held = [message for taken in fetched.values() for message in taken]
         return bool(self._held)
 
     async def _update_offsets(self, has_records: bool) -> None:
@@ -316,6 +331,22 @@ def as_record(message: Any) -> Record:
     )
 
 
-def _size(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.value or b"") + len(record.key or b"") + headers
+def as_columns(topic: str, messages: Sequence[Any]) -> RecordColumns:
+    """Return messages of aiokafka, which come from one topic, as columns."""
+    count = len(messages)
+    partitions = np.fromiter(map(_partition, messages), dtype=np.int64, count=count)
+    offsets = np.fromiter(map(_offset, messages), dtype=np.int64, count=count)
+    return RecordColumns(
+        Positions((topic,), np.zeros(count, dtype=np.int64), partitions, offsets),
+        [message.value for message in messages],
+        [message.key for message in messages],
+        [message.headers for message in messages],
+        np.fromiter(map(_timestamp, messages), dtype=np.int64, count=count),
+    )
+
+
+def _size(message: Any) -> int:
+    size = len(message.value or b"") + len(message.key or b"")
+    if message.headers:
+        size += sum(len(name) + len(value or b"") for name, value in message.headers)
+    return size

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import stamina
@@ -29,6 +29,8 @@ _PAUSE_S = 1.0
 """Pause after a failed session, so that a lasting failure does not cause a storm of sessions."""
 _LONGEST_WAIT_S = 5.0
 """Longest pause between two attempts to reach the brokers."""
+_REPORTS_S = 10.0
+"""Interval between two lines of the log about a replay."""
 
 
 class Phases:
@@ -94,6 +96,22 @@ async def reach_brokers(settings: Settings, phases: Phases) -> ClusterFacts:
                 phases.wait_for_broker(error)
                 raise
     raise AssertionError("unreachable: the attempts have no end")
+
+
+@contextlib.asynccontextmanager
+async def reporting_replay(state: WorkerState) -> AsyncIterator[None]:
+    """Log how far a replay is, at intervals; a replay that stands still shows the same offset."""
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(_REPORTS_S)
+            log.info("still replaying", offset=state.replay_done, end=state.replay_total)
+
+    reports = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        reports.cancel()
 
 
 def decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from typing import ParamSpec, TypeVar
 import structlog
 
 from streamdedup.batches import IndexUpdate, Judgement, SketchedBatch
+from streamdedup.columns import RecordColumns
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
@@ -44,11 +45,17 @@ from streamdedup.kafka.topics import (
     topic_notes,
 )
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import DiskRoom, IndexStats, Record, SourceRange
+from streamdedup.model import DiskRoom, IndexStats, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
-from streamdedup.roles.session import Phases, decisive, reach_brokers, run_sessions
+from streamdedup.roles.session import (
+    Phases,
+    decisive,
+    reach_brokers,
+    reporting_replay,
+    run_sessions,
+)
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -198,10 +205,12 @@ class Worker:
             self._phases.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
             log.info("replaying the changelog", begin=begin, end=reader.end)
-            async for offset, data in reader.entries(begin):
-                await self._in_index_thread(self._apply_entry, index, data, offset + 1)
-                self._metrics.count_replayed()
-                self._state.replay_done = offset + 1
+            async with reporting_replay(self._state):
+                async for offset, data in reader.entries(begin):
+                    await self._in_index_thread(self._apply_entry, index, data, offset + 1)
+                    self._metrics.count_replayed()
+                    self._state.replay_done = offset + 1
+            reader.warn_of_strangers()
             # The last offsets hold transaction markers.
             self._state.replay_done = reader.end
         finally:
@@ -254,18 +263,18 @@ class Worker:
             self._observe(source, queue.qsize())
             if records:
                 self._metrics.count_received(records)
-                refused = composer.refused(records, _now_ms())
+                refused = await asyncio.to_thread(composer.refused, records, _now_ms())
                 pending = self._pool.submit(records, refused)
                 await queue.put(_Polled(pending, time.perf_counter()))
         await queue.put(None)
 
-    async def _poll(self, source: Source) -> list[Record]:
+    async def _poll(self, source: Source) -> RecordColumns:
         """Poll until ``stop`` is set: a long ``batch.linger`` must leave the drain its budget."""
         polling = asyncio.create_task(source.poll())
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return polling.result() if polling.done() else []
+            return polling.result() if polling.done() else RecordColumns.of([])
         finally:
             polling.cancel()
             stopping.cancel()
@@ -317,7 +326,7 @@ class Worker:
             self._state.recovery = ""
 
     def _judge(
-        self, records: Sequence[Record], batch: SketchedBatch, composer: Composer
+        self, records: RecordColumns, batch: SketchedBatch, composer: Composer
     ) -> tuple[Judgement, Transaction]:
         index = self._opened
         with self._metrics.stage("probe"):

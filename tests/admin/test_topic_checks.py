@@ -31,6 +31,8 @@ def cluster(**changes: dict[str, Any]) -> ClusterFacts:
     """Return a cluster with five sound topics, except for the changes, by role."""
     names = topic_names(SETTINGS.topics)
     topics = {name: replace(SOUND, name=name) for name in names}
+    source = SETTINGS.topics.source
+    topics[source] = replace(topics[source], max_message_bytes=1_900_000)
     for role, facts in changes.items():
         name = getattr(SETTINGS.topics, role)
         topics[name] = replace(topics[name], **facts)
@@ -73,7 +75,13 @@ def test_a_missing_topic_ends_the_check() -> None:
             "message sizes",
             Level.WARNING,
             {"source": {"max_message_bytes": 3_000_000}},
-            "raise max.message.bytes of these topics",
+            "set max.message.bytes of these topics to 60",
+        ),
+        (
+            "message sizes",
+            Level.WARNING,
+            {"source": {"max_message_bytes": 2_000_000}},
+            "leaves 1992832 for them: larger records go to the dead-letter topic",
         ),
         ("message sizes", Level.ERROR, {"clean": {"max_message_bytes": 500}}, "500 bytes"),
         ("replicas", Level.ERROR, {"clean": {"in_sync": 0}}, "without a leader"),
@@ -96,6 +104,7 @@ def test_a_missing_topic_ends_the_check() -> None:
     ids=[
         "changelog kept too briefly",
         "source messages too large",
+        "no room for the additions",
         "no room in the clean topic",
         "no leader",
         "too few replicas in sync",

@@ -24,6 +24,8 @@ NOW_MS = time.time_ns() // 1_000_000
 REASON = "__streamdedup.errors.exception.class.name"
 OMITTED = "__streamdedup.errors.value.omitted"
 LARGE = {"max.message.bytes": str(64 * MIB)}
+NOISE = random.Random(7).randbytes(4 * MIB)
+"""Bytes that cannot be compressed, more than a topic accepts by default."""
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
@@ -67,8 +69,8 @@ JSON_CASES = {
     "empty-again": kept(b'{"text": " \\u200b\\n "}'),
     "long-text": dead("TextTooLarge", b'{"text": "%s"}' % (b"long " * 60_000)),
     "large-value": dead("ValueTooLarge", b'{"x": "%s", "text": "t"}' % (b"x" * 600_000)),
-    "larger-than-clean": dead("RecordTooLarge", b'{"text": "%s"}' % (b"y" * 2 * MIB)),
-    "fifty-megabytes": dead("RecordTooLarge", b'{"text": "%s"}' % (b"fifty " * 8_333_333)),
+    "larger-than-clean": dead("RecordTooLarge", NOISE),
+    "fifty-megabytes": dead("ValueTooLarge", b'{"text": "%s"}' % (b"fifty " * 8_333_333)),
     "deep": dead("InvalidJson", b'{"text": "t", "x": %s1%s}' % (b"[" * 100_000, b"]" * 100_000)),
     "deep-and-open": dead("InvalidJson", b'{"text": ' + b"[" * 100_000),
     "surrogate": kept(b'{"text": "a lone \\ud800 surrogate is judged like all others"}'),
@@ -82,7 +84,7 @@ JSON_CASES = {
         b'{"id": "h", "text": "my headers are many"}',
         headers=[(f"h{number}", b"\x00" * 1000) for number in range(300)],
     ),
-    "huge-headers": dead("RecordTooLarge", b'{"text": "t"}', headers=[("h", b"h" * 2 * MIB)]),
+    "huge-headers": dead("RecordTooLarge", b'{"text": "t"}', headers=[("h", NOISE)]),
     "far-future": dead("TimestampInFuture", b'{"text": "t"}', timestamp_ms=NOW_MS + 900 * DAY_MS),
     "year-60000": dead("TimestampInFuture", b'{"text": "t"}', timestamp_ms=2**50),
     "far-past": dead("TimestampInPast", b'{"text": "t"}', timestamp_ms=NOW_MS - 900 * DAY_MS),
@@ -98,8 +100,9 @@ TEXT_CASES = {
     "empty": dead("EmptyText", b""),
     "blank": dead("EmptyText", " \u200b \n".encode()),
     "invalid-utf8": dead("InvalidUtf8", b"\xff" * 100),
-    "omitted": dead("InvalidUtf8", b"\xff" * 200_000),
-    "omitted-headers": dead("InvalidUtf8", b"\xff", headers=[("h", b"h" * 200_000)]),
+    "compressed": dead("InvalidUtf8", b"\xff" * 200_000),
+    "omitted": dead("InvalidUtf8", b"\xff" + NOISE[:200_000]),
+    "omitted-headers": dead("InvalidUtf8", b"\xff", headers=[("h", NOISE[:200_000])]),
     "epoch": kept(b"a text of the year 1970, or of a broken clock", timestamp_ms=0),
     "no-time": kept(b"a text that was never given a time", timestamp_ms=-1),
     "before-all-time": kept(b"a text from before the beginning", timestamp_ms=-2_000),
@@ -108,7 +111,7 @@ TEXT_CASES = {
         "duplicates",
     ),
     "copy-with-headers": Case(
-        Message(b"a good text that a record holds as it is", headers=[("h", b"h" * 200_000)]),
+        Message(b"a good text that a record holds as it is", headers=[("h", NOISE[:200_000])]),
         "duplicates",
     ),
     "copy": Case(Message(b"a good text that a record holds as it is"), "duplicates"),
@@ -160,6 +163,31 @@ def test_each_invalid_json_record_gets_its_reason(broker: Broker, tmp_path: Path
             assert_untouched(records[name], case.message)
 
 
+def test_records_as_large_as_the_source_accepts(broker: Broker, tmp_path: Path) -> None:
+    """Whether its producer compressed them or not, the clean topic gets them."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.configure(
+        records={"format": "text"}, limits={"text_bytes": "4MiB", "value_bytes": "4MiB"}
+    )
+
+    def text(seed: int, size: int) -> bytes:
+        words = [f"{number:x}" for number in random.Random(seed).sample(range(16**5, 16**6), 3000)]
+        return " ".join(random.Random(seed).choices(words, k=size // 7 + 1))[:size].encode()
+
+    for seed, size in enumerate((1_500_000, 2_000_000)):
+        compressed = [Message(text(seed, size))]
+        asyncio.run(produce_compressed(broker.bootstrap, stage.topics["source"], compressed))
+    # Characters in no order do not compress to half.
+    noise = bytes(random.Random(9).choices(range(0x20, 0x7F), k=1_048_400))
+    stage.produce([Message(text(2, 1_048_400)), Message(noise)])
+    stage.run_until_committed({0: 4})
+    assert sorted(len(record.value or b"") for record in stage.read("clean")) == [
+        *(1_048_400, 1_048_400),
+        *(1_500_000, 2_000_000),
+    ]
+
+
 def test_parts_too_large_for_a_topic_are_omitted(broker: Broker, tmp_path: Path) -> None:
     """A header reports the omission; the source still has the original record."""
     stage = Stage(broker.bootstrap, tmp_path)
@@ -179,7 +207,7 @@ def test_parts_too_large_for_a_topic_are_omitted(broker: Broker, tmp_path: Path)
         if case.outcome != "duplicates" and name not in omitted:
             assert_untouched(records[name], case.message)
     assert records["omitted"].value is None
-    assert dict(records["omitted"].headers)[OMITTED] == b"200000"
+    assert dict(records["omitted"].headers)[OMITTED] == b"200001"
     assert dict(records["omitted-headers"].headers)[OMITTED] == b"1"
     for name in ("copy", "copy-with-headers", "copy-of-old"):
         assert b'"original":"k"' in records[name].value

@@ -151,12 +151,12 @@ def test_a_changelog_retention_below_the_window(broker: Broker, tmp_path: Path) 
 
 
 def test_message_sizes_that_do_not_fit(broker: Broker, tmp_path: Path) -> None:
-    """A source with a larger limit than an output topic is a warning with the consequence."""
+    """An output topic without room for the source's records is a warning with the consequence."""
     stage = Stage(broker.bootstrap, tmp_path)
-    stage.create_topics(
-        1, source={"max.message.bytes": "2000000"}, dead_letter={"max.message.bytes": "2000000"}
-    )
+    limit = {"max.message.bytes": "2000000"}
+    stage.create_topics(1, source=limit, clean=limit)
     assert_warns(stage, "message sizes", "2000000", stage.topics["clean"], "dead-letter topic")
+    assert stage.topics["dead_letter"] not in finding_of(stage, "message sizes").message
     tight = Stage(broker.bootstrap, tmp_path / "tight")
     tight.create_topics(1, clean={"max.message.bytes": "5000"})
     assert_fails(tight, "message sizes", 5, tight.topics["clean"], "5000")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.kafka
 NOW_MS = time.time_ns() // 1_000_000
 HOUR_MS = 3_600_000
 ERRORS = "__streamdedup.errors."
+LARGE = random.Random(2).randbytes(100_000).hex().encode()
+"""Text of 200 kB, of which compression leaves no less than half."""
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_dead_letters_are_listed_and_replayed(
         headers=[("h", b"v"), (ERRORS + "topic", b"another system's")],
         timestamp_ms=NOW_MS - HOUR_MS,
     )
-    large = Message(b'{"id": "b", "body": "%s"}' % (b"large " * 20_000), None, partition=1)
+    large = Message(b'{"id": "b", "body": "%s"}' % LARGE, None, partition=1)
     lost = Message(large.value)
     poison = Message(b"{", b"p")
     tombstone = Message(None, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from tests.support.numbered import assert_all_judged_once, documents
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
@@ -32,6 +34,25 @@ def test_a_drain_does_not_wait_for_records(broker: Broker, tmp_path: Path) -> No
         stage.wait_until_committed({0: 10}, worker)
         worker.drain()
     assert "stopping without a drain" not in worker.log()
+
+
+@pytest.mark.parametrize("library", ["typer", "aiokafka", "numba"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_program_is_imported(
+    number: signal.Signals, library: str, tmp_path: Path
+) -> None:
+    """The worker has done nothing yet, and ends with 0."""
+    Stage("127.0.0.1:1", tmp_path)
+    command = [sys.executable, "-X", "importtime", "-m", "streamdedup", "run", "--config"]
+    with subprocess.Popen(
+        [*command, tmp_path / "streamdedup.yaml"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        # Python prints each module after its import.
+        next(line for line in process.stderr if line.split("|")[-1].strip().startswith(library))
+        process.send_signal(number)
+        process.stderr.close()
+        assert process.wait(PATIENCE_S) == 0
 
 
 def wait_for_some(stage: Stage, least: int, worker: WorkerProcess) -> None:

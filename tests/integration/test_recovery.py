@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
+from streamdedup.admin.checks import check
+from streamdedup.admin.findings import Level
 from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.errors import BrokerUnavailable
 from streamdedup.formats import changelog
+from streamdedup.kafka.log import ChangelogReader
 from streamdedup.model import Document
 from tests.support import topics
 from tests.support.corpora import stream_of_documents
@@ -163,11 +167,44 @@ def test_records_of_another_program_in_the_changelog(broker: Broker, tmp_path: P
         stage.produce_json(documents[20:30])
         stage.wait_until_committed({0: 30}, worker)
         worker.drain()
+    asyncio.run(topics.produce(broker.bootstrap, log, [Message(b"hello again")]))
+    assert_check_finds_strangers(stage)
     shutil.rmtree(stage.index)
     stage.produce_json(documents[30:])
     stage.run_until_committed({0: 40})
     undisturbed = expected(stage, documents)
     assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
+
+
+def assert_check_finds_strangers(stage: Stage) -> None:
+    """Check that ``config check`` warns of the records that a start would leave out."""
+    findings = asyncio.run(check(stage.settings()))
+    [finding] = [one for one in findings if one.check == "changelog records"]
+    assert finding.level is Level.WARNING
+    assert "another program" in finding.message
+    assert stage.topics["changelog"] in finding.message
+
+
+async def test_a_broker_that_is_lost_during_a_replay(own_broker: Broker, tmp_path: Path) -> None:
+    """The replay ends at once, so that the worker reports it and waits for the broker."""
+    stage = Stage(own_broker.bootstrap, tmp_path)
+    await asyncio.to_thread(stage.create_topics)
+    stage.configure(kafka={"request_timeout": "1h"})
+    reader = ChangelogReader(stage.settings())
+    await reader.start()
+    reader.end = 5
+
+    async def replay_all() -> None:
+        async for _ in reader.entries(0):
+            pass
+
+    try:
+        replay = asyncio.create_task(replay_all())
+        await asyncio.to_thread(own_broker.kill)
+        with pytest.raises(BrokerUnavailable, match="cannot connect to"):
+            await replay
+    finally:
+        await reader.close()
 
 
 def kept_documents(stage: Stage, since: int) -> list[str]:

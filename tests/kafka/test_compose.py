@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -22,6 +23,11 @@ NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 KIB = 1024
 ORIGINAL = Match("first", Position("documents", 0, 0), 0.9, None, 1.0)
+
+
+def noise(kib: int) -> bytes:
+    """Return bytes that cannot be compressed."""
+    return random.Random(1).randbytes(kib * KIB)
 
 
 def composer(settings: Settings | None = None, **limits: int) -> Composer:
@@ -110,17 +116,28 @@ def test_timestamps_beyond_the_limits_are_refused(timestamp_ms: int, reason: str
 
 def test_records_too_large_for_the_clean_topic_are_refused() -> None:
     """Value, key and headers count, with room for the added headers."""
-    large = b"x" * 60 * KIB
+    large = noise(60)
     records = [
         record(large),
         record(key=large),
         record(headers=(("h", large),)),
-        record(b"x" * 40 * KIB),
+        record(noise(40)),
     ]
     rejections = composer(clean=64 * KIB).refused(records, NOW_MS)
     assert {row: rejection.reason for row, rejection in rejections.items()} == dict.fromkeys(
         range(3), "RecordTooLarge"
     )
+
+
+def test_compressed_records_are_judged_by_what_they_take() -> None:
+    """A value that is larger than the limit goes to its topic if it fits compressed."""
+    text = json.dumps({"text": "the same words again and again " * 10_000}).encode()
+    small = composer(clean=64 * KIB, dead_letter=64 * KIB)
+    assert small.refused([record(text), record(noise(100))], NOW_MS).keys() == {1}
+    for outcome in (verdict(Outcome.KEPT), REJECTED):
+        assert composed(small, record(text), outcome).value == text
+    plain = load_settings(kafka={"compression": "none"})
+    assert composer(plain, clean=64 * KIB).refused([record(text)], NOW_MS).keys() == {0}
 
 
 def test_a_timestamp_that_a_topic_refuses_is_omitted() -> None:
@@ -133,9 +150,9 @@ def test_a_timestamp_that_a_topic_refuses_is_omitted() -> None:
     ("original", "has_value", "has_headers", "has_key"),
     [
         (record(key=b"k", headers=(("h", b"v"),)), True, True, True),
-        (record(b"x" * 100 * KIB, key=b"k", headers=(("h", b"v"),)), False, True, True),
-        (record(key=b"k", headers=(("h", b"x" * 100 * KIB),)), False, False, True),
-        (record(key=b"x" * 100 * KIB, headers=(("h", b"v"),)), False, False, False),
+        (record(noise(100), key=b"k", headers=(("h", b"v"),)), False, True, True),
+        (record(key=b"k", headers=(("h", noise(100)),)), False, False, True),
+        (record(key=noise(100), headers=(("h", b"v"),)), False, False, False),
     ],
     ids=["fits", "large value", "large header", "large key"],
 )
@@ -158,8 +175,8 @@ def test_a_duplicate_record_omits_parts_that_do_not_fit(
     ("original", "has_value", "has_key"),
     [
         (record(b"bad", key=b"k"), True, True),
-        (record(b"x" * 100 * KIB, key=b"k"), False, True),
-        (record(b"bad", key=b"x" * 100 * KIB), False, False),
+        (record(noise(100), key=b"k"), False, True),
+        (record(b"bad", key=noise(100)), False, False),
     ],
     ids=["fits", "large value", "large key"],
 )

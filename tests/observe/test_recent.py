@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.batches import IndexUpdate, Judgement, JudgementCounts
-from streamdedup.model import Outcome, Position, Verdict
+from streamdedup.model import Outcome, Position, Record, Verdict
 from streamdedup.observe import recent
 from streamdedup.observe.recent import BINS, SLOT_S, SLOTS, Recent, histogram
 from streamdedup.settings.sections import RecordSettings, Settings, StatusSettings
@@ -104,7 +104,8 @@ def test_the_minutes_equal_a_plain_count(
     for slots, outcomes in steps:
         slot += slots
         counts[slot] = counts.get(slot, Counter()) + Counter(outcomes)
-        remembered.add([], judgement(Counter(outcomes)))
+        records = [Record(Position(TOPIC, 0, 0), None)] * len(outcomes)
+        remembered.add(records, judgement(Counter(outcomes)))
         expected = {
             str(outcome): [
                 counts.get(number, Counter())[outcome]

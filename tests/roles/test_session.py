@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 
 from streamdedup.errors import BrokerRefused, BrokerUnavailable, StreamdedupError, TopicError
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
-from streamdedup.roles.session import Phases, decisive, run_and_drain, run_sessions
+from streamdedup.roles.session import (
+    Phases,
+    decisive,
+    reporting_replay,
+    run_and_drain,
+    run_sessions,
+)
 
 
 async def test_an_unavailable_broker_starts_the_next_session(
@@ -59,6 +66,24 @@ async def test_any_other_error_ends_the_role() -> None:
 def test_the_error_that_retrying_cannot_fix_decides(errors: list[StreamdedupError]) -> None:
     """The reading and the judging task may fail together, in any order."""
     assert isinstance(decisive(ExceptionGroup("both tasks", errors)), BrokerRefused)
+
+
+async def test_a_replay_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At intervals, also if it stands still, and not after its end."""
+    monkeypatch.setattr("streamdedup.roles.session._REPORTS_S", 0.01)
+    state = WorkerState("replaying", replay_done=5, replay_total=9)
+    with structlog.testing.capture_logs() as events:
+        async with reporting_replay(state):
+            while len(events) < 2:  # noqa: ASYNC110 - the log sends no event
+                await asyncio.sleep(0)
+            state.replay_done = 7
+            while events[-1]["offset"] < 7:  # noqa: ASYNC110 - the log sends no event
+                await asyncio.sleep(0)
+        reported = len(events)
+        await asyncio.sleep(0.05)
+    assert [event["offset"] for event in events[:2]] == [5, 5]
+    assert {event["end"] for event in events} == {9}
+    assert len(events) == reported
 
 
 async def test_a_ready_role_finishes_its_work_after_a_stop() -> None:
