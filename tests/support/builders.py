@@ -24,7 +24,16 @@ from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.prepare import Preparer
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import NO_TIMESTAMP, Document, Match, Outcome, Position, SourceRange, Verdict
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    Document,
+    Match,
+    Outcome,
+    Position,
+    Rejection,
+    SourceRange,
+    Verdict,
+)
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.sketch.parameters import SketchParameters
@@ -145,8 +154,9 @@ def columns(
 
 def verdicts_of(verdicts: Sequence[Verdict]) -> Verdicts:
     """Return the column of some verdicts."""
+    verdicts = [_complete(verdict) for verdict in verdicts]
     rows = [row for row, verdict in enumerate(verdicts) if verdict.rejection is None]
-    judged = [_with_match(verdicts[row]) for row in rows]
+    judged = [verdicts[row] for row in rows]
     stored = [match for verdict in judged for match in verdict.matches]
     places = np.zeros((len(rows), max([1, *(len(each.matches) for each in judged)])), np.int64)
     estimates = np.zeros(places.shape)
@@ -182,11 +192,13 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> Verdicts:
     return Verdicts(batch, matches)
 
 
-def _with_match(verdict: Verdict) -> Verdict:
-    """Return a verdict which, if it is ``duplicate``, has a match."""
-    if verdict.matches or verdict.outcome is not Outcome.DUPLICATE:
-        return verdict
-    return replace(verdict, matches=(Match("original", verdict.position, 1.0, None),))
+def _complete(verdict: Verdict) -> Verdict:
+    """Return a verdict with a match if it is ``duplicate``, and a reason if it is ``rejected``."""
+    if verdict.outcome is Outcome.DUPLICATE and not verdict.matches:
+        return replace(verdict, matches=(Match("original", verdict.position, 1.0, None),))
+    if verdict.outcome is Outcome.REJECTED and verdict.rejection is None:
+        return replace(verdict, rejection=Rejection("decode", "MissingText", "why"))
+    return verdict
 
 
 def _named(documents: Sequence[tuple[str, Position, int]]) -> DocumentColumns:
