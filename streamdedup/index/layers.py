@@ -68,6 +68,8 @@ class Layers:
         self._manifest, self._state, self._erasures = manifest, state, erasures
         self._merging = False
         self._unsaved_updates = 0
+        # A staged update must not expire anything: its transaction may fail.
+        self._confirmed = state.next_number, state.clock.now_ms
         self.counts: Counter[str] = Counter()
         self.durable = state.applied
         self.failure: BaseException | None = None
@@ -154,6 +156,7 @@ class Layers:
         Args:
             erases: whether the update has erased documents.
         """
+        self._confirmed = self._state.next_number, self._state.clock.now_ms
         self._unsaved_updates += 1
         if self._unsaved_updates >= _MOST_UPDATES:
             if self.live.count:
@@ -283,7 +286,6 @@ class Layers:
 
     def _expire(self) -> None:
         """Start to remove the oldest segments if none of their documents can match any more."""
-        number, now_ms = self._state.next_number, self._state.clock.now_ms
-        for segment in upkeep.expired(self._segments.held, number, now_ms, self._limits):
+        for segment in upkeep.expired(self._segments.held, *self._confirmed, self._limits):
             segment.busy = True
             self._background.submit(Expire(segment))

@@ -33,15 +33,11 @@ class State:
         self.notes = dict(checkpoint.notes)
         self.has_all_texts = checkpoint.has_all_texts
 
-    def advance(
-        self, update: IndexUpdate, applied: int, notes: Mapping[str, bytes], *, texts: bool
-    ) -> None:
-        """Advance past an update.
+    def advance(self, update: IndexUpdate, *, texts: bool) -> None:
+        """Advance past an update, up to its :meth:`confirm`.
 
         Args:
             update: the update; the sources of its documents are known.
-            applied: changelog offset that it leads to.
-            notes: added to the notes.
             texts: whether the texts of its documents are stored.
         """
         self.sources.judge(update.ranges)
@@ -49,8 +45,16 @@ class State:
             self.has_all_texts = self.has_all_texts and texts
         if update.clock:
             self.clock = Clock.from_state(update.clock)
-        self.notes.update(notes)
         self.next_number = update.first_number + len(update.documents)
+
+    def confirm(self, applied: int, notes: Mapping[str, bytes]) -> None:
+        """Note that the updates so far are in the changelog.
+
+        Args:
+            applied: changelog offset that they lead to.
+            notes: added to the notes.
+        """
+        self.notes.update(notes)
         self.applied = applied
 
     def checkpoint(self) -> Checkpoint:

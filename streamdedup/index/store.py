@@ -78,6 +78,7 @@ class Index:
         self.directory = settings.directory.absolute()
         settings = settings.model_copy(update={"directory": self.directory})
         self.is_torn = False
+        self._is_staged = False
         self._process = os.getpid()
         self._texts = texts
         self._fingerprint = parameters.fingerprint()
@@ -111,7 +112,8 @@ class Index:
             update = changelog.decode(tail.update, self._fingerprint)
             self._check(update)
             self._layers.make_room(len(update.documents))
-            self._take(update, applied, tail.notes)
+            self._take(update)
+            self._confirm(applied, tail.notes, erases=bool(update.deleted))
         self._layers.plan()
 
     def __enter__(self) -> Self:
@@ -128,7 +130,8 @@ class Index:
         if os.getpid() != self._process:
             return
         try:
-            if self._is_open and not self.is_torn and self._layers.failure is None:
+            sound = not (self.is_torn or self._is_staged) and self._layers.failure is None
+            if self._is_open and sound:
                 self.flush()
         finally:
             self._release()
@@ -252,11 +255,44 @@ class Index:
             if self._keeps_tail:
                 [entry] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
                 self._manifest.append(applied, Tail(entry, dict(notes or {})))
-            self._take(update, applied, notes or {})
+            self._take(update)
+            self._confirm(applied, notes or {}, erases=bool(update.deleted))
+
+    def stage(self, update: IndexUpdate) -> None:
+        """Take in an update whose changelog entry is not committed yet, in memory only.
+
+        Look-ups find its documents. Nothing is written or removed on its account before
+        :meth:`confirm`. If its transaction fails, close the index, which then writes nothing, and
+        open it again.
+
+        Raises:
+            IndexFull, IndexDamaged, IndexMismatch, IndexUnusable: as for :meth:`apply`.
+        """
+        with self._changing():
+            if self._is_staged:
+                raise RuntimeError("another update is staged")
+            self._layers.adopt()
+            self._check(update)
+            self._layers.make_room(len(update.documents))
+            self._is_staged = True
+            self._take(update)
+
+    def confirm(self, applied: int, notes: Mapping[str, bytes] | None = None) -> None:
+        """Make the staged update part of the index.
+
+        Args:
+            applied: changelog offset that the update leads to.
+            notes: what the transport must remember with it.
+        """
+        with self._changing():
+            self._is_staged = False
+            self._confirm(applied, notes or {}, erases=False)
 
     def flush(self) -> None:
         """Write everything that is only in memory, and wait until it is on disk."""
         with self._changing():
+            if self._is_staged:
+                raise RuntimeError("an update is staged")
             self._layers.flush()
 
     def settle(self) -> None:
@@ -319,9 +355,9 @@ class Index:
                 f"keys) instead of {expected}; {REMEDY}"
             )
 
-    def _take(self, update: IndexUpdate, applied: int, notes: Mapping[str, bytes]) -> None:
+    def _take(self, update: IndexUpdate) -> None:
         """Take in an update for which there is room."""
-        self._state.advance(update, applied, notes, texts=self._texts)
+        self._state.advance(update, texts=self._texts)
         documents = update.documents
         if len(documents):
             sources, offsets = self._state.sources.add(documents.positions)
@@ -329,4 +365,7 @@ class Index:
             rows = Rows.of(documents, times_ms, sources, offsets, texts=self._texts)
             self._layers.add(update.first_number, documents.sketches.band_keys, rows)
         self._erasures.add(update.deleted)
-        self._layers.end_update(erases=bool(update.deleted))
+
+    def _confirm(self, applied: int, notes: Mapping[str, bytes], *, erases: bool) -> None:
+        self._state.confirm(applied, notes)
+        self._layers.end_update(erases=erases)
