@@ -33,10 +33,24 @@ def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) ->
         return False
     source = topics[settings.topics.source]
     findings.ok("topics", f"all five exist; {source.name} has {source.partitions} partitions")
+    check_listed(topics, findings)
     check_retention(settings, topics[settings.topics.changelog], findings)
     check_sizes(settings, facts, findings)
     check_replicas(topics, findings)
     return True
+
+
+def check_listed(topics: Mapping[str, TopicFacts], findings: Findings) -> None:
+    """Name the settings that the brokers do not list; some only speak Kafka's protocol."""
+    unlisted = sorted(frozenset[str]().union(*(topic.unlisted for topic in topics.values())))
+    if unlisted:
+        findings.warn(
+            "topic settings",
+            f"unknown, not listed by these brokers: {', '.join(unlisted)}; the checks of them are "
+            "left out: make sure yourself that the brokers keep the changelog for the window, and "
+            "confirm a write when more than one replica has it",
+            ADMINISTRATOR,
+        )
 
 
 def check_retention(settings: Settings, changelog: TopicFacts, findings: Findings) -> None:
@@ -44,6 +58,9 @@ def check_retention(settings: Settings, changelog: TopicFacts, findings: Finding
     warning = retention_warning(settings, changelog)
     if warning is not None:
         findings.warn("retention", warning, ADMINISTRATOR)
+        return
+    if "retention.ms" in changelog.unlisted:
+        findings.skip("retention", "the brokers do not list retention.ms")
         return
     kept = (
         "without a time limit"
@@ -105,14 +122,19 @@ def check_replicas(topics: Mapping[str, TopicFacts], findings: Findings) -> None
         findings.warn(check, "; ".join(risks), ADMINISTRATOR)
     else:
         fewest = min(topic.replicas for topic in topics.values())
-        findings.ok(check, f"at least {fewest} replicas, and 2 must confirm a write")
+        known = not any("min.insync.replicas" in topic.unlisted for topic in topics.values())
+        confirmed = "2 must confirm a write" if known else "how many confirm a write is unknown"
+        findings.ok(check, f"at least {fewest} replicas, and {confirmed}")
 
 
 def _replica_risks(topics: Mapping[str, TopicFacts]) -> list[str]:
     """Describe the topics that can lose a confirmed record together with one broker."""
     single = [name for name, topic in topics.items() if topic.replicas == 1]
     weak = [
-        name for name, topic in topics.items() if topic.min_insync_replicas == 1 < topic.replicas
+        name
+        for name, topic in topics.items()
+        if topic.min_insync_replicas == 1 < topic.replicas
+        and "min.insync.replicas" not in topic.unlisted
     ]
     risks = []
     if single:

@@ -31,6 +31,15 @@ from streamdedup.settings.sections import Settings
 
 _NO_LIMIT_MS = 2**63 - 1
 
+_UNLISTED = {
+    "max.message.bytes": "1048588",
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "min.insync.replicas": "1",
+}
+"""Values of settings that brokers do not list; some only speak Kafka's protocol."""
+
 _UNUSED_PRODUCER = -1
 """A producer id, and an epoch, that no producer has."""
 
@@ -86,8 +95,9 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
-    before_ms, after_ms = _timestamp_limits(config)
+def _topic_facts(topic: dict[str, Any], listed: dict[str, str]) -> TopicFacts:
+    before_ms, after_ms = _timestamp_limits(listed)
+    config = _UNLISTED | listed
     partitions = topic["partitions"]
     operations = topic.get("authorized_operations", NO_OPERATIONS)
     topic_id = topic.get("topic_id", NO_ID)
@@ -106,6 +116,7 @@ def _topic_facts(topic: dict[str, Any], config: dict[str, str]) -> TopicFacts:
         in_sync=min(map(_in_sync, partitions)),
         allowed=None if operations == NO_OPERATIONS else _operation_names(operations),
         id=b"" if topic_id == NO_ID else topic_id.bytes,
+        unlisted=frozenset(_UNLISTED.keys() - listed.keys()),
     )
 
 
@@ -157,7 +168,7 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
                 raise BrokerRefused(f"not authorised to read the settings of topic {name}")
             if error is not errors.NoError:
                 raise error(message or name)
-            configs[name] = {entry[0]: entry[1] for entry in entries}
+            configs[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
     return configs
 
 
@@ -276,7 +287,7 @@ async def _new_configs(
     topics = settings.topics
     source_bytes: int | None
     if exists:
-        config = (await _configs(admin, [topics.source]))[topics.source]
+        config = _UNLISTED | (await _configs(admin, [topics.source]))[topics.source]
         source_bytes = int(config["max.message.bytes"])
     else:
         source_bytes = await _broker_option(admin, "message.max.bytes")

@@ -25,6 +25,8 @@ class TopicFacts:
             do not report them.
         id: the id of the topic, 16 bytes, which a recreated topic does not share; empty if the
             brokers do not report it (Kafka before 2.8).
+        unlisted: settings that the brokers do not list; their values here are Kafka's defaults, or
+            no limit.
     """
 
     name: str
@@ -41,6 +43,7 @@ class TopicFacts:
     in_sync: int = 1
     allowed: frozenset[str] | None = None
     id: bytes = b""
+    unlisted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,8 +124,25 @@ class TransactionalWriter:
                 await self._producer.commit_transaction()
             else:
                 await self._producer.abort_transaction()
+        await self._wait_for_markers()
         if start_ms is not None:
             self._check_clock(least_difference_ms(before_ms, start_ms, after_ms))
+
+    async def _wait_for_markers(self) -> None:
+        """Wait until readers see the whole changelog.
+
+        The coordinator writes markers after it has confirmed the end of a transaction. Until then
+        the index may be ahead of what readers see.
+        """
+        written = await self._end_of_changelog("read_uncommitted")
+        async with asyncio.timeout(self._timeout_s):
+            while await self._end_of_changelog("read_committed") < written:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+
+    async def _end_of_changelog(self, isolation_level: str) -> int:
+        changelog = TopicPartition(self._changelog, 0)
+        ends = await _end_offsets(self._settings.kafka, [changelog], isolation_level)
+        return ends[changelog]
 
     async def _transaction_start_ms(self) -> int | None:
         """Return the start of the open transaction by the coordinator's clock; None if unknown."""
@@ -154,8 +171,7 @@ class TransactionalWriter:
         visible = await _end_offsets(self._settings.kafka, partitions, "read_committed")
         if visible[changelog] >= applied:
             return False
-        written = await _end_offsets(self._settings.kafka, [changelog], "read_uncommitted")
-        return written[changelog] == applied
+        return await self._end_of_changelog("read_uncommitted") == applied
 
     async def _join(self, partitions: Sequence[TopicPartition]) -> None:
         """Add partitions and the group's offsets to the transaction, as aiokafka does on writes."""

@@ -15,13 +15,15 @@ from typing import Any
 import stamina
 import structlog
 
-from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
+from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import format_duration
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +31,8 @@ _PAUSE_S = 1.0
 """Pause after a failed session, so that a lasting failure does not cause a storm of sessions."""
 _LONGEST_WAIT_S = 5.0
 """Longest pause between two attempts to reach the brokers."""
+_MOST_TIMEOUTS = 3
+"""Transactions in a row that may reach their timeout. The brokers may be slow for a while."""
 _REPORTS_S = 10.0
 """Interval between two lines of the log about a replay."""
 
@@ -112,6 +116,32 @@ async def reporting_replay(state: WorkerState) -> AsyncIterator[None]:
         yield
     finally:
         reports.cancel()
+
+
+class TimeoutLimit:
+    """Ends a worker whose transactions never fit ``kafka.transaction_timeout``.
+
+    Each session ends with such a transaction, and the next one would begin with the same records.
+    """
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._timeout = format_duration(kafka.transaction_timeout)
+        self._in_a_row = 0
+
+    def count(self, error: StreamdedupError | None) -> None:
+        """Count the outcome of a transaction; None for one that was committed.
+
+        Raises:
+            SettingsError: too many transactions in a row have not fitted.
+        """
+        timed_out = error is not None and isinstance(error.__cause__, TimeoutError)
+        self._in_a_row = self._in_a_row + 1 if timed_out else 0
+        if self._in_a_row >= _MOST_TIMEOUTS:
+            raise SettingsError(
+                f"{self._in_a_row} transactions in a row did not fit kafka.transaction_timeout "
+                f"{self._timeout}; raise it, lower batch.documents or batch.bytes, or find out why "
+                "the brokers are slow"
+            ) from error
 
 
 def decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:

@@ -51,6 +51,7 @@ from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.session import (
     Phases,
+    TimeoutLimit,
     decisive,
     reach_brokers,
     reporting_replay,
@@ -96,6 +97,7 @@ class Worker:
         self._metrics = metrics
         self._state = state
         self._phases = Phases(state, metrics)
+        self._timeouts = TimeoutLimit(settings.kafka)
         self._state.recent = Recent(settings, time.monotonic) if settings.status.page else None
         self._stop = stop
         self._parameters = settings.dedup.sketch_parameters()
@@ -299,12 +301,11 @@ class Worker:
     async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
         try:
             applied = await writer.commit(transaction)
-        except Fenced:
-            self._metrics.count_transaction("fenced")
+        except (Fenced, BrokerUnavailable) as error:
+            self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
+            self._timeouts.count(error)
             raise
-        except BrokerUnavailable:
-            self._metrics.count_transaction("unknown")
-            raise
+        self._timeouts.count(None)
         self._metrics.count_transaction("committed")
         return applied
 

@@ -7,16 +7,24 @@ import asyncio
 import pytest
 import structlog
 
-from streamdedup.errors import BrokerRefused, BrokerUnavailable, StreamdedupError, TopicError
+from streamdedup.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    SettingsError,
+    StreamdedupError,
+    TopicError,
+)
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.session import (
     Phases,
+    TimeoutLimit,
     decisive,
     reporting_replay,
     run_and_drain,
     run_sessions,
 )
+from streamdedup.settings.kafka import KafkaSettings
 
 
 async def test_an_unavailable_broker_starts_the_next_session(
@@ -63,6 +71,26 @@ async def test_any_other_error_ends_the_role() -> None:
     ],
     ids=["last", "first"],
 )
+def failed(cause: Exception) -> BrokerUnavailable:
+    """Return the error of a transaction that failed with this cause."""
+    error = BrokerUnavailable("the transaction failed")
+    error.__cause__ = cause
+    return error
+
+
+def test_only_timeouts_in_a_row_end_the_role() -> None:
+    """A commit, or another error, shows that waiting may help."""
+    limit = TimeoutLimit(KafkaSettings())
+    for outcome in (None, failed(ConnectionError())):
+        limit.count(failed(TimeoutError()))
+        limit.count(failed(TimeoutError()))
+        limit.count(outcome)
+    limit.count(failed(TimeoutError()))
+    limit.count(failed(TimeoutError()))
+    with pytest.raises(SettingsError, match=r"kafka\.transaction_timeout 1m; raise it"):
+        limit.count(failed(TimeoutError()))
+
+
 def test_the_error_that_retrying_cannot_fix_decides(errors: list[StreamdedupError]) -> None:
     """The reading and the judging task may fail together, in any order."""
     assert isinstance(decisive(ExceptionGroup("both tasks", errors)), BrokerRefused)

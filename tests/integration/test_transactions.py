@@ -1,0 +1,104 @@
+"""Transactions that do not fit, late markers, and brokers that list fewer settings."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from deploy.broker.broker import Broker
+from streamdedup.admin.checks import check
+from streamdedup.admin.findings import Level
+from streamdedup.errors import SettingsError
+from streamdedup.kafka.cluster import inspect
+from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.writer import TransactionalWriter
+from streamdedup.roles.app import run_worker
+from tests.support import topics
+from tests.support.numbered import documents
+from tests.support.stage import Stage
+from tests.support.topics import Message
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_a_start_waits_until_the_changelog_is_visible(broker: Broker, tmp_path: Path) -> None:
+    """The end for readers may be behind the index until an open transaction has its marker."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    await asyncio.to_thread(stage.create_topics)
+    log, settings = stage.topics["changelog"], stage.settings()
+    other = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"{log}-other")
+    await other.start()
+    await other.begin_transaction()
+    await other.send_and_wait(log, b"open", partition=0)
+    await topics.produce(broker.bootstrap, log, [Message(b"behind it")])
+    writer = TransactionalWriter(settings, await inspect(settings))
+    reader = ChangelogReader(settings)
+
+    async def start() -> None:
+        await writer.start(2)
+        await reader.start()
+        reader.check(2)
+
+    starting = asyncio.create_task(start())
+    try:
+        # Without the wait, the start ends before the commit.
+        await asyncio.wait({starting}, timeout=2)
+        await other.commit_transaction()
+        await starting
+    finally:
+        await other.stop()
+        await writer.close()
+        await reader.close()
+
+
+async def test_transactions_that_never_fit_their_timeout(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker ends with 3 instead of an endless loop, and names the settings."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(kafka={"transaction_timeout": "1s"})
+    await asyncio.to_thread(stage.create_topics)
+    await asyncio.to_thread(stage.produce_json, documents(0, 3))
+
+    send_batch = AIOKafkaProducer.send_batch
+
+    async def send_slowly(self: AIOKafkaProducer, batch: Any, topic: str, **options: Any) -> Any:
+        if topic == stage.topics["clean"]:
+            await asyncio.Event().wait()
+        return await send_batch(self, batch, topic, **options)
+
+    monkeypatch.setattr(AIOKafkaProducer, "send_batch", send_slowly)
+    with pytest.raises(SettingsError, match="3 transactions in a row did not fit") as caught:
+        await run_worker(stage.settings())
+    assert caught.value.exit_code == 3
+
+
+async def test_brokers_that_list_fewer_settings(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some only speak Kafka's protocol: a worker can start, and the check says what is unknown."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    await asyncio.to_thread(stage.create_topics)
+    describe = AIOKafkaAdminClient.describe_configs
+    hidden = {"min.insync.replicas", "retention.ms"}
+
+    async def describe_less(self: AIOKafkaAdminClient, resources: Any) -> Any:
+        answers = await describe(self, resources)
+        for answer in answers:
+            for resource in answer.resources:
+                resource[4][:] = [entry for entry in resource[4] if entry[0] not in hidden]
+        return answers
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "describe_configs", describe_less)
+    facts = await inspect(stage.settings())
+    assert {topic.unlisted for topic in facts.topics.values()} == {frozenset(hidden)}
+    findings = {finding.check: finding for finding in await check(stage.settings())}
+    assert findings["topic settings"].level is Level.WARNING
+    assert "not listed by these brokers: min.insync" in findings["topic settings"].message
+    assert findings["retention"].level is Level.SKIPPED
+    assert all(finding.level is not Level.ERROR for finding in findings.values())
