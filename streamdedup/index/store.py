@@ -142,6 +142,11 @@ class Index:
         self._resources.close()
 
     @property
+    def is_staged(self) -> bool:
+        """Whether an update is staged and not confirmed."""
+        return self._is_staged
+
+    @property
     def applied(self) -> int:
         """Changelog offset up to which entries are applied, exclusive."""
         return self._state.applied

@@ -107,6 +107,7 @@ class Worker:
         self._notes: dict[str, bytes] = {}
         self._checkpoint_interval_s = 0.0
         self._warming: asyncio.Task[float] | None = None
+        self._commits = asyncio.Lock()
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:
@@ -126,8 +127,17 @@ class Worker:
         self._index_thread.shutdown(wait=True)
 
     async def _run_session(self) -> None:
-        async with self._session() as (writer, source, composer):
-            await self._process(writer, source, composer)
+        try:
+            async with self._session() as (writer, source, composer):
+                await self._process(writer, source, composer)
+        finally:
+            await self._in_index_thread(self._discard)
+
+    def _discard(self) -> None:
+        """Close an index that is ahead of the changelog; the next session opens and replays it."""
+        if self._index is not None and self._index.is_staged:
+            self._index.close()
+            self._index = None
 
     @contextlib.asynccontextmanager
     async def _session(self) -> AsyncIterator[tuple[TransactionalWriter, Source, Composer]]:
@@ -227,16 +237,24 @@ class Worker:
     async def _process(
         self, writer: TransactionalWriter, source: Source, composer: Composer
     ) -> None:
-        """Read ahead in a second task; judge and commit in this one, until ``stop`` is set."""
+        """Read ahead in a second task, judge in this one, commit in a third, until ``stop``."""
         # One batch may wait for each pool process, and one for its judgement.
         queue: asyncio.Queue[_Polled | None] = asyncio.Queue(maxsize=self._pool.size + 1)
+        self._commits = asyncio.Lock()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
                 checkpoints = group.create_task(self._write_checkpoints())
                 while (polled := await queue.get()) is not None:
-                    await self._finish(polled, writer, composer)
-                checkpoints.cancel()
+                    judgement, transaction = await self._judgement(polled, composer)
+                    # Held until the transaction is committed.
+                    await self._commits.acquire()
+                    with self._metrics.stage("index"):
+                        await self._in_index_thread(self._opened.stage, judgement.update)
+                    finishing = self._finish(polled, judgement, transaction, writer)
+                    group.create_task(finishing)
+                async with self._commits:
+                    checkpoints.cancel()
         except* StreamdedupError as errors:
             raise decisive(errors) from errors
 
@@ -251,7 +269,8 @@ class Worker:
             await asyncio.sleep(self._checkpoint_interval_s)
             stats, room = await self._in_index_thread(self._look_at_index)
             if durable == stats.durable < stats.applied:
-                await self._in_index_thread(self._opened.flush)
+                async with self._commits:
+                    await self._in_index_thread(self._opened.flush)
                 stats, room = await self._in_index_thread(self._look_at_index)
             durable = stats.durable
             self._observe_index(stats, room)
@@ -281,18 +300,32 @@ class Worker:
             polling.cancel()
             stopping.cancel()
 
-    async def _finish(
-        self, polled: _Polled, writer: TransactionalWriter, composer: Composer
-    ) -> None:
-        """Judge a batch from the pool, commit its transaction, and update the index."""
-        records = polled.pending.records
+    async def _judgement(
+        self, polled: _Polled, composer: Composer
+    ) -> tuple[Judgement, Transaction]:
+        """Judge a batch from the pool; meanwhile the one before it may be committed."""
         batch = await self._prepared(polled.pending)
         self._metrics.observe_stage("sketch", time.perf_counter() - polled.polled_at)
-        judgement, transaction = await self._in_index_thread(self._judge, records, batch, composer)
+        records = polled.pending.records
+        try:
+            return await self._in_index_thread(self._judge, records, batch, composer)
+        except StreamdedupError:
+            async with self._commits:  # what was judged before is not affected
+                raise
+
+    async def _finish(
+        self,
+        polled: _Polled,
+        judgement: Judgement,
+        transaction: Transaction,
+        writer: TransactionalWriter,
+    ) -> None:
+        """Commit the transaction of a staged batch, and confirm its update."""
+        records = polled.pending.records
         with self._metrics.stage("transaction"):
             applied = await self._commit(writer, transaction)
-        with self._metrics.stage("index"):
-            stats, room = await self._in_index_thread(self._apply, judgement.update, applied)
+        stats, room = await self._in_index_thread(self._confirm, applied)
+        self._commits.release()
         self._metrics.count_judgement(judgement, records, _now_ms())
         if self._state.recent is not None:
             self._state.recent.add(records, judgement)
@@ -343,6 +376,10 @@ class Worker:
 
     def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:
         self._opened.apply(update, applied, self._notes)
+        return self._look_at_index()
+
+    def _confirm(self, applied: int) -> tuple[IndexStats, DiskRoom]:
+        self._opened.confirm(applied, self._notes)
         return self._look_at_index()
 
     def _look_at_index(self) -> tuple[IndexStats, DiskRoom]:
