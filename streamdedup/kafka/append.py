@@ -10,33 +10,32 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.partitioner import DefaultPartitioner
 
 from streamdedup.kafka.connection import connection_options, stop, translated
-from streamdedup.kafka.messages import ClusterFacts, Outgoing
+from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing
 from streamdedup.settings.kafka import KafkaSettings
 
 _MAX_BATCH_BYTES = 512 * 1024
-_partitioner = DefaultPartitioner()
 
 
-def output_partition(message: Outgoing, count: int) -> int:
-    """Choose one of ``count`` partitions by the key, or without a key by the source partition."""
-    if message.key is None:
-        return message.source_partition % count
-    partitions = list(range(count))
-    return int(_partitioner(message.key, partitions, partitions))
-
-
-def add_to(batch: Any, message: Outgoing) -> bool:
-    """Add a message to a batch of aiokafka; return whether it had room."""
-    appended = batch.append(
-        timestamp=message.timestamp_ms,
-        key=message.key,
-        value=message.value,
-        headers=list(message.headers),
-    )
-    return appended is not None
+def batches(producer: AIOKafkaProducer, messages: Messages, rows: Iterable[int]) -> Iterator[Any]:
+    """Yield some rows of messages in as few of aiokafka's batches as possible."""
+    keys, values, headers = messages.keys, messages.values, messages.headers
+    timestamps_ms = messages.timestamps_ms
+    batch = producer.create_batch()
+    for row in rows:
+        message = {
+            "timestamp": timestamps_ms[row],
+            "key": keys[row],
+            "value": values[row],
+            "headers": headers[row],
+        }
+        if batch.append(**message) is None:  # it is full
+            yield batch
+            batch = producer.create_batch()
+            batch.append(**message)
+    if batch.record_count():
+        yield batch
 
 
 class Appender:
@@ -72,19 +71,9 @@ class Appender:
             delivered = [
                 await self._producer.send_batch(batch, topic, partition=partition)
                 for (topic, partition), group in groups.items()
-                for batch in self._batches(group)
+                for batch in batches(self._producer, Messages.of(topic, group), range(len(group)))
             ]
             await asyncio.gather(*delivered)
-
-    def _batches(self, messages: Iterable[Outgoing]) -> Iterator[Any]:
-        """Yield the messages in as few batches as possible."""
-        batch = self._producer.create_batch()
-        for message in messages:
-            if not add_to(batch, message):
-                yield batch
-                batch = self._producer.create_batch()
-                add_to(batch, message)
-        yield batch
 
     async def close(self) -> None:
         """Stop the producer."""

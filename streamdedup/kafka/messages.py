@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from streamdedup.columns import I64
+
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
@@ -84,17 +88,44 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
+class Messages:
+    """``n`` messages to one topic, as columns; see :class:`Outgoing`."""
+
+    topic: str
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[tuple[str, bytes | None]]]
+    timestamps_ms: Sequence[int | None]
+    source_partitions: I64
+
+    @classmethod
+    def of(cls, topic: str, messages: Sequence[Outgoing]) -> Messages:
+        """Return the columns of messages to a topic."""
+        return cls(
+            topic,
+            [message.key for message in messages],
+            [message.value for message in messages],
+            [message.headers for message in messages],
+            [message.timestamp_ms for message in messages],
+            np.array([message.source_partition for message in messages], dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
 class Transaction:
     """The contents of one Kafka transaction.
 
     Attributes:
-        messages: messages to the output topics.
+        messages: messages to the output topics, at most one entry for each topic.
         changelog: values of the changelog's records.
         offsets: the next offset to read, by source topic and partition.
         note: metadata committed with each offset.
     """
 
-    messages: list[Outgoing]
+    messages: list[Messages]
     changelog: list[bytes]
     offsets: dict[tuple[str, int], int]
     note: str = ""

@@ -15,13 +15,14 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable, TopicError
-from streamdedup.kafka.append import add_to, output_partition
+from streamdedup.kafka.append import batches
 from streamdedup.kafka.clocks import clock_warning, least_difference_ms
 from streamdedup.kafka.connection import (
     POLL_S,
@@ -30,8 +31,9 @@ from streamdedup.kafka.connection import (
     stop,
     translated,
 )
-from streamdedup.kafka.messages import ClusterFacts, Outgoing, Transaction
+from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
 from streamdedup.kafka.noise import RETRIED_WRITES
+from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
 from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
 from streamdedup.settings.kafka import KafkaSettings
@@ -251,9 +253,13 @@ class TransactionalWriter:
         """
         with translated("the transaction failed"):
             async with self._transaction():
-                sent = await self._send(transaction.messages)
-                entries = [_entry(data) for data in transaction.changelog]
-                logged = await self._send_to(self._changelog, 0, entries)
+                sent = [
+                    batch
+                    for messages in transaction.messages
+                    for batch in await self._send(messages)
+                ]
+                entries = [Outgoing("", None, data, (), None) for data in transaction.changelog]
+                logged = await self._send(Messages.of(self._changelog, entries))
                 offsets = {
                     TopicPartition(topic, partition): (next_offset, transaction.note)
                     for (topic, partition), next_offset in transaction.offsets.items()
@@ -282,29 +288,17 @@ class TransactionalWriter:
         self._has_committed = True
         return self._applied
 
-    async def _send(self, messages: Sequence[Outgoing]) -> list[_SentBatch]:
-        by_partition: dict[tuple[str, int], list[Outgoing]] = {}
-        for message in messages:
-            partition = output_partition(message, self._partitions[message.topic])
-            by_partition.setdefault((message.topic, partition), []).append(message)
+    async def _send(self, messages: Messages) -> list[_SentBatch]:
+        """Send messages to their partitions."""
+        count = self._partitions[messages.topic]
+        partitions = partitions_of(messages.keys, messages.source_partitions, count)
         sent: list[_SentBatch] = []
-        for (topic, partition), group in by_partition.items():
-            sent += await self._send_to(topic, partition, group)
-        return sent
-
-    async def _send_to(
-        self, topic: str, partition: int, messages: Sequence[Outgoing]
-    ) -> list[_SentBatch]:
-        """Send messages to one partition, in as few batches as possible."""
-        sent = []
-        batch = self._producer.create_batch()
-        for message in messages:
-            if not add_to(batch, message):
-                sent.append(await self._submit(batch, topic, partition))
-                batch = self._producer.create_batch()
-                add_to(batch, message)
-        if batch.record_count():
-            sent.append(await self._submit(batch, topic, partition))
+        for partition in np.unique(partitions).tolist():
+            rows = np.flatnonzero(partitions == partition).tolist()
+            sent += [
+                await self._submit(batch, messages.topic, partition)
+                for batch in batches(self._producer, messages, rows)
+            ]
         return sent
 
     async def _submit(self, batch: Any, topic: str, partition: int) -> _SentBatch:
@@ -323,10 +317,6 @@ class TransactionalWriter:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _entry(data: bytes) -> Outgoing:
-    return Outgoing("", None, data, (), None)
 
 
 async def _end_offsets(
