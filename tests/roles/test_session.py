@@ -63,14 +63,6 @@ async def test_any_other_error_ends_the_role() -> None:
     assert state.phase == "starting"
 
 
-@pytest.mark.parametrize(
-    "errors",
-    [
-        [BrokerUnavailable("away"), BrokerRefused("no access")],
-        [BrokerRefused("no access"), BrokerUnavailable("away")],
-    ],
-    ids=["last", "first"],
-)
 def failed(cause: Exception) -> BrokerUnavailable:
     """Return the error of a transaction that failed with this cause."""
     error = BrokerUnavailable("the transaction failed")
@@ -91,6 +83,14 @@ def test_only_timeouts_in_a_row_end_the_role() -> None:
         limit.count(failed(TimeoutError()))
 
 
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [BrokerUnavailable("away"), BrokerRefused("no access")],
+        [BrokerRefused("no access"), BrokerUnavailable("away")],
+    ],
+    ids=["last", "first"],
+)
 def test_the_error_that_retrying_cannot_fix_decides(errors: list[StreamdedupError]) -> None:
     """The reading and the judging task may fail together, in any order."""
     assert isinstance(decisive(ExceptionGroup("both tasks", errors)), BrokerRefused)
