@@ -15,7 +15,7 @@ from streamdedup.formats.corrections import (
     reinstated_headers,
     replay_headers,
 )
-from streamdedup.formats.outputs import Headers
+from streamdedup.formats.outputs import Headers, OutputRule
 from streamdedup.formats.positions import format_position
 from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.kafka.append import Appender, output_partition
@@ -260,8 +260,9 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
             )
     decoder = Decoder(settings.records, settings.limits)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    rule = OutputRule.from_settings(settings, settings.dedup.sketch_parameters().fingerprint())
     messages = [
-        _outgoing(clean, record, reinstated_headers(record, _id_of(decoder, record), now))
+        _outgoing(clean, record, reinstated_headers(record, _id_of(decoder, record), now, rule))
         for record in records
     ]
     async with _appender(settings, facts) as appender:

@@ -27,9 +27,9 @@ def reinstate(
 ) -> None:
     """Append records of the source topic to the clean topic, e.g. wrongly dropped duplicates.
 
-    A duplicate record names its position. The records keep key, value, headers and timestamp. The
-    header `streamdedup-reinstated` has the time, and `streamdedup-verdict` is `kept`. The index
-    does not change, and a second call appends the record again.
+    A duplicate record names its position. The records keep key, value, headers and timestamp. They
+    get the headers of a kept record (output.headers), and `streamdedup-reinstated` with the time.
+    The index does not change, and a second call appends the record again.
 
     Example: `streamdedup reinstate documents:0:4711 --config streamdedup.yaml`
 

@@ -219,11 +219,8 @@ class _Run:
         self._outputs = outputs
         self._hooks = hooks
         self._settings = settings
-        self._rule = OutputRule(
-            settings.dedup.threshold,
-            settings.dedup.sketch_parameters().fingerprint(),
-            settings.output.include_value,
-        )
+        fingerprint = settings.dedup.sketch_parameters().fingerprint()
+        self._rule = OutputRule.from_settings(settings, fingerprint)
         self.tally = Tally()
         self._clock = clock
 

@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streamdedup.formats.outputs import ERROR_PREFIX, HEADER_PREFIX, Headers
+from streamdedup.formats.outputs import (
+    ERROR_PREFIX,
+    HEADER_PREFIX,
+    Headers,
+    OutputRule,
+    clean_headers,
+)
 from streamdedup.formats.positions import format_position, parse_position
-from streamdedup.model import Outcome, Position, Record
+from streamdedup.model import Outcome, Position, Record, Verdict
 
 REPLAYED_FROM = HEADER_PREFIX + "replayed-from"
 """Header of a replayed record: the position at which its last copy became a dead letter."""
@@ -102,24 +108,14 @@ def replay_headers(original: Record, replays: int) -> Headers:
     ]
 
 
-def reinstated_headers(record: Record, id_: str, time: str) -> Headers:
+def reinstated_headers(record: Record, id_: str, time: str, rule: OutputRule) -> Headers:
     """Return the headers of a clean record that an operator puts onto the clean topic.
 
     Args:
         record: the source record.
         id_: id of its document.
         time: the present time in ISO 8601.
+        rule: the form of the headers.
     """
-    position = record.position
-    ours = {
-        "verdict": Outcome.KEPT.value,
-        "id": id_,
-        "topic": position.topic,
-        "partition": str(position.partition),
-        "offset": str(position.offset),
-    }
-    return [
-        *record.headers,
-        *((HEADER_PREFIX + name, text.encode("utf-8")) for name, text in ours.items()),
-        (REINSTATED, time.encode()),
-    ]
+    kept = Verdict(Outcome.KEPT, id_, record.position)
+    return [*clean_headers(record, kept, rule), (REINSTATED, time.encode())]

@@ -13,9 +13,16 @@ from typing import Any
 import msgspec
 
 from streamdedup.model import NO_TIMESTAMP, Match, Position, Record, Rejection, Verdict
+from streamdedup.settings.sections import HeaderForm, Settings
 
 SCHEMA_VERSION = 1
 HEADER_PREFIX = "streamdedup-"
+SOURCE_HEADER = "sd"
+"""Compact header: partition and offset of the source record, ``PARTITION:OFFSET``."""
+ORIGINAL_HEADER = "sd-original"
+"""Compact header of a duplicate: the id of the best match."""
+JACCARD_HEADER = "sd-jaccard"
+"""Compact header of a duplicate: its similarity, computed or else estimated."""
 ERROR_PREFIX = "__streamdedup.errors."
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -24,15 +31,43 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class OutputRule:
-    """What every duplicate record contains of the settings."""
+    """What every output record contains of the settings."""
 
     threshold: float
     fingerprint: str
     include_value: bool
+    headers: HeaderForm = "compact"
+
+    @classmethod
+    def from_settings(cls, settings: Settings, fingerprint: str) -> OutputRule:
+        """Return the rule of these settings."""
+        output = settings.output
+        return cls(settings.dedup.threshold, fingerprint, output.include_value, output.headers)
 
 
 def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers:
-    """Return the original headers of a record, followed by ours."""
+    """Return the original headers of a record, followed by ours, in the form of the rule."""
+    match rule.headers:
+        case "compact":
+            return [*record.headers, *_compact_headers(verdict)]
+        case "full":
+            return [*record.headers, *_full_headers(verdict, rule)]
+        case "none":
+            return [*record.headers]
+
+
+def _compact_headers(verdict: Verdict) -> Headers:
+    _, partition, offset = verdict.position
+    headers: Headers = [(SOURCE_HEADER, b"%d:%d" % (partition, offset))]
+    original = verdict.original
+    if original is not None:
+        jaccard = original.jaccard_estimate if original.jaccard is None else original.jaccard
+        headers.append((ORIGINAL_HEADER, original.id.encode()))
+        headers.append((JACCARD_HEADER, b"%.6f" % jaccard))
+    return headers
+
+
+def _full_headers(verdict: Verdict, rule: OutputRule) -> Headers:
     position = verdict.position
     ours = {
         "verdict": verdict.outcome.value,
@@ -49,10 +84,7 @@ def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers
         if original.jaccard is not None:
             ours["jaccard"] = f"{original.jaccard:.6f}"
         ours["matches"] = msgspec.json.encode(_matches(verdict)).decode()
-    return [
-        *record.headers,
-        *((HEADER_PREFIX + name, text.encode("utf-8")) for name, text in ours.items()),
-    ]
+    return [(HEADER_PREFIX + name, text.encode("utf-8")) for name, text in ours.items()]
 
 
 def duplicate_record(record: Record, verdict: Verdict, rule: OutputRule) -> bytes:

@@ -44,9 +44,7 @@ class Composer:
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._tally = tally or Tally()
         self._entry_bytes = settings.batch.changelog_entry_bytes
-        self._rule = OutputRule(
-            settings.dedup.threshold, fingerprint, settings.output.include_value
-        )
+        self._rule = OutputRule.from_settings(settings, fingerprint)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
         self._check_room()

@@ -88,16 +88,33 @@ class IndexSettings(Section):
         return None if self.window is None or lateness is None else self.window + lateness
 
 
+HeaderForm = Literal["compact", "full", "none"]
+"""How many headers a record on the clean topic gets."""
+
+
 class OutputSettings(Section):
     """What the worker writes."""
 
     route: Literal["split", "annotate"] = "split"
     """split: kept documents go to the clean topic, duplicates to the duplicates topic. annotate:
     both go to the clean topic, with the verdict in headers."""
+    headers: HeaderForm = "compact"
+    """Headers added to a record on the clean topic. compact: one with the partition and offset of
+    the source record; a duplicate has two more. full: names and values of the whole verdict, some
+    200 bytes. none: no header; a reader cannot trace a record to its source record."""
     max_matches: int = Field(default=5, ge=1, le=100)
     """Matches listed in a duplicate record."""
     include_value: bool = False
     """Whether a duplicate record contains the original value."""
+
+    @model_validator(mode="after")
+    def _check_headers(self) -> OutputSettings:
+        if self.route == "annotate" and self.headers == "none":
+            raise ValueError(
+                "route annotate writes the verdict into headers, but headers is none; set "
+                "headers: compact or full"
+            )
+        return self
 
 
 class LimitSettings(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -79,6 +80,7 @@ def test_output_fields() -> None:
     fields = msgspec.json.decode(outputs.duplicate_record(RECORD, DUPLICATE, RULE))
     headers = [
         *outputs.clean_headers(RECORD, DUPLICATE, RULE),
+        *outputs.clean_headers(RECORD, DUPLICATE, replace(RULE, headers="full")),
         *outputs.dead_letter_headers(RECORD, Rejection("decode", "X", "y"), omitted=True),
     ]
     short = {"streamdedup-partition", "streamdedup-offset"}

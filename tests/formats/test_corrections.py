@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +14,15 @@ from streamdedup.formats.corrections import (
     reinstated_headers,
     replay_headers,
 )
-from streamdedup.formats.outputs import ERROR_PREFIX, HEADER_PREFIX, dead_letter_headers
-from streamdedup.model import Position, Record, Rejection
+from streamdedup.formats.outputs import (
+    ERROR_PREFIX,
+    HEADER_PREFIX,
+    OutputRule,
+    clean_headers,
+    dead_letter_headers,
+)
+from streamdedup.model import Outcome, Position, Record, Rejection, Verdict
+from streamdedup.settings.sections import HeaderForm
 from tests.support.builders import examples
 
 SOURCE = Position("documents", 3, 42)
@@ -95,10 +104,11 @@ def test_invalid_counts_of_replays_are_ignored(value: bytes | None) -> None:
         assert (letter.replays, letter.replayed_from) == (0, None)
 
 
-def test_reinstated_records_have_the_headers_of_kept_ones() -> None:
-    """And the time after them."""
-    headers = reinstated_headers(Record(SOURCE, b"", None, (("h", b"v"),)), "id", "2026-01-01")
-    assert headers[0] == ("h", b"v")
-    assert headers[-1] == (REINSTATED, b"2026-01-01")
-    assert dict(headers)[HEADER_PREFIX + "verdict"] == b"kept"
-    assert dict(headers)[HEADER_PREFIX + "offset"] == b"42"
+@pytest.mark.parametrize("form", get_args(HeaderForm))
+def test_reinstated_records_have_the_headers_of_kept_ones(form: HeaderForm) -> None:
+    """And the time after them, in each form."""
+    record = Record(SOURCE, b"", None, (("h", b"v"),))
+    rule = OutputRule(0.8, "f" * 16, include_value=False, headers=form)
+    kept = clean_headers(record, Verdict(Outcome.KEPT, "id", SOURCE), rule)
+    headers = reinstated_headers(record, "id", "2026-01-01", rule)
+    assert headers == [*kept, (REINSTATED, b"2026-01-01")]

@@ -23,6 +23,7 @@ from tests.support.paths import ROOT
 SCHEMAS = ROOT / "docs" / "schemas"
 RULE = OutputRule(0.8, "0123456789abcdef", include_value=False)
 WITH_VALUE = OutputRule(0.8, "0123456789abcdef", include_value=True)
+FULL = replace(RULE, headers="full")
 POSITION = Position("posts", 3, 42)
 OWN = (("trace", b"\x00\xff"), ("trace", None), ("streamdedup-id", b"theirs"))
 RECORD = Record(POSITION, b'{"text":"caf\xc3\xa9"}', b"key", OWN, 1)
@@ -146,9 +147,28 @@ def test_event_time(event_time_ms: int, text: str | None) -> None:
     assert json.loads(duplicate_record(RECORD, verdict, RULE))["event_time"] == text
 
 
-def test_clean_headers() -> None:
+def test_compact_headers() -> None:
+    """One header traces a kept record to its source; a duplicate also names its best match."""
+    assert clean_headers(RECORD, KEPT, RULE) == [*OWN, ("sd", b"3:42")]
+    expected = [
+        *OWN,
+        ("sd", b"3:42"),
+        ("sd-original", "orig\u00e9".encode()),
+        ("sd-jaccard", b"0.987654"),
+    ]
+    assert clean_headers(RECORD, DUPLICATE, RULE) == expected
+    verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
+    assert clean_headers(RECORD, verified, RULE)[-1] == ("sd-jaccard", b"0.980000")
+
+
+def test_no_headers() -> None:
+    """The record is the source record."""
+    assert clean_headers(RECORD, KEPT, replace(RULE, headers="none")) == [*OWN]
+
+
+def test_full_headers() -> None:
     """The original headers come first, unchanged, with repeated names and nulls (L5)."""
-    headers = clean_headers(RECORD, KEPT, RULE)
+    headers = clean_headers(RECORD, KEPT, FULL)
     assert headers == [
         *OWN,
         ("streamdedup-verdict", b"kept"),
@@ -162,7 +182,7 @@ def test_clean_headers() -> None:
 
 def test_annotated_headers() -> None:
     """The headers of a duplicate on the clean topic have the content of its duplicate record."""
-    headers = dict(clean_headers(RECORD, DUPLICATE, RULE)[len(OWN) :])
+    headers = dict(clean_headers(RECORD, DUPLICATE, FULL)[len(OWN) :])
     assert headers["streamdedup-verdict"] == b"duplicate"
     assert headers["streamdedup-original"] == "orig\u00e9".encode()
     assert headers["streamdedup-jaccard-estimate"] == b"0.987654"
@@ -170,7 +190,7 @@ def test_annotated_headers() -> None:
     record = json.loads(duplicate_record(RECORD, DUPLICATE, RULE))
     assert json.loads(headers["streamdedup-matches"] or b"") == record["matches"]
     verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
-    headers = dict(clean_headers(RECORD, verified, RULE)[len(OWN) :])
+    headers = dict(clean_headers(RECORD, verified, FULL)[len(OWN) :])
     assert headers["streamdedup-jaccard"] == b"0.980000"
 
 

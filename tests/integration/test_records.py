@@ -115,7 +115,7 @@ def test_records_stay_unchanged_and_get_a_verdict(broker: Broker, tmp_path: Path
     """Bytes, key, headers and timestamp stay; matches name earlier kept documents, best first."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(
-        output={"include_value": True, "max_matches": 2},
+        output={"include_value": True, "headers": "full", "max_matches": 2},
         records={"namespace_field": "site", "event_time_field": "meta.at"},
         dedup={"threshold": 0.5},
     )
@@ -185,7 +185,7 @@ def test_annotated_records_all_go_to_the_clean_topic(broker: Broker, tmp_path: P
     """Headers carry the verdict, records may be plain text, and the window drops the oldest."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(
-        output={"route": "annotate", "max_matches": 1},
+        output={"route": "annotate", "headers": "full", "max_matches": 1},
         records={"format": "text"},
         index={"window_documents": 3},
         batch={"documents": 2},

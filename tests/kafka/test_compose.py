@@ -86,6 +86,16 @@ def test_the_verdict_chooses_the_topic(outcome: Verdict, route: str, role: str) 
         assert message.value == original.value
 
 
+@pytest.mark.parametrize(("form", "added"), [("compact", 1), ("full", 6), ("none", 0)])
+def test_the_settings_choose_the_form_of_the_headers(form: str, added: int) -> None:
+    """The record's own headers come first."""
+    settings = load_settings(output={"headers": form})
+    original = record(headers=(("h", b"v"),))
+    headers = composed(composer(settings), original, verdict(Outcome.KEPT)).headers
+    assert headers[0] == ("h", b"v")
+    assert len(headers) == 1 + added
+
+
 def test_a_transaction_has_the_entry_and_the_offsets() -> None:
     """The changelog entry decodes to the update, and the offsets are the next ones to read."""
     update = update_of(columns([[1] * 9, [2] * 9], first_offset=5), 0)

@@ -39,6 +39,11 @@ LEAVES = [name for name, field in walk() if not isinstance(field.default, Sectio
             {"dedup": {"num_perm": 4, "recall": 0.999999}}, "cannot reach recall", id="recall"
         ),
         pytest.param({"dedup": {"profile": "poem"}}, "expected one of: ", id="profile"),
+        pytest.param(
+            {"output": {"route": "annotate", "headers": "none"}},
+            "set headers: compact or full",
+            id="annotations without headers",
+        ),
         pytest.param({"topics": {"clean": "documents"}}, "five different names", id="one topic"),
         pytest.param({"topics": {"clean": "a b"}}, "topics.clean: ", id="topic with a space"),
         pytest.param({"topics": {"clean": "a\n"}}, "topics.clean: ", id="topic with a line end"),

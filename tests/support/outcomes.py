@@ -9,7 +9,11 @@ from aiokafka import ConsumerRecord
 
 
 def _clean_position(record: ConsumerRecord) -> tuple[int, int]:
+    """Return the position from the compact or the full headers, whichever the worker writes."""
     headers = dict(record.headers)
+    if "sd" in headers:
+        partition, _, offset = headers["sd"].decode().partition(":")
+        return int(partition), int(offset)
     return int(headers["streamdedup-partition"]), int(headers["streamdedup-offset"])
 
 
