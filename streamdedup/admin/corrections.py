@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from streamdedup.errors import InputError
 from streamdedup.formats.corrections import (
     DeadLetter,
@@ -18,11 +20,12 @@ from streamdedup.formats.corrections import (
 from streamdedup.formats.outputs import Headers, OutputRule
 from streamdedup.formats.positions import format_position
 from streamdedup.formats.records import Decoder, Refusal
-from streamdedup.kafka.append import Appender, output_partition
+from streamdedup.kafka.append import Appender
 from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.compose import accepts_timestamp
+from streamdedup.kafka.compose import accepted_timestamps
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts
+from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.reader import Reader
 from streamdedup.kafka.sizes import fits
 from streamdedup.model import Position, Record
@@ -207,7 +210,7 @@ def _replayed(source: TopicFacts, original: Record, letter: DeadLetter) -> tuple
 def _outgoing(topic: TopicFacts, record: Record, headers: Headers) -> Outgoing:
     """Return a message with the record's timestamp, unless the topic refuses it."""
     now_ms = time.time_ns() // 1_000_000
-    timestamp_ms = record.timestamp_ms if accepts_timestamp(topic, record, now_ms) else None
+    [timestamp_ms] = accepted_timestamps(topic, np.array([record.timestamp_ms]), now_ms)
     return Outgoing(
         topic.name, record.key, record.value, headers, timestamp_ms, record.position.partition
     )
@@ -265,10 +268,13 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
         _outgoing(clean, record, reinstated_headers(record, _id_of(decoder, record), now, rule))
         for record in records
     ]
+    partitions = partitions_of(
+        [message.key for message in messages],
+        np.array([message.source_partition for message in messages], dtype=np.int64),
+        clean.partitions,
+    )
     async with _appender(settings, facts) as appender:
-        await appender.append(
-            [(output_partition(message, clean.partitions), message) for message in messages]
-        )
+        await appender.append(zip(partitions.tolist(), messages, strict=True))
 
 
 def _id_of(decoder: Decoder, record: Record) -> str:

@@ -118,4 +118,4 @@ def reinstated_headers(record: Record, id_: str, time: str, rule: OutputRule) ->
         rule: the form of the headers.
     """
     kept = Verdict(Outcome.KEPT, id_, record.position)
-    return [*clean_headers(record, kept, rule), (REINSTATED, time.encode())]
+    return [*record.headers, *clean_headers(kept, rule), (REINSTATED, time.encode())]

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from streamdedup.columns import Positions
 from streamdedup.model import NO_TIMESTAMP, Match, Position, Record, Rejection, Verdict
 from streamdedup.settings.sections import HeaderForm, Settings
 
@@ -45,15 +46,23 @@ class OutputRule:
         return cls(settings.dedup.threshold, fingerprint, output.include_value, output.headers)
 
 
-def clean_headers(record: Record, verdict: Verdict, rule: OutputRule) -> Headers:
-    """Return the original headers of a record, followed by ours, in the form of the rule."""
+def clean_headers(verdict: Verdict, rule: OutputRule) -> Headers:
+    """Return the headers that are added to a record, in the form of the rule."""
     match rule.headers:
         case "compact":
-            return [*record.headers, *_compact_headers(verdict)]
+            return _compact_headers(verdict)
         case "full":
-            return [*record.headers, *_full_headers(verdict, rule)]
+            return _full_headers(verdict, rule)
         case "none":
-            return [*record.headers]
+            return []
+
+
+def kept_headers(positions: Positions, rule: OutputRule) -> list[Headers]:
+    """Return :func:`clean_headers` of kept records, unless the rule has the full form."""
+    if rule.headers == "none":
+        return [[]] * len(positions)
+    places = zip(positions.partitions.tolist(), positions.offsets.tolist(), strict=True)
+    return [[(SOURCE_HEADER, b"%d:%d" % place)] for place in places]
 
 
 def _compact_headers(verdict: Verdict) -> Headers:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamdedup.batches import IndexUpdate, Verdicts
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.batches import DUPLICATE, KEPT, REJECTED, IndexUpdate, Verdicts
+from streamdedup.columns import I64, RecordColumns
 from streamdedup.errors import TopicError
 from streamdedup.formats import changelog
 from streamdedup.formats.outputs import (
@@ -13,13 +17,17 @@ from streamdedup.formats.outputs import (
     clean_headers,
     dead_letter_headers,
     duplicate_record,
+    kept_headers,
 )
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
 from streamdedup.kafka.decoding import escaped, is_invalid
-from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts, Transaction
+from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, TopicFacts, Transaction
 from streamdedup.kafka.sizes import Additions, fits, taken
-from streamdedup.model import NO_TIMESTAMP, Outcome, Record, Rejection, Verdict
+from streamdedup.model import NO_TIMESTAMP, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+"""Limits of a timestamp."""
 
 
 class Composer:
@@ -76,12 +84,25 @@ class Composer:
         Returns:
             The rejections, by the record's row in the batch.
         """
+        columns = RecordColumns.of(records)
         rejections = {}
-        for row, record in enumerate(records):
-            rejection = self._refuse(record, now_ms)
+        for row in self._suspects(columns, now_ms):
+            rejection = self._refuse(columns[row], now_ms)
             if rejection is not None:
                 rejections[row] = rejection
         return rejections
+
+    def _suspects(self, records: RecordColumns, now_ms: int) -> list[int]:
+        """Return the rows that may have to be refused."""
+        clean = self._facts[self._topics.clean]
+        sizes = records.sizes()
+        if any(records.keys):
+            sizes += np.array([len(key or b"") for key in records.keys])
+        suspect = sizes > clean.max_message_bytes - self._additions.clean
+        suspect |= ~accepts_timestamps(clean, records.timestamps_ms, now_ms)
+        if any(records.headers):
+            suspect |= np.array([bool(headers) for headers in records.headers])
+        return np.flatnonzero(suspect).tolist()
 
     def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
         clean = self._facts[self._topics.clean]
@@ -97,7 +118,7 @@ class Composer:
         if invalid:
             message = f"the header name {invalid[0]!r} is not valid UTF-8, and cannot be written"
             return Rejection("produce", "InvalidHeaderName", message)
-        if accepts_timestamp(clean, record, now_ms):
+        if accepts_timestamps(clean, np.array([record.timestamp_ms]), now_ms).all():
             return None
         reason, direction, limit = (
             ("TimestampInFuture", "ahead of", "after")
@@ -131,24 +152,58 @@ class Composer:
             TooManyDeadLetters: a limit on dead letters is reached.
         """
         self._tally = self._limit.after(self._tally, verdicts)
-        messages = [
-            self._message(record, verdict, now_ms)
-            for record, verdict in zip(records, verdicts, strict=True)
+        columns = RecordColumns.of(records)
+        messages = [self._clean(columns, verdicts, now_ms)]
+        if not self._annotate:
+            duplicates = [
+                self._duplicate(columns[row], verdicts[row], now_ms)
+                for row in verdicts.rows_with(DUPLICATE)
+            ]
+            messages.append(Messages.of(self._topics.duplicates, duplicates))
+        dead = [
+            self._dead_letter(columns[row], rejection, now_ms)
+            for row, rejection in sorted(verdicts.rejections.items())
         ]
+        messages.append(Messages.of(self._topics.dead_letter, dead))
         offsets: dict[tuple[str, int], int] = {}
         for topic, partition, _, next_offset in update.ranges:
             offsets[topic, partition] = next_offset
         entries = changelog.encode(update, self._rule.fingerprint, self._entry_bytes)
-        return Transaction(messages, entries, offsets, self._tally.note())
+        return Transaction(list(filter(len, messages)), entries, offsets, self._tally.note())
 
-    def _message(self, record: Record, verdict: Verdict, now_ms: int) -> Outgoing:
-        if verdict.rejection is not None:
-            return self._dead_letter(record, verdict.rejection, now_ms)
-        if verdict.outcome is Outcome.KEPT or self._annotate:
-            clean = self._facts[self._topics.clean]
-            headers = clean_headers(record, verdict, self._rule)
-            return self._outgoing(clean, record, record.value, headers, now_ms)
-        return self._duplicate(record, verdict, now_ms)
+    def _clean(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> Messages:
+        """Return the messages to the clean topic."""
+        clean = self._facts[self._topics.clean]
+        rows = np.flatnonzero(
+            verdicts.outcomes != REJECTED if self._annotate else verdicts.outcomes == KEPT
+        )
+        chosen = records.take(rows)
+        return Messages(
+            clean.name,
+            chosen.keys,
+            chosen.values,
+            self._clean_headers(chosen, rows, verdicts),
+            accepted_timestamps(clean, chosen.timestamps_ms, now_ms),
+            chosen.positions.partitions,
+        )
+
+    def _clean_headers(
+        self, records: RecordColumns, rows: I64, verdicts: Verdicts
+    ) -> Sequence[Sequence[tuple[str, bytes | None]]]:
+        """Return the headers of records that go to the clean topic.
+
+        Args:
+            records: these records, ``n``.
+            rows: their rows in the batch, ``(n,)``.
+            verdicts: the verdicts on the batch.
+        """
+        if self._annotate or self._rule.headers == "full":
+            ours = [clean_headers(verdicts[row], self._rule) for row in rows.tolist()]
+        else:
+            ours = kept_headers(records.positions, self._rule)
+        if not any(records.headers):
+            return ours
+        return [[*own, *added] for own, added in zip(records.headers, ours, strict=True)]
 
     def _duplicate(self, record: Record, verdict: Verdict, now_ms: int) -> Outgoing:
         """Return the duplicate record, without parts that are too large for the topic.
@@ -198,15 +253,23 @@ class Composer:
         now_ms: int,
     ) -> Outgoing:
         """Return a message with the record's key, and its timestamp if the topic accepts it."""
-        timestamp_ms = record.timestamp_ms if accepts_timestamp(topic, record, now_ms) else None
+        times_ms = np.array([record.timestamp_ms])
+        [timestamp_ms] = accepted_timestamps(topic, times_ms, now_ms)
         return Outgoing(
             topic.name, record.key, value, headers, timestamp_ms, record.position.partition
         )
 
 
-def accepts_timestamp(topic: TopicFacts, record: Record, now_ms: int) -> bool:
-    """Tell whether the broker accepts the record's timestamp; it accepts a missing one."""
-    if record.timestamp_ms == NO_TIMESTAMP:
-        return True
-    ahead_ms = record.timestamp_ms - now_ms
-    return -topic.timestamp_before_max_ms <= ahead_ms <= topic.timestamp_after_max_ms
+def accepts_timestamps(topic: TopicFacts, timestamps_ms: I64, now_ms: int) -> NDArray[np.bool_]:
+    """Tell which timestamps, ``(n,)``, the broker accepts; it accepts missing ones."""
+    earliest, latest = now_ms - topic.timestamp_before_max_ms, now_ms + topic.timestamp_after_max_ms
+    inside = (timestamps_ms >= max(earliest, _LEAST)) & (timestamps_ms <= min(latest, _MOST))
+    accepted: NDArray[np.bool_] = inside | (timestamps_ms == NO_TIMESTAMP)
+    return accepted
+
+
+def accepted_timestamps(topic: TopicFacts, timestamps_ms: I64, now_ms: int) -> list[int | None]:
+    """Return the timestamps, ``(n,)``, that the broker accepts, and None for the others."""
+    accepted = accepts_timestamps(topic, timestamps_ms, now_ms)
+    pairs = zip(timestamps_ms.tolist(), accepted.tolist(), strict=True)
+    return [time_ms if is_accepted else None for time_ms, is_accepted in pairs]

@@ -79,8 +79,8 @@ def test_output_fields() -> None:
     """Every field of a duplicate record and every added header is described."""
     fields = msgspec.json.decode(outputs.duplicate_record(RECORD, DUPLICATE, RULE))
     headers = [
-        *outputs.clean_headers(RECORD, DUPLICATE, RULE),
-        *outputs.clean_headers(RECORD, DUPLICATE, replace(RULE, headers="full")),
+        *outputs.clean_headers(DUPLICATE, RULE),
+        *outputs.clean_headers(DUPLICATE, replace(RULE, headers="full")),
         *outputs.dead_letter_headers(RECORD, Rejection("decode", "X", "y"), omitted=True),
     ]
     short = {"streamdedup-partition", "streamdedup-offset"}

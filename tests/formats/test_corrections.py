@@ -109,6 +109,6 @@ def test_reinstated_records_have_the_headers_of_kept_ones(form: HeaderForm) -> N
     """And the time after them, in each form."""
     record = Record(SOURCE, b"", None, (("h", b"v"),))
     rule = OutputRule(0.8, "f" * 16, include_value=False, headers=form)
-    kept = clean_headers(record, Verdict(Outcome.KEPT, "id", SOURCE), rule)
+    kept = [*record.headers, *clean_headers(Verdict(Outcome.KEPT, "id", SOURCE), rule)]
     headers = reinstated_headers(record, "id", "2026-01-01", rule)
     assert headers == [*kept, (REINSTATED, b"2026-01-01")]

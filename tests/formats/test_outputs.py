@@ -10,11 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from streamdedup.columns import Positions
 from streamdedup.formats.outputs import (
     OutputRule,
     clean_headers,
     dead_letter_headers,
     duplicate_record,
+    kept_headers,
     rejected_record,
 )
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
@@ -149,28 +151,34 @@ def test_event_time(event_time_ms: int, text: str | None) -> None:
 
 def test_compact_headers() -> None:
     """One header traces a kept record to its source; a duplicate also names its best match."""
-    assert clean_headers(RECORD, KEPT, RULE) == [*OWN, ("sd", b"3:42")]
+    assert clean_headers(KEPT, RULE) == [("sd", b"3:42")]
     expected = [
-        *OWN,
         ("sd", b"3:42"),
         ("sd-original", "orig\u00e9".encode()),
         ("sd-jaccard", b"0.987654"),
     ]
-    assert clean_headers(RECORD, DUPLICATE, RULE) == expected
+    assert clean_headers(DUPLICATE, RULE) == expected
     verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
-    assert clean_headers(RECORD, verified, RULE)[-1] == ("sd-jaccard", b"0.980000")
+    assert clean_headers(verified, RULE)[-1] == ("sd-jaccard", b"0.980000")
+
+
+def test_headers_of_kept_records() -> None:
+    """They are those of their verdicts."""
+    positions = [POSITION, Position("posts", 0, 2**40)]
+    for rule in (RULE, replace(RULE, headers="none")):
+        expected = [clean_headers(replace(KEPT, position=each), rule) for each in positions]
+        assert kept_headers(Positions.of(positions), rule) == expected
 
 
 def test_no_headers() -> None:
-    """The record is the source record."""
-    assert clean_headers(RECORD, KEPT, replace(RULE, headers="none")) == [*OWN]
+    """Nothing is added."""
+    assert clean_headers(KEPT, replace(RULE, headers="none")) == []
 
 
 def test_full_headers() -> None:
-    """The original headers come first, unchanged, with repeated names and nulls (L5)."""
-    headers = clean_headers(RECORD, KEPT, FULL)
+    """Each field of the verdict has a header."""
+    headers = clean_headers(KEPT, FULL)
     assert headers == [
-        *OWN,
         ("streamdedup-verdict", b"kept"),
         ("streamdedup-id", b"mine"),
         ("streamdedup-topic", b"posts"),
@@ -182,7 +190,7 @@ def test_full_headers() -> None:
 
 def test_annotated_headers() -> None:
     """The headers of a duplicate on the clean topic have the content of its duplicate record."""
-    headers = dict(clean_headers(RECORD, DUPLICATE, FULL)[len(OWN) :])
+    headers = dict(clean_headers(DUPLICATE, FULL))
     assert headers["streamdedup-verdict"] == b"duplicate"
     assert headers["streamdedup-original"] == "orig\u00e9".encode()
     assert headers["streamdedup-jaccard-estimate"] == b"0.987654"
@@ -190,7 +198,7 @@ def test_annotated_headers() -> None:
     record = json.loads(duplicate_record(RECORD, DUPLICATE, RULE))
     assert json.loads(headers["streamdedup-matches"] or b"") == record["matches"]
     verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
-    headers = dict(clean_headers(RECORD, verified, FULL)[len(OWN) :])
+    headers = dict(clean_headers(verified, FULL))
     assert headers["streamdedup-jaccard"] == b"0.980000"
 
 

@@ -13,7 +13,7 @@ import structlog
 from deploy.broker.broker import Broker
 from streamdedup.errors import ClockWrong
 from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.messages import Outgoing, Transaction
+from streamdedup.kafka.messages import Messages, Outgoing, Transaction
 from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.settings.sections import Settings
 from tests.support.paths import ROOT
@@ -109,6 +109,6 @@ async def _commit_in_the_future(settings: Settings) -> None:
         await writer.start(0)
         message = Outgoing(settings.topics.clean, b"k", b"v", (), in_two_hours)
         with pytest.raises(ClockWrong, match="the broker refuses a timestamp"):
-            await writer.commit(Transaction([message], [], {}))
+            await writer.commit(Transaction([Messages.of(message.topic, [message])], [], {}))
     finally:
         await writer.close()

@@ -60,8 +60,16 @@ def composed(with_: Composer, original: Record, outcome: Verdict) -> Outgoing:
     transaction = with_.compose(
         [original], verdicts_of([outcome]), update_of(columns([]), 0), NOW_MS
     )
-    (message,) = transaction.messages
-    return message
+    (messages,) = transaction.messages
+    (fields,) = zip(
+        messages.keys,
+        messages.values,
+        messages.headers,
+        messages.timestamps_ms,
+        messages.source_partitions.tolist(),
+        strict=True,
+    )
+    return Outgoing(messages.topic, *fields)
 
 
 @pytest.mark.parametrize(
