@@ -10,8 +10,6 @@ from typing import Any
 
 import lmdb
 import numpy as np
-from lmdb.verify import VerifyError
-from lmdb.verify import verify as walk
 
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_report import Broken, Report
@@ -26,6 +24,7 @@ from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
 from streamdedup.index.progress import Progress
 from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, Rows
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
+from streamdedup.index.structure import problem_of
 from streamdedup.index.sums import sum_of
 from streamdedup.model import I64, U8, U64
 
@@ -64,13 +63,8 @@ def walk_file(path: Path) -> None:
     Raises:
         Broken: the structure is damaged.
     """
-    try:
-        problems: list[str] = walk(str(path), subdir=False)  # type: ignore[no-untyped-call]
-    except VerifyError as error:
-        raise Broken(f"{path.name} is not a valid LMDB file: {error}") from error
-    if problems:
-        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise Broken(f"{path.name}: {problems[0]}{more}")
+    if problem := problem_of(path):
+        raise Broken(f"{path.name}: {problem}")
 
 
 class SegmentChecker:
