@@ -4,8 +4,8 @@ A segment belongs to the index once a transaction of the manifest names it. Othe
 directory do not count. The same transaction advances the changelog offset that the segments
 represent, together with everything else that a worker must know at that offset.
 
-Layout: ``meta`` (``header``, ``checkpoint``, ``sum``), ``segments`` (>u8 first number ->
-MessagePack), ``erased`` (>u8 number -> whether its bytes are still to be overwritten), ``tail``
+Layout: ``meta`` (``header``, ``checkpoint``, ``damage``, ``sum``), ``segments`` (>u8 first number
+-> MessagePack), ``erased`` (>u8 number -> whether its bytes are still to be overwritten), ``tail``
 (>u8 applied -> update and notes; only without a changelog). docs/format.md specifies it.
 """
 
@@ -42,6 +42,7 @@ _MAP_BYTES = 1 << 36
 _META, _SEGMENTS, _ERASED, _TAIL = "meta", "segments", "erased", "tail"
 _HEADER = b"header"
 _CHECKPOINT = b"checkpoint"
+_DAMAGE = b"damage"
 _TO_OVERWRITE, _OVERWRITTEN = b"\1", b"\0"
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -185,6 +186,18 @@ class Manifest:
             records.put(_META, _HEADER, msgspec.json.encode(header))
             records.put(_META, _CHECKPOINT, _ENCODER.encode(checkpoint))
         self.header = header
+
+    def damage(self) -> dict[str, list[int]]:
+        """Return the numbers of values that were found damaged, by the name of their file."""
+        with self._read(_META) as txn:
+            raw = txn.get(_DAMAGE)
+        return {} if raw is None else self._decode(raw, dict[str, list[int]])
+
+    def note_damage(self, name: str, numbers: list[int]) -> None:
+        """Remember that values of a file were found damaged."""
+        known = self.damage() | {name: numbers}
+        with self._write() as records:
+            records.put(_META, _DAMAGE, _ENCODER.encode(known))
 
     @contextmanager
     def _read(self, name: str) -> Iterator[Any]:

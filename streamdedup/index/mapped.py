@@ -90,6 +90,11 @@ class Mapped:
         """Whether the file is mapped."""
         return self._bytes is not None
 
+    @property
+    def name(self) -> str:
+        """The segment's name and the file's."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
     def value(self, number: int) -> U8:
         """Return a value where it is mapped, unchecked."""
         if self._bytes is None:

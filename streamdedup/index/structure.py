@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
+import sys
 from pathlib import Path
 
 from lmdb.verify import VerifyError
 from lmdb.verify import verify as walk
-
 
 _PAGE_SIZE, _TRANSACTION = 40, 144
 """Places of fields of a meta page of LMDB 0.9, on a machine with 64 bits."""
@@ -37,8 +37,7 @@ def _is_latest(path: Path) -> bool:
     """
     with path.open("rb") as file:
         first = file.read(_TRANSACTION + 8)
-        (size,) = struct.unpack_from("=I", first, _PAGE_SIZE)
-        file.seek(size)
+        file.seek(int.from_bytes(first[_PAGE_SIZE : _PAGE_SIZE + 4], sys.byteorder))
         pages = first, file.read(_TRANSACTION + 8)
-    one, other = (struct.unpack_from("=Q", page, _TRANSACTION)[0] for page in pages)
+    one, other = (int.from_bytes(page[_TRANSACTION:], sys.byteorder) for page in pages)
     return abs(one - other) == 1 or one == other == 0
