@@ -84,10 +84,10 @@ class Layers:
             resources.callback(self._segments.close)
             self._segments.open(manifest.segments(), state.next_number)
             self._segments.check(manifest.damage())
+            self._show()
             self._background = Background(self._workshop(), self.scrub)
             resources.callback(self._background.close)
             self._resources = resources.pop_all()
-        self._show()
 
     def _workshop(self) -> Workshop:
         names = [int(entry.name) for entry in self.entries]

@@ -18,7 +18,7 @@ from streamdedup.index.erasures import Erasures
 from streamdedup.index.filter import Bank, slots_of
 from streamdedup.index.geometry import SLOTS
 from streamdedup.index.postings import find
-from streamdedup.index.rows import Bools, Rows, concatenate
+from streamdedup.index.rows import SOURCE, Bools, Rows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import Sources
 from streamdedup.model import I64, U64, Candidates, DocumentColumns, Position
@@ -164,9 +164,20 @@ class Lookup:
 
         Returns:
             Their effective times in milliseconds, ``(n,)``, and the documents.
+
+        Raises:
+            IndexDamaged: a document is not what was written.
         """
-        rows = self._rows(numbers)
-        return rows.effective_times_ms(), rows.documents(self._sources.names, texts=texts)
+        rows, names = self._rows(numbers), self._sources.names
+        sources = rows.fields[:, SOURCE]
+        try:
+            if ((sources < 0) | (sources >= len(names))).any():
+                raise ValueError("unknown source")  # noqa: TRY301 - translated below
+            return rows.effective_times_ms(), rows.documents(names, texts=texts)
+        except ValueError as error:  # an id that is not UTF-8 is one too
+            raise IndexDamaged(
+                f"the index is damaged: a document is invalid ({error}); {REMEDY}"
+            ) from error
 
     def _rows(self, numbers: I64) -> Rows:
         oldest_first = self._segments[::-1]

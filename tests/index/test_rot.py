@@ -162,3 +162,64 @@ def test_manifest(seed: int, sound: Path, tmp_path: Path) -> None:
         assert found in {RIGHT, IndexDamaged.exit_code}, place
         if found:
             assert check(copy).problems, place
+
+
+def grow(index: Index) -> None:
+    """Add documents until a slice is merged."""
+    for first in range(3300, DOCUMENTS, BATCH):
+        index.apply(update_of(documents(first, BATCH), first), first + 1)
+        index.settle()
+
+
+@pytest.mark.parametrize("kind", ["documents", "postings"])
+def test_a_merge_never_copies_damage(kind: str, tmp_path: Path) -> None:
+    """A merge that reads damage ends the index; the damaged segments stay as they are."""
+    settings = small_settings(tmp_path, **GEOMETRY)
+    index = open_index(settings)
+    for first in range(0, 3300, BATCH):
+        index.apply(update_of(documents(first, BATCH), first), first + 1)
+    index.flush()
+    index.settle()
+    before = index._layers.entries  # noqa: SLF001
+    victim = index._layers._segments.held[0]  # noqa: SLF001
+    file = victim.documents if kind == "documents" else victim.shards[1].file
+    with file.path.open("r+b") as raw:  # long after it was written, and checked
+        os.pwrite(raw.fileno(), b"\0rotten\0", int(file._places[1]) + 1000)  # noqa: SLF001
+    with pytest.raises(IndexDamaged, match="remove the index directory"):
+        grow(index)
+    index.close()
+    assert before[0] in entries(tmp_path)
+    assert check(tmp_path).problems
+
+
+@pytest.mark.parametrize("kind", ["documents.mdb", "shard-000.mdb"])
+def test_rot_while_open(kind: str, sound: Path, tmp_path: Path) -> None:
+    """A value that changes after its check is an error or another value, never a crash."""
+    copy = Path(shutil.copytree(sound, tmp_path / "index"))
+    rng = random.Random(kind)
+
+    def rot() -> int:
+        index = open_index(small_settings(copy, **GEOMETRY))
+        outcomes = {RIGHT if finds_all(index) else WRONG}
+        for path in copy.glob(f"segments/*/{kind}"):
+            content = path.read_bytes()
+            for _ in range(30):
+                with path.open("r+b") as raw:
+                    os.pwrite(raw.fileno(), rng.randbytes(8), rng.randrange(len(content) - 8))
+                outcomes.add(probed(index))
+            with path.open("r+b") as raw:
+                os.pwrite(raw.fileno(), content, 0)
+        return max(outcomes)
+
+    assert in_fork(rot) == IndexDamaged.exit_code
+
+
+def probed(index: Index) -> int:
+    """Look up all documents: ``RIGHT``, whatever is found, or an exit code."""
+    try:
+        finds_all(index)
+    except StreamdedupError as error:
+        return error.exit_code
+    except BaseException:  # noqa: BLE001 - any other error fails the test
+        return CRASHED
+    return RIGHT
