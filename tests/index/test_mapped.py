@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_values(path: Path) -> None:
-    """Each value is read where its record says, and the gaps are nobody's."""
+    """Each value is read where its record says; the gaps do not matter."""
     file = Mapped(path, write(path), fresh=False)
     overwrite(path, 0, b"!")
     assert [file.value(number).tobytes() for number in range(len(file))] == VALUES
@@ -123,7 +123,7 @@ def test_sound_on_disk(path: Path) -> None:
 
 
 def test_close_while_a_value_is_in_use(path: Path) -> None:
-    """A value that somebody holds stays readable; a closed file gives no more."""
+    """A value that is still in use stays readable; a closed file returns no others."""
     file = Mapped(path, write(path), fresh=False)
     value = file.value(0)
     file.close()
