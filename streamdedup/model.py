@@ -165,6 +165,8 @@ class IndexStats:
         lookups: look-ups in segments that the filters let through since the index was opened.
         lookups_found: those look-ups that found a document.
         reserve_bytes: bytes that the next merge may need in addition to ``bytes_used``.
+        scrubbed_bytes: bytes that the background has checked since the index was opened.
+        damaged_blocks: blocks that it found damaged.
     """
 
     documents: int
@@ -185,6 +187,8 @@ class IndexStats:
     lookups: int
     lookups_found: int
     reserve_bytes: int
+    scrubbed_bytes: int
+    damaged_blocks: int
 
 
 @dataclass(frozen=True, slots=True)

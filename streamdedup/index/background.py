@@ -2,7 +2,8 @@
 
 The thread never changes what the callers read: a job's outcome waits in a queue until the index
 adopts it between two calls. A flush is urgent, since callers wait for it when both deltas are full.
-So a merge looks for urgent jobs between two columns, and performs them first.
+So a merge looks for urgent jobs between two columns, and performs them first. Without a job, the
+thread scrubs.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections import deque
 from dataclasses import dataclass
 
 from streamdedup.index.jobs import Flush, Job, Merge, Remove, Workshop
+from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 
 
 @dataclass(slots=True)
 class Outcome:
-    """A finished job, or the error that ended it."""
+    """A finished job, or the error that ended it; without a job, that of the scrub."""
 
-    job: Job
+    job: Job | None
     error: BaseException | None = None
 
 
@@ -28,10 +30,11 @@ class Background:
 
     Args:
         workshop: performs the jobs.
+        scrub: what to do without a job.
     """
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
+    def __init__(self, workshop: Workshop, scrub: Scrub) -> None:
+        self._workshop, self._scrub = workshop, scrub
         self._urgent: deque[Job] = deque()
         self._patient: deque[Job] = deque()
         self._outcomes: deque[Outcome] = deque()
@@ -95,15 +98,33 @@ class Background:
     def _work(self) -> None:
         while True:
             with self._lock:
-                while not (self._urgent or self._patient or self._stopping):
-                    self._changed.wait()
+                job = self._next()
                 if self._stopping:
                     return
-                job = (self._urgent or self._patient).popleft()
             try:
-                self._perform(job)
+                if job is None:
+                    self._check()
+                else:
+                    self._perform(job)
             except _Abandoned:
                 return
+
+    def _next(self) -> Job | None:
+        """Wait for a job, or until the scrub is due; then there is none."""
+        while not (self._urgent or self._patient or self._stopping):
+            if not self._changed.wait(self._scrub.due_in()):
+                return None
+        queue = self._urgent or self._patient
+        return queue.popleft() if queue else None
+
+    def _check(self) -> None:
+        try:
+            self._scrub.step()
+        except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
+            with self._lock:
+                self._pending += 1
+                self._outcomes.append(Outcome(None, error))
+                self._changed.notify_all()
 
     def _perform(self, job: Job) -> None:
         error: BaseException | None = None
@@ -126,7 +147,7 @@ class Background:
             raise _Abandoned
 
 
-def _close_segments(job: Job) -> None:
+def _close_segments(job: Job | None) -> None:
     """Close the segments that the index does not know of yet, or no longer."""
     match job:
         case Flush(segment=Segment() as segment) | Merge(segment=Segment() as segment):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.columns import I64, U8
+from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index.memory import load8, load16, load32, load64
 from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, Rows
 from streamdedup.kernels import kernel
@@ -22,6 +23,8 @@ BLOCK_DOCUMENTS = 1024
 _ID_ENDS, _TEXT_ENDS = FIELDS, FIELDS + 1
 COLUMNS = FIELDS + 2
 """Arrays of a block: the fields, the ends of ids and the ends of texts."""
+_WIDTHS = (0, 1, 2, 4, 8)
+"""Bytes that a value of a column may take."""
 _IDS = 8 + 16 * COLUMNS
 _TEXTS = _IDS + 4
 HEAD_BYTES = _TEXTS + 4
@@ -54,20 +57,26 @@ def _frame(values: I64) -> tuple[int, int, bytes]:
     spread = int(values.max()) - base
     if spread == 0:
         return base, 0, b""
-    size = next(size for size in (1, 2, 4, 8) if spread < 1 << 8 * size)
+    size = next(size for size in _WIDTHS[1:] if spread < 1 << 8 * size)
     # Two's complement: differences beyond 2^63 wrap, and wrap back when the base is added.
     return base, size, (values - np.int64(base)).view(np.uint64).astype(f"<u{size}").tobytes()
 
 
-def gather(blocks: I64, rows: I64, width: int) -> Rows:
-    """Read documents from any blocks.
+def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> Rows:
+    """Read documents from any blocks, and nothing outside of them.
 
     Args:
         blocks: address of each document's block, ``(n,)``.
+        sizes: bytes of each document's block, ``(n,)``.
         rows: row of each document in its block, ``(n,)``.
         width: bytes of a signature.
+
+    Raises:
+        IndexDamaged: a block contradicts itself.
     """
     count = len(blocks)
+    if not _hold(blocks, sizes, rows, width):
+        raise IndexDamaged(f"the index is damaged: a block of documents is invalid; {REMEDY}")
     signatures = np.empty((count, width), dtype=np.uint8)
     fields = np.empty((count, FIELDS), dtype=np.int64)
     id_ends, text_ends = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
@@ -80,21 +89,26 @@ def gather(blocks: I64, rows: I64, width: int) -> Rows:
     return Rows(signatures, fields, id_ends, ids, text_ends, texts)
 
 
-def find_positions(blocks: I64, sources: I64, offsets: I64) -> Bools:
+def find_positions(blocks: I64, sizes: I64, sources: I64, offsets: I64) -> Bools:
     """Return which positions belong to documents of some blocks.
 
     Args:
         blocks: addresses of the blocks, ``(b,)``.
+        sizes: bytes of each block, ``(b,)``.
         sources: source number of each position, ``(n,)``.
         offsets: offset of each position, ``(n,)``.
 
     Returns:
         ``(n,)`` bool.
+
+    Raises:
+        IndexDamaged: a block contradicts itself.
     """
     order = np.argsort(offsets)
     present = np.zeros(len(offsets), dtype=np.bool_)
     sorted_present = np.zeros(len(offsets), dtype=np.bool_)
-    _find_positions(blocks, sources[order], offsets[order], sorted_present)
+    if not _find_positions(blocks, sizes, sources[order], offsets[order], sorted_present):
+        raise IndexDamaged(f"the index is damaged: a block of documents is invalid; {REMEDY}")
     present[order] = sorted_present
     return present
 
@@ -114,6 +128,46 @@ def _field(block: int, column: int, row: int) -> Any:
     if size == np.uint32(4):
         return base + np.int64(load32(start + 4 * row))
     return base + load64(start + 8 * row)
+
+
+@kernel
+def _fits(block: int, size: int) -> Any:
+    """Return whether all columns of a block lie within its bytes."""
+    if size < HEAD_BYTES:
+        return False
+    count = np.int64(load32(block))
+    if HEAD_BYTES + count * np.int64(load32(block + 4)) > size:
+        return False
+    for column in range(COLUMNS):
+        head = block + 8 + 16 * column
+        width, place = np.int64(load32(head + 8)), np.int64(load32(head + 12))
+        if width not in _WIDTHS or place + count * width > size:
+            return False
+    return np.int64(load32(block + _IDS)) <= np.int64(load32(block + _TEXTS)) <= size
+
+
+@kernel
+def _string_fits(block: int, row: int, column: int, size: Any) -> Any:
+    """Return whether a string lies within the bytes of all strings."""
+    start = _field(block, column, row - 1) if row > 0 else np.int64(0)
+    return np.int64(0) <= start <= _field(block, column, row) <= size
+
+
+@kernel
+def _hold(blocks: I64, sizes: I64, rows: I64, width: int) -> bool:
+    """Return whether all documents lie within their blocks."""
+    for i in range(len(blocks)):
+        block, row = blocks[i], rows[i]
+        if not _fits(block, sizes[i]):
+            return False
+        if row >= np.int64(load32(block)) or np.int64(load32(block + 4)) != width:
+            return False
+        ids, texts = np.int64(load32(block + _IDS)), np.int64(load32(block + _TEXTS))
+        if not _string_fits(block, row, _ID_ENDS, texts - ids):
+            return False
+        if not _string_fits(block, row, _TEXT_ENDS, sizes[i] - texts):
+            return False
+    return True
 
 
 @kernel
@@ -152,9 +206,13 @@ def _gather_bytes(blocks: I64, rows: I64, column: int, head: int, ends: I64, out
 
 
 @kernel
-def _find_positions(blocks: I64, sources: I64, offsets: I64, present: Bools) -> None:
+def _find_positions(blocks: I64, sizes: I64, sources: I64, offsets: I64, present: Bools) -> bool:
+    """Find positions until a block contradicts itself, and return whether none has."""
     count = len(offsets)
-    for block in blocks:
+    for number in range(len(blocks)):
+        block = blocks[number]
+        if not _fits(block, sizes[number]):
+            return False
         head = block + 8 + 16 * OFFSET
         base, size = load64(head), load32(head + 8)
         first = np.searchsorted(offsets, base)
@@ -170,3 +228,4 @@ def _find_positions(blocks: I64, sources: I64, offsets: I64, present: Bools) -> 
                 if sources[i] == _field(block, SOURCE, row):
                     present[i] = True
                 i += 1
+    return True

@@ -10,8 +10,6 @@ from typing import Any
 
 import lmdb
 import numpy as np
-from lmdb.verify import VerifyError
-from lmdb.verify import verify as walk
 
 from streamdedup.columns import I64, U8, U64
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
@@ -26,9 +24,12 @@ from streamdedup.index.memory import LINE, address
 from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
 from streamdedup.index.progress import Progress
 from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, Rows
-from streamdedup.index.segment import LEAST_MAP_BYTES
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
+from streamdedup.index.structure import problem_of
+from streamdedup.index.sums import sum_of
 
+_LEAST_MAP_BYTES = 1 << 20
+"""LMDB refuses smaller maps."""
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 """How UTF-8 marks the bytes of a character after the first."""
 
@@ -62,13 +63,8 @@ def walk_file(path: Path) -> None:
     Raises:
         Broken: the structure is damaged.
     """
-    try:
-        problems: list[str] = walk(str(path), subdir=False)  # type: ignore[no-untyped-call]
-    except VerifyError as error:
-        raise Broken(f"{path.name} is not a valid LMDB file: {error}") from error
-    if problems:
-        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise Broken(f"{path.name}: {problems[0]}{more}")
+    if problem := problem_of(path):
+        raise Broken(f"{path.name}: {problem}")
 
 
 class SegmentChecker:
@@ -103,10 +99,10 @@ class SegmentChecker:
                 raise Broken(f"its values have {parts} bytes, the manifest says {entry.parts}")
 
     def _check_documents(self, entry: SegmentEntry, parts: dict[str, int]) -> None:
-        keys = [block_key(block) for block in range(len(entry.blocks) // 8)]
+        keys = [block_key(block) for block in range(-(-entry.count // BLOCK_DOCUMENTS))]
         times_ms = np.empty(entry.count, dtype=np.int64)
         sound = True
-        with self._values(entry, entry.documents, keys, entry.blocks) as values:
+        with self._values(entry, entry.documents, keys) as values:
             for block, value in enumerate(values):
                 parts["documents"] += len(value)
                 first = block * BLOCK_DOCUMENTS
@@ -150,7 +146,7 @@ class SegmentChecker:
         keys = [chunk_key(column, chunk) for column in columns for chunk in range(chunks)]
         if shard.plane_bytes:
             keys += [plane_key(column) for column in columns]
-        with self._values(entry, shard.file, keys, shard.chunks + shard.planes) as values:
+        with self._values(entry, shard.file, keys) as values:
             # The values are addresses: their bytes stay in the mapped file.
             of_chunks, planes = values[: len(columns) * chunks], values[len(columns) * chunks :]
             for index, column in enumerate(columns):
@@ -165,20 +161,20 @@ class SegmentChecker:
 
     @contextmanager
     def _values(
-        self, entry: SegmentEntry, file: FileEntry, keys: list[bytes], distances: bytes
+        self, entry: SegmentEntry, file: FileEntry, keys: list[bytes]
     ) -> Iterator[list[U8]]:
         """Open a file after checking its bytes, and yield its values, in order."""
         path = segment_directory(self._directory, entry.name) / file.name
         self._bytes_done += file.size
         size = check_file(path, file)
         with translated(path), ExitStack() as resources:
-            map_size = max(size, LEAST_MAP_BYTES)
+            map_size = max(size, _LEAST_MAP_BYTES)
             environment = lmdb.open(
                 str(path), subdir=False, readonly=True, lock=False, map_size=map_size
             )
             resources.callback(environment.close)
             txn = resources.enter_context(environment.begin(buffers=True))
-            yield read_values(txn, keys, np.frombuffer(distances, dtype=np.int64))
+            yield read_values(path, txn, keys, file)
         self._report.bytes_checked += size
         self._progress(self._bytes_done, self._expected.total_bytes)
 
@@ -187,8 +183,7 @@ def check_entry(entry: SegmentEntry, columns: int) -> None:
     """Check a segment's record in the manifest, on which all further checks rely."""
     if not 1 <= entry.count <= MOST_DOCUMENTS or entry.first < 0:
         raise Broken(f"it has {entry.count} documents from {entry.first} on")
-    if len(entry.blocks) != 8 * -(-entry.count // BLOCK_DOCUMENTS):
-        raise Broken("its number of blocks does not match its documents")
+    _check_table(entry.documents, -(-entry.count // BLOCK_DOCUMENTS))
     column = 0
     for shard in entry.shards:
         if shard.first_column != column:
@@ -203,13 +198,18 @@ def check_entry(entry: SegmentEntry, columns: int) -> None:
 def _check_tables(shard: ShardEntry) -> int:
     """Check the tables that describe a shard, and return its number of columns."""
     columns, rest = divmod(len(shard.starts), 4 * (SUBS + 1))
-    chunks = 8 * columns << shard.chunk_bits if 0 <= shard.chunk_bits <= MOST_CHUNK_BITS else -1
-    planes = 8 * columns if shard.plane_bytes else 0
-    if rest or not columns or (len(shard.chunks), len(shard.planes)) != (chunks, planes):
+    if rest or not columns or not 0 <= shard.chunk_bits <= MOST_CHUNK_BITS:
         raise Broken(f"{shard.file.name} is described by tables of other lengths")
+    _check_table(shard.file, (columns << shard.chunk_bits) + (columns if shard.plane_bytes else 0))
     if shard.plane_bytes < 0 or shard.plane_bytes % (LINE // 8):
         raise Broken(f"{shard.file.name} has filters of {shard.plane_bytes} bytes")
     return columns
+
+
+def _check_table(file: FileEntry, values: int) -> None:
+    """Check the lengths of the table that describes the values of a file."""
+    if (len(file.places), len(file.sizes), len(file.sums)) != (8 * values, 4 * values, 8 * values):
+        raise Broken(f"{file.name} is described by tables of other lengths")
 
 
 def check_ids(rows: Rows) -> None:
@@ -260,12 +260,21 @@ def check_file(path: Path, file: FileEntry) -> int:
     return size
 
 
-def read_values(txn: Any, keys: list[bytes], distances: I64) -> list[U8]:
-    """Return a file's values, which must have these keys and these distances from the first."""
+def read_values(path: Path, txn: Any, keys: list[bytes], file: FileEntry) -> list[U8]:
+    """Return a file's values, which must have these keys, and be what the manifest describes."""
     found = [(bytes(key), np.frombuffer(value, dtype=np.uint8)) for key, value in txn.cursor()]
     if [key for key, _ in found] != keys:
         raise Broken("its values are not those that the manifest lists")
-    addresses = np.array([address(value) for _, value in found], dtype=np.int64)
-    if (addresses - addresses[0] != distances).any():
+    values = [value for _, value in found]
+    places = np.frombuffer(file.places, dtype=np.int64)
+    addresses = np.array([address(value) for value in values], dtype=np.int64)
+    with path.open("rb") as raw:
+        raw.seek(max(0, int(places[0])))
+        first = raw.read(len(values[0]))
+    if (np.diff(addresses) != np.diff(places)).any() or first != values[0].tobytes():
         raise Broken("its values are not where the manifest says")
-    return [value for _, value in found]
+    sums = [(len(value), sum_of(value)) for value in values]
+    sizes = np.frombuffer(file.sizes, dtype=np.uint32).tolist()
+    if sums != list(zip(sizes, np.frombuffer(file.sums, dtype=np.uint64).tolist(), strict=True)):
+        raise Broken("its values are not those that the manifest has checksums of")
+    return values

@@ -25,34 +25,42 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has_all_texts: bool = True
 
 
-class FileEntry(msgspec.Struct, frozen=True):
-    """A file of a segment: its name, size in bytes and XXH3-64."""
+class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file, and the values in it, in ascending order of their keys.
+
+    Attributes:
+        name: its name.
+        size: its bytes.
+        sum: its XXH3-64.
+        places: int64: where each value begins in the file.
+        sizes: uint32: bytes of each value.
+        sums: uint64: XXH3-64 of each value.
+    """
 
     name: str
     size: int
     sum: int
+    places: bytes = b""
+    sizes: bytes = b""
+    sums: bytes = b""
 
 
 class ShardEntry(msgspec.Struct, frozen=True):
     """The postings of a range of columns.
 
     Attributes:
-        file: the file that holds them.
+        file: the file that holds them: the chunks of each column, then the filter bits of each.
         first_column: the first column of the range.
         starts: ``(columns, 257)`` uint32: where each sub begins in its column, and the end.
         chunk_bits: a column is split into ``2 ** chunk_bits`` values.
-        chunks: ``(columns, 2 ** chunk_bits)`` int64: distance of each value from the first.
         plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
-        planes: ``(columns,)`` int64: distance of the filter bits from the first chunk.
     """
 
     file: FileEntry
     first_column: int
     starts: bytes
     chunk_bits: int
-    chunks: bytes
     plane_bytes: int = 0
-    planes: bytes = b""
 
 
 class SegmentEntry(msgspec.Struct, frozen=True):
@@ -64,8 +72,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
         count: number of documents.
         oldest_ms: earliest effective time.
         newest_ms: latest effective time.
-        documents: the file of the documents.
-        blocks: int64: distance of each block from the first.
+        documents: the file of the documents; its values are the blocks.
         shards: the postings.
         parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
     """
@@ -76,7 +83,6 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     oldest_ms: int
     newest_ms: int
     documents: FileEntry
-    blocks: bytes
     shards: list[ShardEntry]
     parts: dict[str, int]
 

@@ -164,6 +164,8 @@ class Workshop:
         work = np.empty(int(subs[..., COUNT].sum(axis=0).max()), dtype=np.uint64)
 
         def column(column: int, out: U64, starts: I64) -> int:
+            for member in job.members:  # damage must not get a new checksum
+                member.check_column(column)
             of_column = subs[:, column * SUBS : (column + 1) * SUBS]
             return merge_column(of_column, shifts, self._geometry.bucket_size, work, out, starts)
 
@@ -195,7 +197,7 @@ class Workshop:
         return writer.write(self._geometry.shards)
 
     def _open(self, entry: SegmentEntry, slot: int) -> Segment:
-        segment = Segment(self._directory, entry, self._geometry.columns)
+        segment = Segment(self._directory, entry, self._geometry.columns, fresh=True)
         segment.slot = slot
         return segment
 

@@ -23,6 +23,7 @@ from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import Rows
+from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 from streamdedup.index.segments import Segments
 from streamdedup.index.state import State
@@ -50,6 +51,7 @@ class Layers:
         live: the delta that takes the next documents.
         frozen: the delta that is being flushed.
         lookup: finds documents in all of these.
+        scrub: checks the segments while the background has nothing else to do.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
         counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.
@@ -79,14 +81,16 @@ class Layers:
         self._spare: Delta | None = spare
         self.frozen: Delta | None = None
         self._segments = Segments(settings.directory, geometry.columns, self._limits)
+        self.scrub = Scrub(manifest.note_damage)
         self.lookup = Lookup(geometry.width, state.sources, erasures, self._segments.banks)
         with ExitStack() as resources:
             resources.callback(self._segments.close)
             self._segments.open(manifest.segments(), state.next_number)
-            self._background = Background(self._workshop())
+            self._segments.check(manifest.damage())
+            self._show()
+            self._background = Background(self._workshop(), self.scrub)
             resources.callback(self._background.close)
             self._resources = resources.pop_all()
-        self._show()
 
     def _workshop(self) -> Workshop:
         names = [int(entry.name) for entry in self.entries]
@@ -227,6 +231,7 @@ class Layers:
     def _show(self) -> None:
         deltas = [self.live] if self.frozen is None else [self.live, self.frozen]
         self.lookup.show(deltas, self._segments.held)
+        self.scrub.watch(self._segments.held)
 
     def _freeze(self) -> None:
         """Start to flush the live delta, and continue with the other one.

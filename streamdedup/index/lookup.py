@@ -12,6 +12,7 @@ import numpy as np
 
 from streamdedup.batches import Candidates, DocumentColumns
 from streamdedup.columns import I64, U64, Positions
+from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.delta import Delta
@@ -19,7 +20,7 @@ from streamdedup.index.erasures import Erasures
 from streamdedup.index.filter import Bank, slots_of
 from streamdedup.index.geometry import SLOTS
 from streamdedup.index.postings import find
-from streamdedup.index.rows import Bools, Rows, concatenate
+from streamdedup.index.rows import SOURCE, Bools, Rows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import Sources
 
@@ -58,6 +59,7 @@ class Lookup:
         slots = [segment.slot if self._banks else 0 for segment in segments]
         self._slots = np.array(slots, dtype=np.int64)
         self._firsts = np.array([segment.entry.first for segment in segments], dtype=np.int64)
+        self._documents = np.array([segment.entry.count for segment in segments], dtype=np.int64)
         if segments:
             self._subs = np.stack([segment.subs for segment in segments])
         used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
@@ -108,12 +110,16 @@ class Lookup:
             counts = np.zeros(keys.shape, dtype=np.uint64)
             if known is not None:
                 counts[:, ~known] = size  # such a bucket counts as full
-            looks = np.zeros(2, dtype=np.int64)
+            looks = np.zeros(3, dtype=np.int64)
             filled = self._find(keys, masks, size, counts, hits, looks)
             if filled <= len(hits):
                 break
             hits = np.empty((filled, 3), dtype=np.int64)
-        self.looks += looks
+        if looks[2]:
+            raise IndexDamaged(
+                f"the index is damaged: {looks[2]} postings lead out of their segment; {REMEDY}"
+            )
+        self.looks += looks[:2]
         hits = hits[:filled]
         return hits[np.lexsort((hits[:, 2], hits[:, 1], hits[:, 0]))]
 
@@ -124,8 +130,8 @@ class Lookup:
             filled = delta.find(keys, size, counts, hits, filled)
         if not self._segments:
             return filled
-        slots, firsts, subs = self._slots, self._firsts, self._subs
-        return find(keys, masks, slots, firsts, subs, size, counts, hits, filled, looks)
+        segments = self._slots, self._firsts, self._documents, self._subs
+        return find(keys, masks, *segments, size, counts, hits, filled, looks)
 
     def _masks(self, keys: U64) -> U64:
         """Return, for each key, the slots whose segments may hold it, as bits."""
@@ -148,7 +154,7 @@ class Lookup:
         for delta in self._deltas:
             kept |= delta.find_positions(*wanted)
         for segment in self._segments:
-            kept |= blocks.find_positions(segment.blocks, *wanted)
+            kept |= segment.find_positions(*wanted)
         return judged, frozenset(rows[kept].tolist())
 
     def documents(self, numbers: I64, *, texts: bool) -> tuple[I64, DocumentColumns]:
@@ -160,9 +166,20 @@ class Lookup:
 
         Returns:
             Their effective times in milliseconds, ``(n,)``, and the documents.
+
+        Raises:
+            IndexDamaged: a document is not what was written.
         """
-        rows = self._rows(numbers)
-        return rows.effective_times_ms(), rows.documents(self._sources.names, texts=texts)
+        rows, names = self._rows(numbers), self._sources.names
+        sources = rows.fields[:, SOURCE]
+        try:
+            if ((sources < 0) | (sources >= len(names))).any():
+                raise ValueError("unknown source")  # noqa: TRY301 - translated below
+            return rows.effective_times_ms(), rows.documents(names, texts=texts)
+        except ValueError as error:  # an id that is not UTF-8 is one too
+            raise IndexDamaged(
+                f"the index is damaged: a document is invalid ({error}); {REMEDY}"
+            ) from error
 
     def _rows(self, numbers: I64) -> Rows:
         oldest_first = self._segments[::-1]
@@ -171,18 +188,24 @@ class Lookup:
         parts = []
         if on_disk:
             addresses = np.empty(on_disk, dtype=np.int64)
+            sizes = np.empty(on_disk, dtype=np.int64)
             rows = np.empty(on_disk, dtype=np.int64)
             for segment, start, end in zip(oldest_first, [0, *ends], ends, strict=False):
                 if start < end:
                     indices = numbers[start:end] - segment.entry.first
-                    addresses[start:end] = segment.blocks[indices // BLOCK_DOCUMENTS]
+                    of_segment = indices // BLOCK_DOCUMENTS
+                    segment.documents.check_once(of_segment)
+                    addresses[start:end] = segment.documents.addresses[of_segment]
+                    sizes[start:end] = segment.documents.sizes[of_segment]
                     rows[start:end] = indices % BLOCK_DOCUMENTS
-            parts.append(blocks.gather(addresses, rows, self._width))
+            parts.append(blocks.gather(addresses, sizes, rows, self._width))
         for delta in reversed(self._deltas):
             mine = numbers[(numbers >= delta.first) & (numbers < delta.end)]
             if len(mine):
                 parts.append(delta.rows(mine - delta.first))
-        return concatenate(parts) if parts else blocks.gather(numbers, numbers, self._width)
+        return (
+            concatenate(parts) if parts else blocks.gather(numbers, numbers, numbers, self._width)
+        )
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are read."""

@@ -4,9 +4,9 @@ A segment belongs to the index once a transaction of the manifest names it. Othe
 directory do not count. The same transaction advances the changelog offset that the segments
 represent, together with everything else that a worker must know at that offset.
 
-Layout: ``meta`` (``header``, ``checkpoint``), ``segments`` (>u8 first number -> MessagePack),
-``erased`` (>u8 number -> whether its bytes are still to be overwritten), ``tail`` (>u8 applied ->
-update and notes; only without a changelog). docs/format.md specifies it.
+Layout: ``meta`` (``header``, ``checkpoint``, ``damage``, ``sum``), ``segments`` (>u8 first number
+-> MessagePack), ``erased`` (>u8 number -> whether its bytes are still to be overwritten), ``tail``
+(>u8 applied -> update and notes; only without a changelog). docs/format.md specifies it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ from streamdedup.index.directory import (
 from streamdedup.index.entries import Checkpoint, SegmentEntry, Tail
 from streamdedup.index.header import Header, decode_header, difference
 from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.records import Records
+from streamdedup.index.structure import problem_of
 
 _MAP_BYTES = 1 << 36
 """Address space of the manifest; the file itself stays small."""
+_META, _SEGMENTS, _ERASED, _TAIL = "meta", "segments", "erased", "tail"
 _HEADER = b"header"
 _CHECKPOINT = b"checkpoint"
+_DAMAGE = b"damage"
 _TO_OVERWRITE, _OVERWRITTEN = b"\1", b"\0"
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -71,6 +75,7 @@ class Manifest:
         self._writing = threading.Lock()
         if header is None and not (self.directory / DATA_FILE).exists():
             raise IndexUnusable(f"{directory} holds no index")
+        self._check_pages()
         with translated(self.directory):
             self._lmdb = lmdb.open(
                 str(self.directory),
@@ -85,10 +90,10 @@ class Manifest:
             self._check_size()
             with translated(self.directory):
                 self._lmdb.reader_check()
-                self._meta, self._segments, self._erased, self._tail = (
-                    self._lmdb.open_db(name.encode(), create=not readonly)
-                    for name in ("meta", "segments", "erased", "tail")
-                )
+                self._databases = {
+                    name: self._lmdb.open_db(name.encode(), create=not readonly)
+                    for name in (_META, _SEGMENTS, _ERASED, _TAIL)
+                }
             self.header = self._check_header(header)
         except BaseException:
             self._lmdb.close()
@@ -105,31 +110,33 @@ class Manifest:
 
     def checkpoint(self) -> Checkpoint:
         """Return the state that the segments represent; a new index has an empty one."""
-        with self._read(self._meta) as txn:
+        with self._read(_META) as txn:
             raw = txn.get(_CHECKPOINT)
         return Checkpoint() if raw is None else self._decode(raw, Checkpoint)
 
     def segments(self) -> list[SegmentEntry]:
         """Return the segments, oldest first."""
-        with self._read(self._segments) as txn:
+        with self._read(_SEGMENTS) as txn:
             return [self._decode(value, SegmentEntry) for _, value in txn.cursor()]
 
     def erased(self) -> dict[int, bool]:
         """Return the erased numbers, and whether their bytes are still to be overwritten."""
-        with self._read(self._erased) as txn:
+        with self._read(_ERASED) as txn:
             return {_number(key): value == _TO_OVERWRITE for key, value in txn.cursor()}
 
     def tail(self) -> Iterator[tuple[int, Tail]]:
         """Yield the updates that no segment holds yet, each with the offset that it leads to."""
-        with self._read(self._tail) as txn:
+        with self._read(_TAIL) as txn:
             for key, value in txn.cursor():
                 yield _number(key), self._decode(value, Tail)
 
     def append(self, applied: int, tail: Tail) -> None:
         """Store an update until a segment holds it."""
-        with self._write() as txn:
-            if not txn.put(_number_key(applied), _ENCODER.encode(tail), db=self._tail, append=True):
+        with self._write() as records:
+            key = _number_key(applied)
+            if records.get(_TAIL, key) is not None:
                 raise IndexDamaged(f"{self.directory} already holds the update {applied}; {REMEDY}")
+            records.put(_TAIL, key, _ENCODER.encode(tail))
 
     def announce(
         self,
@@ -151,60 +158,73 @@ class Manifest:
                 declared overwritten stay so, and numbers older than every segment are ignored.
             overwritten: erased numbers whose bytes are overwritten.
         """
-        with self._write() as txn:
+        with self._write() as records:
             for old in instead_of:
-                txn.delete(_number_key(old.first), db=self._segments)
+                records.delete(_SEGMENTS, _number_key(old.first))
             if segment is not None:
-                key = _number_key(segment.first)
-                txn.put(key, _ENCODER.encode(segment), db=self._segments)
-            with txn.cursor(db=self._segments) as cursor:
-                oldest = cursor.key() if cursor.first() else None
-            for number in erased:
-                key = _number_key(number)
-                if oldest is not None and key >= oldest:
-                    txn.put(key, _TO_OVERWRITE, db=self._erased, overwrite=False)
+                records.put(_SEGMENTS, _number_key(segment.first), _ENCODER.encode(segment))
+            oldest = records.first_key(_SEGMENTS)
+            for key in map(_number_key, erased):
+                is_held = oldest is not None and key >= oldest
+                if is_held and records.get(_ERASED, key) is None:
+                    records.put(_ERASED, key, _TO_OVERWRITE)
             for number in overwritten:
-                txn.put(_number_key(number), _OVERWRITTEN, db=self._erased)
+                records.put(_ERASED, _number_key(number), _OVERWRITTEN)
             if checkpoint is not None:
-                txn.put(_CHECKPOINT, _ENCODER.encode(checkpoint), db=self._meta)
-                self._delete_up_to(txn, self._tail, checkpoint.applied)
+                records.put(_META, _CHECKPOINT, _ENCODER.encode(checkpoint))
+                _delete_up_to(records, _TAIL, checkpoint.applied)
 
     def drop(self, segment: SegmentEntry) -> None:
         """Remove the oldest segment, and the erasures of its documents."""
-        with self._write() as txn:
-            txn.delete(_number_key(segment.first), db=self._segments)
-            self._delete_up_to(txn, self._erased, segment.end - 1)
+        with self._write() as records:
+            records.delete(_SEGMENTS, _number_key(segment.first))
+            _delete_up_to(records, _ERASED, segment.end - 1)
 
     def rebind(self, header: Header, checkpoint: Checkpoint) -> None:
         """Make this the index of another changelog, of which no entry is applied yet."""
-        with self._write() as txn:
-            txn.put(_HEADER, msgspec.json.encode(header), db=self._meta)
-            txn.put(_CHECKPOINT, _ENCODER.encode(checkpoint), db=self._meta)
+        with self._write() as records:
+            records.put(_META, _HEADER, msgspec.json.encode(header))
+            records.put(_META, _CHECKPOINT, _ENCODER.encode(checkpoint))
         self.header = header
 
-    @staticmethod
-    def _delete_up_to(txn: Any, database: Any, last: int) -> None:
-        """Delete the entries of a database up to a number, inclusive."""
-        with txn.cursor(db=database) as cursor:
-            while cursor.first() and _number(cursor.key()) <= last:
-                cursor.delete()
+    def damage(self) -> dict[str, list[int]]:
+        """Return the numbers of values that were found damaged, by the name of their file."""
+        with self._read(_META) as txn:
+            raw = txn.get(_DAMAGE)
+        return {} if raw is None else self._decode(raw, dict[str, list[int]])
+
+    def note_damage(self, name: str, numbers: list[int]) -> None:
+        """Remember that values of a file were found damaged."""
+        known = self.damage() | {name: numbers}
+        with self._write() as records:
+            records.put(_META, _DAMAGE, _ENCODER.encode(known))
 
     @contextmanager
-    def _read(self, database: Any) -> Iterator[Any]:
+    def _read(self, name: str) -> Iterator[Any]:
+        database = self._databases[name]
         with translated(self.directory), self._lmdb.begin(db=database, buffers=False) as txn:
             yield txn
 
     @contextmanager
-    def _write(self) -> Iterator[Any]:
+    def _write(self) -> Iterator[Records]:
         # A second writer could make the file longer than the first one is about to make it.
         with self._writing:
             with translated(self.directory), self._lmdb.begin(write=True) as txn:
-                yield txn
+                records = Records(txn, self._databases)
+                yield records
+                records.save()
             self._extend_file()
 
     def _decode(self, raw: bytes, kind: type[T]) -> T:
         with translated(self.directory):
             return msgspec.msgpack.decode(raw, type=kind)
+
+    def _check_pages(self) -> None:
+        """Refuse damaged pages: LMDB trusts them, so they could kill the process."""
+        path = self.directory / DATA_FILE
+        # A crash while LMDB creates the file may leave it empty.
+        if path.exists() and path.stat().st_size and (problem := problem_of(path)):
+            raise IndexDamaged(f"{path} is damaged ({problem}); {REMEDY}")
 
     def _check_size(self) -> None:
         """Refuse a truncated file: reading beyond its end would kill the process."""
@@ -221,16 +241,22 @@ class Manifest:
             os.truncate(path, self.bytes_used)
 
     def _check_header(self, expected: Header | None) -> Header:
-        with self._read(self._meta) as txn:
-            raw = txn.get(_HEADER)
-        if raw is None:
+        with self._read(_META) as txn:
+            records = Records(txn, self._databases)
+            raw, is_complete = records.get(_META, _HEADER), records.is_complete()
+        stored = None if raw is None else decode_header(raw, self.directory)
+        if not is_complete:
+            raise IndexDamaged(
+                f"{self.directory} is damaged: its records are not those that were written; "
+                f"{REMEDY}"
+            )
+        if stored is None:
             # Segments without a manifest are the remains of an index, not a new one.
             if expected is None or segment_directories(self.directory.parent):
                 raise IndexDamaged(f"{self.directory} has no header; {REMEDY}")
-            with self._write() as txn:
-                txn.put(_HEADER, msgspec.json.encode(expected), db=self._meta)
+            with self._write() as changes:
+                changes.put(_META, _HEADER, msgspec.json.encode(expected))
             return expected
-        stored = decode_header(raw, self.directory)
         if expected is not None and stored != expected:
             raise IndexMismatch(f"{self.directory.parent}: {difference(stored, expected)}")
         return stored
@@ -263,6 +289,12 @@ def compact_manifest(directory: Path) -> None:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         os.close(descriptor)
+
+
+def _delete_up_to(records: Records, name: str, last: int) -> None:
+    """Delete the records of a database up to a number, inclusive."""
+    while (key := records.first_key(name)) is not None and _number(key) <= last:
+        records.delete(name, key)
 
 
 def _number_key(number: int) -> bytes:

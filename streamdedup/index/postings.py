@@ -134,6 +134,7 @@ def find(
     masks: U64,
     slots: I64,
     firsts: I64,
+    documents: I64,
     subs: I64,
     size: int,
     counts: U64,
@@ -150,12 +151,14 @@ def find(
         masks: ``(n, columns)`` the slots that may hold each key, as bits.
         slots: ``(segments,)`` the slot of each segment, newest segment first.
         firsts: ``(segments,)`` the number of each segment's first document.
+        documents: ``(segments,)`` how many documents each segment has.
         subs: ``(segments, columns * 256, 3)`` int64; see :data:`KEYS`.
         size: most hits of a key.
         counts: ``(n, columns)`` hits of each key so far.
         hits: ``(m, 3)`` row, column, number; beyond ``m`` they are only counted.
         filled: the number of hits so far.
-        looks: ``(2,)`` counts look-ups, and those that found something.
+        looks: ``(3,)`` counts look-ups, those that found something, and postings that are damaged:
+            they lead beyond their segment.
 
     Returns:
         The number of hits, including ``filled``.
@@ -186,9 +189,13 @@ def find(
                 for i in range(stop - 1, first - 1, -1):
                     if counts[row, column] >= np.uint64(size):
                         break
+                    number = _number(entry[NUMBERS] + 3 * i)
+                    if number >= documents[segment]:
+                        looks[2] += 1
+                        continue
                     if filled < len(hits):
                         hits[filled, 0], hits[filled, 1] = row, column
-                        hits[filled, 2] = firsts[segment] + _number(entry[NUMBERS] + 3 * i)
+                        hits[filled, 2] = firsts[segment] + number
                     filled += 1
                     counts[row, column] += np.uint64(1)
     return filled

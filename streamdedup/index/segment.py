@@ -2,19 +2,15 @@
 
 A segment is a directory with one LMDB file for the documents and one for each *shard*, a range of
 columns; :mod:`streamdedup.index.layout` names their values. The values are few and large. LMDB is
-only a container for them: they are read by address, where LMDB maps them.
+only a container for them: they are read by address, where the file is mapped.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import lmdb
 import numpy as np
 
 from streamdedup.columns import I64, U8, U64
@@ -22,20 +18,12 @@ from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.directory import segment_directory
-from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
+from streamdedup.index.entries import SegmentEntry, ShardEntry
 from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import SLOTS
-from streamdedup.index.layout import block_key, chunk_key
-from streamdedup.index.lmdb_errors import translated
-from streamdedup.index.memory import address
+from streamdedup.index.geometry import POSTING_BYTES, SLOTS
+from streamdedup.index.mapped import Mapped
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
-from streamdedup.index.rows import Rows
-
-LEAST_MAP_BYTES = 1 << 20
-"""LMDB refuses smaller maps."""
-_WILL_NEED = 3
-"""``MADV_WILLNEED`` of madvise(2)."""
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from streamdedup.index.rows import Bools, Rows
 
 
 class Segment:
@@ -45,40 +33,61 @@ class Segment:
         index: directory of the index.
         entry: the segment's record in the manifest.
         columns: columns of the band keys.
+        fresh: whether this process has just written it.
 
     Raises:
-        IndexDamaged: a file is missing, or has another size than the manifest says.
+        IndexDamaged: a file is missing, or is not as the manifest describes it.
 
     Attributes:
         entry: its record in the manifest.
-        blocks: ``(b,)`` int64: address of each block of documents.
+        documents: its blocks of documents.
+        shards: its postings.
         subs: ``(columns * 256, 3)`` int64; see :data:`streamdedup.index.postings.KEYS`.
         slot: its slot in the filters; -1 until it has one.
         busy: whether a job works on it.
     """
 
-    def __init__(self, index: Path, entry: SegmentEntry, columns: int) -> None:
+    def __init__(
+        self, index: Path, entry: SegmentEntry, columns: int, *, fresh: bool = False
+    ) -> None:
         self.entry = entry
         self.slot = -1
         self.busy = False
         self.subs = np.zeros((columns * SUBS, 3), dtype=np.int64)
+        self.shards: list[Shard] = []
         self._directory = segment_directory(index, entry.name)
-        self._maps: list[Any] = []
-        self._planes: dict[int, tuple[int, int]] = {}
+        path = self._directory / entry.documents.name
+        self.documents = Mapped(path, entry.documents, fresh=fresh)
         try:
-            start = self._map(entry.documents, block_key(0))
-            self.blocks = start + np.frombuffer(entry.blocks, dtype=np.int64)
-            for shard in entry.shards:
-                self._open_shard(shard)
+            for record in entry.shards:
+                file = Mapped(self._directory / record.file.name, record.file, fresh=fresh)
+                self.shards.append(Shard(record, file))
+            self._check_tables(columns)
         except BaseException:
             self.close()
             raise
 
+    def _check_tables(self, columns: int) -> None:
+        """Check what the manifest says about the files, and enter the addresses of the subs."""
+        if len(self.documents) != -(-self.entry.count // BLOCK_DOCUMENTS):
+            raise _mismatch(self.documents.path)
+        covered = [column for shard in self.shards for column in shard.columns]
+        if covered != list(range(columns)):
+            raise _mismatch(self._directory)
+        for shard in self.shards:
+            if shard.most_postings > self.entry.count:
+                raise _mismatch(shard.file.path)
+            shard.enter(self.subs)
+
+    @property
+    def files(self) -> list[Mapped]:
+        """All files."""
+        return [self.documents, *(shard.file for shard in self.shards)]
+
     def close(self) -> None:
         """Unmap the files. Reading an address of the segment afterwards kills the process."""
-        for environment in self._maps:
-            environment.close()
-        self._maps.clear()
+        for file in self.files:
+            file.close()
 
     def remove(self) -> None:
         """Close the segment and delete its files."""
@@ -86,19 +95,38 @@ class Segment:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def column(self, column: int, out: U64) -> int:
-        """Write a column's sorted postings to ``out``, and return their number."""
+        """Check a column's postings, write them to ``out``, sorted, and return their number."""
+        self.check_column(column)
         return unpack_column(self.subs[column * SUBS : (column + 1) * SUBS], out)
 
+    def check_column(self, column: int) -> None:
+        """Check a column's postings.
+
+        Raises:
+            IndexDamaged: they are not what was written.
+        """
+        shard = self._shard_of(column)
+        shard.file.check(shard.chunks_of(column))
+
     def rows(self, indices: I64, width: int) -> Rows:
-        """Return documents by their indices in the segment, ``(n,)``.
+        """Return documents by their indices in the segment, ``(n,)``, after a check.
 
         Args:
             indices: number of each document less that of the first one.
             width: bytes of a signature.
+
+        Raises:
+            IndexDamaged: a block is not what was written.
         """
-        return blocks.gather(
-            self.blocks[indices // BLOCK_DOCUMENTS], indices % BLOCK_DOCUMENTS, width
-        )
+        numbers = indices // BLOCK_DOCUMENTS
+        self.documents.check(np.unique(numbers).tolist())
+        found, sizes = self.documents.addresses[numbers], self.documents.sizes[numbers]
+        return blocks.gather(found, sizes, indices % BLOCK_DOCUMENTS, width)
+
+    def find_positions(self, sources: I64, offsets: I64) -> Bools:
+        """Return which positions, ``(n,)``, belong to documents of the segment."""
+        file = self.documents
+        return blocks.find_positions(file.addresses, file.sizes, sources, offsets)
 
     def all_rows(self, width: int) -> Iterator[tuple[int, Rows]]:
         """Yield all documents, one block at a time, with the number of the block's first."""
@@ -109,82 +137,100 @@ class Segment:
 
     def add_to(self, bank: Bank) -> None:
         """Set this segment's bits in a bank: the stored ones if they fit, or computed ones."""
-        stored = all(shard.plane_bytes == bank.plane_bytes for shard in self.entry.shards)
-        self._will_need(planes=stored)
+        stored = all(shard.entry.plane_bytes == bank.plane_bytes for shard in self.shards)
+        for shard in self.shards:
+            shard.will_need(planes=stored)
         postings = np.empty(0 if stored else self.entry.count, dtype=np.uint64)
         for column in range(bank.columns):
             if stored:
-                bank.add_plane(self._plane(column), column, self.slot % SLOTS)
+                bank.add_plane(self._shard_of(column).plane(column), column, self.slot % SLOTS)
             else:
                 count = self.column(column, postings)
                 bank.add(postings[:count], column, self.slot % SLOTS)
 
     def filter_fill(self) -> float:
         """Return the share of the stored filter bits that are set; NaN if none are stored."""
-        ones = sum(int(np.bitwise_count(self._plane(column)).sum()) for column in self._planes)
-        bits = sum(8 * size for _, size in self._planes.values())
+        ones = bits = 0
+        for shard in self.shards:
+            for column in shard.columns if shard.entry.plane_bytes else ():
+                ones += int(np.bitwise_count(shard.plane(column)).sum())
+                bits += 8 * shard.entry.plane_bytes
         return ones / bits if bits else float("nan")
 
-    def _plane(self, column: int) -> U8:
-        """Return the stored filter bits of a column, where they are mapped."""
-        start, size = self._planes[column]
-        return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
+    def _shard_of(self, column: int) -> Shard:
+        return next(shard for shard in self.shards if column in shard.columns)
 
-    def _open_shard(self, shard: ShardEntry) -> None:
-        """Map a shard's file, and enter the addresses of its subs."""
-        starts = np.frombuffer(shard.starts, dtype=np.uint32).reshape(-1, SUBS + 1)
-        start = self._map(shard.file, chunk_key(shard.first_column, 0))
-        chunks = start + np.frombuffer(shard.chunks, dtype=np.int64)
-        subs = SUBS >> shard.chunk_bits
+
+class Shard:
+    """The postings of a range of columns, and perhaps their filter bits.
+
+    Args:
+        entry: its record in the manifest.
+        file: its file.
+
+    Raises:
+        IndexDamaged: the record does not describe the file.
+
+    Attributes:
+        columns: the range.
+    """
+
+    def __init__(self, entry: ShardEntry, file: Mapped) -> None:
+        self.entry, self.file = entry, file
+        starts = np.frombuffer(entry.starts, dtype=np.uint32)
+        self._starts = starts.reshape(-1, SUBS + 1).astype(np.int64)
+        self._chunks = 1 << entry.chunk_bits
+        self.columns = range(entry.first_column, entry.first_column + len(self._starts))
+        chunks = len(self.columns) * self._chunks
+        counts = np.diff(self._starts[:, :: SUBS // self._chunks], axis=1)
+        sizes = np.maximum(1, POSTING_BYTES * counts).ravel()
+        if entry.plane_bytes:
+            sizes = np.append(sizes, np.full(len(self.columns), entry.plane_bytes))
+        if (np.diff(self._starts, axis=1) < 0).any() or not np.array_equal(sizes, file.sizes):
+            raise _mismatch(file.path)
+        self._first_plane = chunks
+
+    @property
+    def most_postings(self) -> int:
+        """Number of postings of the longest column."""
+        return int(self._starts[:, -1].max())
+
+    def enter(self, subs: I64) -> None:
+        """Enter the addresses of the subs in the table of all columns, ``(columns * 256, 3)``."""
+        starts, chunks = self._starts, self.file.addresses[: self._first_plane]
+        entries = subs.reshape(-1, SUBS, 3)[self.columns.start : self.columns.stop]
         # A chunk holds the keys of all its subs, then their numbers.
-        firsts = starts[:, :-1:subs].astype(np.int64)
-        lengths = np.diff(firsts, axis=1, append=starts[:, -1:].astype(np.int64))
-        chunks = np.repeat(chunks.reshape(len(starts), -1), subs, axis=1)
-        within = starts[:, :-1].astype(np.int64) - np.repeat(firsts, subs, axis=1)
-        numbers = chunks + 4 * np.repeat(lengths, subs, axis=1) + 3 * within
-        columns = slice(shard.first_column, shard.first_column + len(starts))
-        entries = self.subs.reshape(-1, SUBS, 3)[columns]
+        subs_of_chunk = SUBS // self._chunks
+        firsts = starts[:, :-1:subs_of_chunk]
+        lengths = np.repeat(np.diff(firsts, axis=1, append=starts[:, -1:]), subs_of_chunk, axis=1)
+        chunks = np.repeat(chunks.reshape(len(starts), -1), subs_of_chunk, axis=1)
+        within = starts[:, :-1] - np.repeat(firsts, subs_of_chunk, axis=1)
         entries[..., KEYS] = chunks + 4 * within
-        entries[..., NUMBERS] = numbers
-        entries[..., COUNT] = np.diff(starts.astype(np.int64), axis=1)
-        if shard.plane_bytes:
-            planes = start + np.frombuffer(shard.planes, dtype=np.int64)
-            for column, plane in enumerate(planes.tolist(), start=shard.first_column):
-                self._planes[column] = (plane, shard.plane_bytes)
+        entries[..., NUMBERS] = chunks + 4 * lengths + 3 * within
+        entries[..., COUNT] = np.diff(starts, axis=1)
 
-    def _map(self, file: FileEntry, first_key: bytes) -> int:
-        """Map a file, and return the address of its first value."""
-        path = self._directory / file.name
-        size = path.stat().st_size if path.exists() else 0
-        if size != file.size:  # reading beyond the end of a file would kill the process
-            raise IndexDamaged(f"{path} has {size} bytes instead of {file.size}; {REMEDY}")
-        with translated(path):
-            environment = lmdb.open(
-                str(path),
-                subdir=False,
-                readonly=True,
-                lock=False,
-                readahead=False,
-                map_size=max(size, LEAST_MAP_BYTES),
-            )
-            self._maps.append(environment)
-            with environment.begin(buffers=True) as txn:
-                value = txn.get(first_key)
-                if value is None:
-                    raise IndexDamaged(f"{path} lacks its first value; {REMEDY}")
-                return address(np.frombuffer(value, dtype=np.uint8))
+    def chunks_of(self, column: int) -> range:
+        """Return the numbers of the values that a column's postings are split into."""
+        first = (column - self.columns.start) * self._chunks
+        return range(first, first + self._chunks)
 
-    def _will_need(self, *, planes: bool) -> None:
+    def plane(self, column: int) -> U8:
+        """Check the stored filter bits of a column, and return them where they are mapped.
+
+        Raises:
+            IndexDamaged: they are not what was written.
+        """
+        number = self._first_plane + column - self.columns.start
+        self.file.check([number])
+        return self.file.value(number)
+
+    def will_need(self, *, planes: bool) -> None:
         """Ask the system to read ahead the stored filter bits, or the postings."""
-        for shard in self.entry.shards:
-            if planes:
-                first, last = shard.first_column, shard.first_column + len(shard.planes) // 8 - 1
-                start = self._planes[first][0]
-                size = self._planes[last][0] + shard.plane_bytes - start
-            else:
-                columns = len(shard.starts) // (4 * (SUBS + 1))
-                subs = self.subs[shard.first_column * SUBS :][: columns * SUBS]
-                start = int(subs[0, KEYS])
-                size = int(subs[-1, NUMBERS]) - start
-            page = start & -mmap.PAGESIZE
-            _LIBC.madvise(ctypes.c_void_p(page), ctypes.c_size_t(start + size - page), _WILL_NEED)
+        if planes:
+            self.file.will_need(self._first_plane, len(self.file) - 1)
+        else:
+            self.file.will_need(0, self._first_plane - 1)
+
+
+def _mismatch(path: Path) -> IndexDamaged:
+    return IndexDamaged(f"{path} is not as the manifest describes it; {REMEDY}")

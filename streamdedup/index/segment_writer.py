@@ -5,6 +5,7 @@ A segment belongs to the index once a transaction of the manifest names it, and 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS, pack
 from streamdedup.index.rows import EFFECTIVE_TIME, Rows
+from streamdedup.index.sums import sum_of
 
 MOST_CHUNK_BITS = 8
 """A column has at most as many chunks as subs."""
@@ -102,7 +104,7 @@ class SegmentWriter:
         """Write all files, one for the documents and one for the columns of each shard."""
         with translated(self._directory):
             self._directory.mkdir(parents=True)
-            documents, distances, (oldest_ms, newest_ms) = self._write_documents()
+            documents, (oldest_ms, newest_ms) = self._write_documents()
             entries = [self._write_shard(*numbered) for numbered in enumerate(shards)]
             if self._sync:
                 for directory in (self._directory, self._directory.parent):
@@ -114,13 +116,12 @@ class SegmentWriter:
             oldest_ms=oldest_ms,
             newest_ms=newest_ms,
             documents=documents,
-            blocks=distances.tobytes(),
             shards=entries,
             parts=self._parts,
         )
 
-    def _write_documents(self) -> tuple[FileEntry, I64, tuple[int, int]]:
-        """Write the blocks; return their file, their distances and the range of times."""
+    def _write_documents(self) -> tuple[FileEntry, tuple[int, int]]:
+        """Write the blocks; return their file and the range of times."""
         content = self._content
         oldest, newest = [], []
 
@@ -135,8 +136,8 @@ class SegmentWriter:
                 self._parts["documents"] += len(value)
                 yield block_key(block), value
 
-        file, distances = self._write_file(DOCUMENTS_FILE, values())
-        return file, distances, (min(oldest), max(newest))
+        file = self._write_file(DOCUMENTS_FILE, values())
+        return file, (min(oldest), max(newest))
 
     def _write_shard(self, shard: int, columns: range) -> ShardEntry:
         """Write the postings of some columns, and set their filter bits."""
@@ -158,25 +159,19 @@ class SegmentWriter:
                 self._parts["filter"] += len(plane)
                 yield plane_key(column), plane.data
 
-        file, distances = self._write_file(shard_file(shard), values())
-        chunks = len(columns) << chunk_bits
+        file = self._write_file(shard_file(shard), values())
         return ShardEntry(
             file=file,
             first_column=columns.start,
             starts=starts.astype(np.uint32).tobytes(),
             chunk_bits=chunk_bits,
-            chunks=distances[:chunks].tobytes(),
             plane_bytes=target.bank.plane_bytes if target.store else 0,
-            planes=distances[chunks:].tobytes(),
         )
 
-    def _write_file(self, name: str, values: Iterator[tuple[bytes, Any]]) -> tuple[FileEntry, I64]:
-        """Write values in ascending order of their keys.
-
-        Returns:
-            The file, and the distance of each value from the first in its map, in order.
-        """
+    def _write_file(self, name: str, values: Iterator[tuple[bytes, Any]]) -> FileEntry:
+        """Write values in ascending order of their keys, and sum them before LMDB gets them."""
         path = self._directory / name
+        sizes, sums = [], []
         environment = lmdb.open(
             str(path),
             subdir=False,
@@ -189,22 +184,41 @@ class SegmentWriter:
             for batch in _in_transactions(values):
                 with environment.begin(write=True) as txn:
                     for key, value in batch:
+                        sizes.append(len(value))
+                        sums.append(sum_of(value))
                         txn.put(key, value, append=True)
             if self._sync:
                 environment.sync(True)
-            used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+            page_bytes = environment.stat()["psize"]
+            used = (environment.info()["last_pgno"] + 1) * page_bytes
             with environment.begin(buffers=True) as txn:
-                addresses = [
-                    address(np.frombuffer(value, dtype=np.uint8)) for _, value in txn.cursor()
-                ]
+                places = _places([value for _, value in txn.cursor()], page_bytes)
         finally:
             environment.close()
         # LMDB does not write an unused page at the end, and a mapping must not end before it.
         os.truncate(path, used)
         if self._sync:
             fsync(path)
-        entry = FileEntry(name, path.stat().st_size, checksum(path))
-        return entry, np.array(addresses, dtype=np.int64) - addresses[0]
+        return FileEntry(
+            name,
+            path.stat().st_size,
+            checksum(path),
+            places.tobytes(),
+            np.array(sizes, dtype=np.uint32).tobytes(),
+            np.array(sums, dtype=np.uint64).tobytes(),
+        )
+
+
+def _places(values: list[Any], page_bytes: int) -> I64:
+    """Return where values in LMDB's map begin in its file.
+
+    A page begins with its number (``mp_pgno`` of mdb.c), and the map at a multiple of its size.
+    """
+    addresses = np.array(
+        [address(np.frombuffer(value, dtype=np.uint8)) for value in values], dtype=np.int64
+    )
+    page = int(addresses[0]) & -page_bytes
+    return addresses - (page - ctypes.c_uint64.from_address(page).value * page_bytes)
 
 
 def _chunks(postings: U64, starts: I64, chunk_bits: int) -> Iterator[U8]:

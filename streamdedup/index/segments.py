@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from streamdedup.errors import REMEDY, IndexDamaged
@@ -77,6 +77,19 @@ class Segments:
             )
         for segment in self.held:
             segment.add_to(self.banks[segment.slot // SLOTS])
+
+    def check(self, suspects: Mapping[str, list[int]]) -> None:
+        """Check values that were once found damaged, as far as the index still has them.
+
+        Args:
+            suspects: the numbers of the values by the name of their file; see
+                :attr:`streamdedup.index.mapped.Mapped.name`.
+
+        Raises:
+            IndexDamaged: one is still damaged.
+        """
+        for file in (file for segment in self.held for file in segment.files):
+            file.check(suspects.get(file.name, []))
 
     def close(self) -> None:
         """Close all segments."""

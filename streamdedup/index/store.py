@@ -200,6 +200,8 @@ class Index:
             lookups=looks,
             lookups_found=found,
             reserve_bytes=layers.reserve_bytes,
+            scrubbed_bytes=layers.scrub.bytes_read,
+            damaged_blocks=layers.scrub.damaged,
         )
 
     def room(self) -> DiskRoom:

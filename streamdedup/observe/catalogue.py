@@ -138,6 +138,8 @@ CATALOGUE = (
     Entry("index_merges_total", "counter", "Merges of segments."),
     Entry("index_expired_segments_total", "counter", "Segments that left the window."),
     Entry("index_stalls_total", "counter", "Updates that had to wait for a flush."),
+    Entry("index_scrubbed_bytes_total", "counter", "Bytes on disk whose checksums were compared."),
+    Entry("index_damaged_blocks_total", "counter", "Blocks on disk that are not what was written."),
     Entry(
         "index_lookups_total",
         "counter",

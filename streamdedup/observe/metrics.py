@@ -183,6 +183,8 @@ class Metrics:
             ("merges", stats.merges),
             ("expired_segments", stats.expired),
             ("stalls", stats.stalls),
+            ("scrubbed_bytes", stats.scrubbed_bytes),
+            ("damaged_blocks", stats.damaged_blocks),
         ):
             self._count_up(f"index_{name}_total", total)
         self._count_up("index_lookups_total", stats.lookups_found, "found")

@@ -12,9 +12,10 @@ import msgspec
 import numpy as np
 
 from streamdedup.batches import IndexUpdate
-from streamdedup.index.entries import SegmentEntry
+from streamdedup.index.entries import FileEntry, SegmentEntry
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.segment_writer import checksum
+from streamdedup.index.sums import sum_of
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 changed = msgspec.structs.replace
@@ -68,9 +69,14 @@ def first_shard(entry: SegmentEntry, **changes: Any) -> SegmentEntry:
     return changed(entry, shards=[changed(entry.shards[0], **changes), *entry.shards[1:]])
 
 
-def moved(distances: bytes) -> bytes:
-    """Return distances of which the last one is changed."""
-    found = np.frombuffer(distances, dtype=np.int64).copy()
+def first_file(entry: SegmentEntry, **changes: Any) -> SegmentEntry:
+    """Return the entry with changes to the file of its first shard."""
+    return first_shard(entry, file=changed(entry.shards[0].file, **changes))
+
+
+def moved(places: bytes) -> bytes:
+    """Return places of which the last one is changed."""
+    found = np.frombuffer(places, dtype=np.int64).copy()
     found[-1] += 8
     return found.tobytes()
 
@@ -82,11 +88,19 @@ def patch(directory: Path, entry: SegmentEntry, name: str, old: bytes, new: byte
     assert len(old) == len(new)
     assert content.count(old) == 1
     path.write_bytes(content.replace(old, new))
-    file = {"sum": checksum(path)}
     if name == entry.documents.name:
-        announce(directory, changed(entry, documents=changed(entry.documents, **file)))
+        announce(directory, changed(entry, documents=summed(path, entry.documents)))
     else:
-        announce(directory, first_shard(entry, file=changed(entry.shards[0].file, **file)))
+        announce(directory, first_shard(entry, file=summed(path, entry.shards[0].file)))
+
+
+def summed(path: Path, file: FileEntry) -> FileEntry:
+    """Return a file's record with the checksums of its present content."""
+    content = path.read_bytes()
+    places, sizes = np.frombuffer(file.places, np.int64), np.frombuffer(file.sizes, np.uint32)
+    values = [content[at : at + size] for at, size in zip(places, sizes, strict=True)]
+    sums = np.array([sum_of(value) for value in values], dtype=np.uint64).tobytes()
+    return changed(file, sum=checksum(path), sums=sums)
 
 
 def value(directory: Path, entry: SegmentEntry, name: str, key: bytes) -> bytes:

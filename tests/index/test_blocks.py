@@ -23,6 +23,7 @@ def test_round_trip(documents: list[tuple[list[int], str, bytes, bytes]], seed: 
     wanted = [(block, rng.integers(len(parts[block]))) for block in rng.integers(0, 2, 12)]
     found = blocks.gather(
         np.array([address(values[block]) for block, _ in wanted], dtype=np.int64),
+        np.array([len(values[block]) for block, _ in wanted], dtype=np.int64),
         np.array([row for _, row in wanted], dtype=np.int64),
         WIDTH,
     )
@@ -41,6 +42,7 @@ def test_positions(
     value = np.frombuffer(blocks.encode(rows_of(documents)), dtype=np.uint8)
     found = blocks.find_positions(
         np.array([address(value)], dtype=np.int64),
+        np.array([len(value)], dtype=np.int64),
         np.array([source for source, _ in asked], dtype=np.int64),
         np.array([offset for _, offset in asked], dtype=np.int64),
     )

@@ -174,8 +174,8 @@ def test_header(header: dict[str, Any], index: Path) -> None:
     """The index of another release is a problem, and is not read any further."""
     with (
         closing(Manifest(index, None)) as manifest,
-        manifest._lmdb.begin(write=True, db=manifest._meta) as txn,  # noqa: SLF001
+        manifest._write() as records,  # noqa: SLF001
     ):
-        txn.put(b"header", json.dumps(header).encode())
+        records.put("meta", b"header", json.dumps(header).encode())
     [problem] = check(index).problems
     assert problem.startswith("manifest: ")

@@ -13,16 +13,17 @@ import pytest
 from streamdedup.index.check import check
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.segment_writer import checksum
 from tests.index.damage import (
     announce,
     build_sound_index,
     changed,
     entries,
+    first_file,
     first_shard,
     flip,
     moved,
     patch,
+    summed,
     swap,
     value,
 )
@@ -41,6 +42,20 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def index(sound: Path, tmp_path: Path) -> Path:
     """A copy of it, to be damaged."""
     return Path(shutil.copytree(sound, tmp_path / "index"))
+
+
+def changed_documents(entry: SegmentEntry, **changes: Any) -> SegmentEntry:
+    """Return the entry with changes to the file of its documents."""
+    return changed(entry, documents=changed(entry.documents, **changes))
+
+
+def with_filters(entry: SegmentEntry, size: int) -> SegmentEntry:
+    """Return the entry with filters of some size in its first shard."""
+    shard = entry.shards[0]
+    columns = len(shard.starts) // (4 * 257)
+    tables = {"places": 8 * columns, "sizes": 4 * columns, "sums": 8 * columns}
+    file = {name: getattr(shard.file, name) + bytes(more) for name, more in tables.items()}
+    return first_shard(entry, plane_bytes=size, file=changed(shard.file, **file))
 
 
 @pytest.mark.parametrize("name", ["documents.mdb", "shard-000.mdb", "shard-001.mdb"])
@@ -71,18 +86,21 @@ def test_files(name: str, spoil: Callable[[Path], Any], message: str, index: Pat
         (lambda e: changed(e, count=e.count + 1), "a block of|begins with"),
         (lambda e: changed(e, count=0), "it has 0 documents"),
         (lambda e: changed(e, count=2**25), "it has 33554432 documents"),
-        (lambda e: changed(e, blocks=moved(e.blocks)), "not where the manifest says"),
-        (lambda e: changed(e, blocks=e.blocks * 2), "number of blocks"),
+        (
+            lambda e: changed_documents(e, places=moved(e.documents.places)),
+            "not where the manifest says",
+        ),
+        (lambda e: changed_documents(e, places=e.documents.places * 2), "tables of other lengths"),
         (lambda e: changed(e, parts={**e.parts, "postings": 1}), "its values have"),
         (lambda e: changed(e, shards=e.shards[1:]), "does not begin with column 0"),
         (lambda e: changed(e, shards=e.shards[:1]), "columns instead of 9"),
-        (lambda e: first_shard(e, chunks=moved(e.shards[0].chunks)), "not where the manifest"),
+        (lambda e: first_file(e, places=moved(e.shards[0].file.places)), "not where the manifest"),
         (lambda e: first_shard(e, chunk_bits=1), "tables of other lengths"),
         (lambda e: first_shard(e, chunk_bits=99), "tables of other lengths"),
         (lambda e: first_shard(e, starts=e.shards[0].starts[:-1]), "tables of other lengths"),
         (lambda e: first_shard(e, starts=bytes(len(e.shards[0].starts))), "bytes for 0 postings"),
-        (lambda e: first_shard(e, plane_bytes=8, planes=b""), "tables of other lengths"),
-        (lambda e: first_shard(e, plane_bytes=7, planes=bytes(32)), "filters of 7 bytes"),
+        (lambda e: first_shard(e, plane_bytes=8), "tables of other lengths"),
+        (lambda e: with_filters(e, 7), "filters of 7 bytes"),
     ],
     ids=range(15),
 )
@@ -120,7 +138,7 @@ def test_postings(change: Callable[[bytes, int], bytes], message: str, index: Pa
     start = content.index(postings)
     spoiled = change(postings, len(postings) // 7)
     path.write_bytes(content[:start] + spoiled + content[start + len(postings) :])
-    announce(index, first_shard(entry, file=changed(entry.shards[0].file, sum=checksum(path))))
+    announce(index, first_shard(entry, file=summed(path, entry.shards[0].file)))
     problems = check(index).problems
     assert len(problems) == 1
     assert message in problems[0]
@@ -142,7 +160,7 @@ def test_filter(index: Path) -> None:
     content = path.read_bytes()
     start = content.index(plane)
     path.write_bytes(content[:start] + bytes(len(plane)) + content[start + len(plane) :])
-    announce(index, first_shard(entry, file=changed(entry.shards[0].file, sum=checksum(path))))
+    announce(index, first_shard(entry, file=summed(path, entry.shards[0].file)))
     [problem] = check(index).problems
     assert "its filter would miss a document" in problem
 

@@ -81,6 +81,6 @@ def rewrite_header(directory: Path, content: object) -> None:
     raw = content.encode() if isinstance(content, str) else json.dumps(content).encode()
     with (
         closing(Manifest(directory, None)) as manifest,
-        manifest._lmdb.begin(write=True, db=manifest._meta) as txn,  # noqa: SLF001
+        manifest._write() as records,  # noqa: SLF001
     ):
-        txn.put(b"header", raw)
+        records.put("meta", b"header", raw)

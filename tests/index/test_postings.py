@@ -110,12 +110,13 @@ def test_find(seed: int, counts: list[int], size: int) -> None:
         np.full(asked.shape, 2, dtype=np.uint64),
         np.ones(len(parts), dtype=np.int64),
         (1000 + ends - counts)[::-1].copy(),
+        np.array(counts[::-1], dtype=np.int64),
         np.stack([subs for _, subs in reversed(parts)]),
         size,
         np.zeros(asked.shape, dtype=np.uint64),
         hits,
         0,
-        np.zeros(2, dtype=np.int64),
+        np.zeros(3, dtype=np.int64),
     )
     assert hits[:filled].tolist() == [
         [row, 0, number]

@@ -40,8 +40,8 @@ class Part:
 def part(written: str, slot: int = -1, *, newest_ms: int = 0, plane_bytes: int = 0) -> Part:
     """Return the segment that a table describes."""
     first, count = map(int, written.lstrip("*").split("+"))
-    shard = ShardEntry(FILE, 0, b"", 0, b"", plane_bytes)
-    entry = SegmentEntry("name", first, count, 0, newest_ms, FILE, b"", [shard], {})
+    shard = ShardEntry(FILE, 0, b"", 0, plane_bytes)
+    entry = SegmentEntry("name", first, count, 0, newest_ms, FILE, [shard], {})
     return Part(entry, slot, busy=written.startswith("*"))
 
 

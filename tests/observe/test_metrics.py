@@ -47,6 +47,8 @@ STATS = IndexStats(
     lookups=50,
     lookups_found=20,
     reserve_bytes=99,
+    scrubbed_bytes=0,
+    damaged_blocks=0,
 )
 
 

@@ -1,0 +1,151 @@
+"""*Blocking.* A file of a segment, mapped for reading, and the checksums of its values.
+
+Rule 1: only the manifest says where values lie. LMDB wrote the file, but does not open it again:
+it trusts its own pages, and a damaged one could kill the process.
+Rule 2: a value is what was written only if its checksum says so. docs/adr/0010-checksums.md lists
+who checks it, and when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from streamdedup.columns import I64, U8
+from streamdedup.errors import REMEDY, IndexDamaged
+from streamdedup.index.entries import FileEntry
+from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.memory import address
+from streamdedup.index.sums import sum_of
+
+
+class Mapped:
+    """A file of a segment, mapped for reading.
+
+    Args:
+        path: the file.
+        entry: its record in the manifest.
+        fresh: whether this process has just written it; its first readers need not check it then.
+
+    Raises:
+        IndexDamaged: it is missing or has another size, its record leads out of it, or its first or
+            last value is not what was written. The others are not read yet.
+
+    Attributes:
+        path: the file.
+        sizes: ``(n,)`` int64: bytes of each value.
+        addresses: ``(n,)`` int64: where each value begins in memory.
+    """
+
+    def __init__(self, path: Path, entry: FileEntry, *, fresh: bool) -> None:
+        self.path = path
+        size = path.stat().st_size if path.exists() else 0
+        if size != entry.size:  # reading beyond the end of a file would kill the process
+            raise IndexDamaged(f"{path} has {size} bytes instead of {entry.size}; {REMEDY}")
+        self._places = np.frombuffer(entry.places, dtype=np.int64)
+        self.sizes = np.frombuffer(entry.sizes, dtype=np.uint32).astype(np.int64)
+        self._sums = np.frombuffer(entry.sums, dtype=np.uint64)
+        if not self._fits(size):
+            raise IndexDamaged(f"{path}: the manifest names values outside of it; {REMEDY}")
+        self._unchecked = np.full(len(self), not fresh)
+        self._any_unchecked = not fresh
+        with translated(path), path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+            self._map.madvise(mmap.MADV_RANDOM)
+        self._bytes: U8 | None = np.frombuffer(self._map, dtype=np.uint8)
+        self.addresses = address(self._bytes) + self._places
+        if not fresh:
+            self._check_ends()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _fits(self, size: int) -> bool:
+        places, sizes = self._places, self.sizes
+        if not 0 < len(places) == len(sizes) == len(self._sums):
+            return False
+        return bool((places >= 0).all() and (sizes > 0).all() and (places <= size - sizes).all())
+
+    def _check_ends(self) -> None:
+        try:
+            self.check({0, len(self) - 1})
+        except IndexDamaged:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Unmap the file. Reading one of its addresses afterwards kills the process."""
+        self._bytes = None
+        # The traceback of an error may still hold a value; the file is unmapped when it goes.
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is mapped."""
+        return self._bytes is not None
+
+    @property
+    def name(self) -> str:
+        """The segment's name and the file's."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    def value(self, number: int) -> U8:
+        """Return a value where it is mapped, unchecked."""
+        if self._bytes is None:
+            raise RuntimeError(f"{self.path} is closed")
+        return self._bytes[self._places[number] : self._places[number] + self.sizes[number]]
+
+    def check(self, numbers: Iterable[int]) -> None:
+        """Check some values.
+
+        Raises:
+            IndexDamaged: one is not what was written.
+        """
+        for number in numbers:
+            self.will_need(number, number)
+            if sum_of(self.value(number)) != self._sums[number]:
+                raise self.damage([number])
+            self._unchecked[number] = False
+
+    def check_once(self, numbers: I64) -> None:
+        """Check those of some values that were not checked yet.
+
+        Raises:
+            IndexDamaged: one is not what was written.
+        """
+        if self._any_unchecked and self._unchecked[numbers].any():
+            self.check(np.unique(numbers[self._unchecked[numbers]]).tolist())
+            self._any_unchecked = bool(self._unchecked.any())
+
+    def is_sound_on_disk(self, file: int, number: int) -> bool:
+        """Return whether a value is what was written, read without the map.
+
+        Args:
+            file: descriptor of the open file.
+            number: number of the value.
+        """
+        try:
+            value = os.pread(file, int(self.sizes[number]), int(self._places[number]))
+        except OSError:  # the disk cannot read its own blocks
+            return False
+        return sum_of(value) == int(self._sums[number])
+
+    def damage(self, numbers: list[int]) -> IndexDamaged:
+        """Return the error for some values that are not what was written."""
+        more = f", and {len(numbers) - 1} more," if len(numbers) > 1 else ""
+        return IndexDamaged(
+            f"{self.path} is damaged: the value at byte {self._places[numbers[0]]}{more} is not "
+            f"what was written; {REMEDY}"
+        )
+
+    def will_need(self, first: int, last: int) -> None:
+        """Ask the system to read ahead from one value to another, inclusive."""
+        start = int(self._places[first]) & -mmap.PAGESIZE
+        end = int(self._places[last] + self.sizes[last])
+        self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
