@@ -24,6 +24,7 @@ from streamdedup.files.batches import Batch, BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
+from streamdedup.index.sources import Source
 from streamdedup.kernels import compile_seconds
 from streamdedup.model import IndexUpdate, Outcome, Record, Rejection, SketchedBatch, Verdict
 from streamdedup.settings.sections import Settings
@@ -113,6 +114,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         reader = BatchReader(job, settings, ledger)
         judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks(), clock)
         judging.note(ledger.first_entries())
+        judging.note(*ledger.forgotten())
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
             raise reader.failure
@@ -243,12 +245,13 @@ class _Run:
             while pending:
                 self._settle(sketching, *pending.popleft())
 
-    def note(self, notes: Mapping[str, bytes]) -> None:
-        """Store notes in the index that come without documents."""
+    def note(self, notes: Mapping[str, bytes], forgotten: Sequence[Source] = ()) -> None:
+        """Store notes in the index that come without documents, and forget sources."""
         if notes:
             with self._hooks.shield():
                 index = self._deduplicator.index
-                index.apply(IndexUpdate.empty(index.next_number), index.applied + 1, notes)
+                update = IndexUpdate.empty(index.next_number)
+                index.apply(update, index.applied + 1, notes, forgotten)
 
     def _settle(self, sketching: _Sketching, batch: Batch, pending: PendingBatch) -> None:
         verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
@@ -269,7 +272,8 @@ class _Run:
                 output.append(lines[outcome])
                 output.sync()
             lengths = {outcome: output.length for outcome, output in self._outputs.items()}
-            self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths))
+            end = judgement.update.first_number + len(judgement.update.documents)
+            self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths, end))
         return judgement.verdicts
 
     def _lines(self, outcome: Outcome, records: list[Record], verdicts: list[Verdict]) -> bytes:

@@ -21,7 +21,7 @@ class State:
         next_number: number of the next kept document.
         clock: the clock of the stream.
         sources: the source partitions.
-        notes: what the transport asked to remember.
+        notes: what the transport asked to remember, the latest note last.
         has_all_texts: whether every document came with its text.
     """
 
@@ -41,7 +41,7 @@ class State:
         Args:
             update: the update; the sources of its documents are known.
             applied: changelog offset that it leads to.
-            notes: added to the notes.
+            notes: added to the notes; an empty note removes the one before it.
             texts: whether the texts of its documents are stored.
         """
         self.sources.judge(update.ranges)
@@ -49,7 +49,10 @@ class State:
             self.has_all_texts = self.has_all_texts and texts
         if update.clock:
             self.clock = Clock.from_state(update.clock)
-        self.notes.update(notes)
+        for key, note in notes.items():
+            self.notes.pop(key, None)
+            if note:
+                self.notes[key] = note
         self.next_number = update.first_number + len(update.documents)
         self.applied = applied
 
