@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -14,6 +15,17 @@ from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import STANDARD, Line, LineReader, Mark
 from streamdedup.model import Position, Record, Rejection
 from streamdedup.settings.sections import Settings
+
+LINGER_S = 0.5
+"""Seconds after which a line no longer waits for others, if the input has none to read."""
+
+
+class _CatchUpError(Exception):
+    """Carries an error past the code that reads, for which it would be a failure of the input."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -29,6 +41,7 @@ class Batch:
         unfinished_lines: last lines that are left for a later run.
         judged_before: lines that earlier runs of the job have judged.
         bytes_read: bytes read from all inputs so far, compressed as they are on disk.
+        began: when the first of the records was read, in seconds of the monotonic clock.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -39,6 +52,7 @@ class Batch:
     unfinished_lines: int = 0
     judged_before: int = 0
     bytes_read: int = 0
+    began: float = 0.0
 
     def is_empty(self) -> bool:
         """Whether the batch covers no line."""
@@ -62,28 +76,53 @@ class BatchReader:
         self._ledger = ledger
         self._batch = Batch()
         self._bytes_read = 0
+        self._reading: tuple[str, LineReader, int] | None = None
+        self._catch_up: Callable[[Batch], None] = lambda _: None
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the batches, up to the end of the inputs or a failure."""
+    def batches(self, catch_up: Callable[[Batch], None]) -> Iterator[Batch]:
+        """Yield the batches, up to the end of the inputs or a failure.
+
+        Args:
+            catch_up: called with the lines so far, which may be none, if the input has no further
+                ones yet.
+        """
+        self._catch_up = catch_up
         try:
             for path in self._inputs:
                 with closing(self._reader(path)) as lines:
                     yield from self._of_input(path, lines)
         except InputError as error:
             self.failure = error
+        except _CatchUpError as error:
+            raise error.reason from None
         if not self._batch.is_empty():
             yield self._batch
 
     def _reader(self, path: str) -> LineReader:
         # Only a file can grow, and only a job can continue with it.
         may_grow = self._continues and path != STANDARD and os.path.isfile(path)
-        return LineReader(path, self._most_bytes, self._is_whole if may_grow else None)
+        is_whole = self._is_whole if may_grow else None
+        return LineReader(path, self._most_bytes, is_whole, self._wait)
+
+    def _wait(self, is_ready: Callable[[float], bool]) -> None:
+        """Hand over the lines so far if no further ones come in time."""
+        left = self._batch.began + LINGER_S - time.monotonic() if self._batch.records else 0
+        if is_ready(max(0, left)):
+            return
+        if self._reading is not None:
+            self._note_progress(*self._reading)
+        batch, self._batch = self._batch, Batch()
+        try:
+            self._catch_up(batch)
+        except (InputError, OSError) as error:
+            raise _CatchUpError(error) from error
 
     def _of_input(self, path: str, lines: LineReader) -> Iterator[Batch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
         # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before = self._ledger.topic(path), self._bytes_read
+        self._reading = topic, lines, before
         try:
             for line in iter(lines.read, None):
                 self._add(path, Position(topic, 0, line.number), line)
@@ -94,6 +133,7 @@ class BatchReader:
             self._batch.unfinished_lines += lines.left_unfinished
         finally:
             self._note_progress(topic, lines, before)
+            self._reading = None
 
     def _skip_judged(self, path: str, lines: LineReader) -> int:
         """Skip the lines that this job has judged; return how many there are."""
@@ -118,6 +158,8 @@ class BatchReader:
 
     def _add(self, path: str, position: Position, line: Line) -> None:
         batch, value = self._batch, line.content
+        if not batch.records:
+            batch.began = time.monotonic()
         key = f"{_label(path)}:{line.number + 1}".encode()
         if line.size > self._most_bytes:
             batch.refused[len(batch.records)] = self._too_large(line)

@@ -3,14 +3,21 @@
 A job is a set of outputs. Runs with the same outputs and the same index continue one job: they skip
 the lines that the job has judged, and append to its outputs.
 
-The index stores these notes, encoded as MessagePack, by key:
+The index stores these notes, encoded as MessagePack, by key; JOB is a hash of the outputs' paths:
 
 - ``job JOB``: the lengths of the outputs, and the settings they were written with;
 - ``job JOB input TOPIC``: the mark up to which the job has judged an input;
 - ``job JOB stdin``: the same for standard input, with the number of its run;
-- ``input TOPIC``: the mark up to which any job has judged an input;
+- ``input TOPIC``: the mark up to which any job has judged an input, and the end of its documents;
 - ``output PATH``: the job that owns an output;
 - ``stdin runs``: how many runs over standard input were started.
+
+Each run forgets what no longer matters, so that the notes stop growing:
+
+- jobs other than the ``KNOWN_JOBS`` that wrote last;
+- inputs of its own job that the run does not name, other than the last ``KNOWN_INPUTS``, if the
+  index holds none of their documents;
+- inputs that no job remembers, if the index holds none of their documents.
 """
 
 from __future__ import annotations
@@ -22,15 +29,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, Mark
+from streamdedup.index.sources import Source
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
 from streamdedup.settings.sections import Settings
 
 T = TypeVar("T")
 
+KNOWN_JOBS = 1_000
+"""Jobs that an index remembers; a new run of an older job refuses to overwrite its outputs."""
+KNOWN_INPUTS = 10_000
+"""Inputs that a job remembers, besides those of the run and those that the window reaches."""
+_FORGET = b""
+"""The index removes a note if an empty one follows."""
 _JOB_SECTIONS = ("records", "dedup", "output", "limits")
 """Sections of the settings that may not change between the runs of a job."""
 
@@ -70,6 +85,13 @@ class _JobNote(msgspec.Struct):
     settings: dict[str, str]
 
 
+class _InputNote(msgspec.Struct):
+    """How far any job has judged an input, and a number above those of all its documents."""
+
+    mark: Mark
+    end: int
+
+
 class _StandardInputNote(msgspec.Struct):
     """How far a job has judged standard input, and in which run over it."""
 
@@ -98,7 +120,8 @@ class Ledger:
             outcome: path if path == STANDARD else _identity(path)
             for outcome, path in job.outputs().items()
         }
-        self._job = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
+        outputs = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
+        self._job = xxhash.xxh3_64_hexdigest(outputs.encode())
         self._settings = _flat_settings(settings)
         if job.index is not None:
             self._check_owner()
@@ -107,6 +130,7 @@ class Ledger:
         self._standard_input: _StandardInputNote | None = None
         if STANDARD in job.inputs:
             self._standard_input = self._standard_input_note()
+        self._inputs = job.inputs
 
     def topic(self, path: str) -> str:
         """Return the topic in the positions of an input's lines."""
@@ -132,12 +156,19 @@ class Ledger:
         """Return how far any job has judged an input."""
         if path == STANDARD:
             return Mark()
-        return self._read(f"input {_identity(path)}", Mark) or Mark()
+        note = self._read(f"input {_identity(path)}", _InputNote)
+        return Mark() if note is None else note.mark
 
     def entries(
-        self, marks: Mapping[str, Mark], lengths: Mapping[Outcome, int]
+        self, marks: Mapping[str, Mark], lengths: Mapping[Outcome, int], end: int = 0
     ) -> dict[str, bytes]:
-        """Return the notes that the index must store together with a batch."""
+        """Return the notes that the index must store together with a batch.
+
+        Args:
+            marks: how far the job has judged each input after the batch, by topic.
+            lengths: the lengths of the outputs after the batch.
+            end: the number of the next document after the batch.
+        """
         self._note.lengths = {str(outcome): length for outcome, length in lengths.items()}
         notes: dict[str, Any] = {f"job {self._job}": self._note}
         notes |= {f"output {path}": self._job for path in self._outputs.values()}
@@ -145,11 +176,11 @@ class Ledger:
             if self._standard_input is not None and topic == self.topic(STANDARD):
                 self._standard_input.mark = mark
                 notes |= self._standard_input_entries(self._standard_input)
-                continue
-            notes[self._mark_key(topic)] = mark
-            known = self._read(f"input {topic}", Mark)
-            if known is None or mark.lines > known.lines:
-                notes[f"input {topic}"] = mark
+            else:
+                notes[self._mark_key(topic)] = mark
+            known = self._read(f"input {topic}", _InputNote)
+            if known is None or mark.lines > known.mark.lines:
+                notes[f"input {topic}"] = _InputNote(mark, end)
         return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
 
     def first_entries(self) -> dict[str, bytes]:
@@ -165,6 +196,32 @@ class Ledger:
         self._standard_input.finished = True
         notes = self._standard_input_entries(self._standard_input)
         return {key: msgspec.msgpack.encode(note) for key, note in notes.items()}
+
+    def forgotten(self) -> tuple[dict[str, bytes], list[Source]]:
+        """Return the notes that remove what no longer matters, and the sources to forget."""
+        keys = self._index.note_keys()
+        named = {self.topic(path) for path in self._inputs}
+        gone = self._notes_of_old_jobs(keys)
+        mark_key = self._mark_key("")
+        own = [key.removeprefix(mark_key) for key in keys if key.startswith(mark_key)]
+        old = [topic for topic in own[:-KNOWN_INPUTS] if self._is_over(topic, named)]
+        gone |= {mark_key + topic for topic in old}
+        named |= {key.partition(" input ")[2] for key in keys if _job_of(key) and key not in gone}
+        inputs = [key.removeprefix("input ") for key in keys if key.startswith("input ")]
+        unknown = [topic for topic in inputs if self._is_over(topic, named)]
+        gone |= {f"input {topic}" for topic in unknown}
+        return dict.fromkeys(gone, _FORGET), [(topic, 0) for topic in unknown]
+
+    def _notes_of_old_jobs(self, keys: list[str]) -> set[str]:
+        jobs = [job for key in keys if (job := _job_of(key)) and key == f"job {job}"]
+        old = {job for job in jobs[:-KNOWN_JOBS] if job != self._job}
+        outputs = {key for key in keys if key.startswith("output ") and self._read(key, str) in old}
+        return outputs | {key for key in keys if _job_of(key) in old}
+
+    def _is_over(self, topic: str, named: set[str]) -> bool:
+        """Return whether an input is not named, and the index holds none of its documents."""
+        note = None if topic in named else self._read(f"input {topic}", _InputNote)
+        return note is not None and note.end <= self._index.oldest_number
 
     def _mark_key(self, topic: str) -> str:
         return f"job {self._job} input {topic}"
@@ -254,6 +311,11 @@ def _file(path: str) -> str:
 def _identity(path: str) -> str:
     """Return the absolute path, with symbolic links resolved, in valid Unicode."""
     return os.fsencode(os.path.realpath(path)).decode("utf-8", "backslashreplace")
+
+
+def _job_of(key: str) -> str:
+    """Return the job that a note belongs to; empty for a note that several jobs share."""
+    return key.split(" ")[1] if key.startswith("job ") else ""
 
 
 def _has_content(path: str) -> bool:

@@ -11,6 +11,7 @@ import codecs
 import errno
 import io
 import os
+import select
 import stat
 import sys
 import tempfile
@@ -75,6 +76,9 @@ class Line(NamedTuple):
     size: int
 
 
+OnWait = Callable[[Callable[[float], bool]], None]
+
+
 class LineReader:
     """Reads an input line by line, and marks how far it has read.
 
@@ -83,6 +87,9 @@ class LineReader:
         most_bytes: longest line that is held in memory whole; of a longer line, the beginning is.
         is_whole: tells whether a last line without a line feed is complete; any other last line is
             not read. By default, every last line is complete.
+        on_wait: called before each read of an input that has nothing to read yet, with a function
+            that waits up to so many seconds and tells whether there is something now. Except in
+            :meth:`skip` and :meth:`begins_with`, :meth:`mark` is then right.
 
     Attributes:
         left_unfinished: whether a last line was not read; blank lines do not count.
@@ -92,7 +99,11 @@ class LineReader:
     """
 
     def __init__(
-        self, path: str, most_bytes: int, is_whole: Callable[[bytes], bool] | None = None
+        self,
+        path: str,
+        most_bytes: int,
+        is_whole: Callable[[bytes], bool] | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
         self.left_unfinished = False
         self.name = "standard input" if path == STANDARD else path
@@ -100,8 +111,8 @@ class LineReader:
         # line is too long.
         self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
         with _translated(f"cannot read {self.name}"):
-            self._raw = io.FileIO(0, closefd=False) if path == STANDARD else io.FileIO(path)
-            self._file = io.BufferedReader(self._raw, CHUNK_BYTES)
+            self._raw: io.FileIO = _Input(path, on_wait)
+            self._file: io.BufferedReader[io.FileIO] = io.BufferedReader(self._raw, CHUNK_BYTES)
             self._content = unpacked(self._file, self.name)
         self._lines = 0
         self._length = 0
@@ -227,6 +238,24 @@ class LineReader:
             return self._content.readline(most) if whole_lines else self._content.read(most)
         except OSError as error:
             raise InputError(f"cannot read {self.name}: {error.strerror or error}") from error
+
+
+class _Input(io.FileIO):
+    """An input that calls back before a read that must wait."""
+
+    def __init__(self, path: str, on_wait: OnWait | None) -> None:
+        super().__init__(0 if path == STANDARD else path, closefd=path != STANDARD)
+        self._on_wait = on_wait
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        if self._on_wait is not None and not self._is_ready(0):
+            self._on_wait(self._is_ready)
+        return super().readinto(buffer)
+
+    def _is_ready(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
 
 
 class _Joined(io.RawIOBase):

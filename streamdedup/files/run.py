@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from typing import Any, Protocol
 
 from streamdedup.batches import IndexUpdate, SketchedBatch
@@ -26,6 +25,7 @@ from streamdedup.files.batches import Batch, BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
 from streamdedup.files.lines import OutputFile, input_size
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
+from streamdedup.index.sources import Source
 from streamdedup.kernels import compile_seconds
 from streamdedup.model import Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
@@ -115,6 +115,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         reader = BatchReader(job, settings, ledger)
         judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks(), clock)
         judging.note(ledger.first_entries())
+        judging.note(*ledger.forgotten())
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
             raise reader.failure
@@ -223,34 +224,64 @@ class _Run:
         self._rule = OutputRule.from_settings(settings, fingerprint)
         self.tally = Tally()
         self._clock = clock
+        self._sketching: _Sketching | None = None
+        self._first: Batch | None = None
+        self._pending: deque[tuple[Batch, _Sketching, PendingBatch]] = deque()
 
     def run(self, reader: BatchReader, tally: Tally) -> None:
         """Judge and commit all batches."""
         self.tally = tally
-        batches = reader.batches()
-        first = list(islice(batches, 2))
-        sketching: _Sketching = (
-            SketchPool(self._settings) if len(first) > 1 else InProcess(self._settings)
-        )
-        with closing(sketching):
-            if first:
-                self._clock.start(sketching.warm())
-            pending: deque[tuple[Batch, PendingBatch]] = deque()
-            for batch in chain(first, batches):
-                pending.append((batch, sketching.submit(batch.records, batch.refused)))
-                if len(pending) > sketching.size:
-                    self._settle(sketching, *pending.popleft())
-            while pending:
-                self._settle(sketching, *pending.popleft())
+        with ExitStack() as resources:
+            self._resources = resources
+            for full, batch in enumerate(reader.batches(self._catch_up)):
+                if full == 0:
+                    self._first = batch
+                    continue
+                if full == 1:
+                    self._start(SketchPool)
+                self._submit_first()
+                self._submit(batch)
+            self._catch_up(Batch())
 
-    def note(self, notes: Mapping[str, bytes]) -> None:
-        """Store notes in the index that come without documents."""
+    def _catch_up(self, batch: Batch) -> None:
+        """Judge and commit everything that was read so far, up to a batch that may be empty."""
+        self._submit_first()
+        if not batch.is_empty():
+            self._submit(batch)
+        while self._pending:
+            self._settle(*self._pending.popleft())
+
+    def _start(self, make: Callable[[Settings], _Sketching]) -> _Sketching:
+        """Start to prepare batches in this process or a pool; a pool replaces this process."""
+        is_first = self._sketching is None
+        self._sketching = self._resources.enter_context(closing(make(self._settings)))
+        compiled = self._sketching.warm()
+        if is_first:
+            self._clock.start(compiled)
+        return self._sketching
+
+    def _submit_first(self) -> None:
+        """Submit the first full batch, once it is known whether another one follows at once."""
+        first, self._first = self._first, None
+        if first is not None:
+            self._submit(first)
+
+    def _submit(self, batch: Batch) -> None:
+        """Let a batch be prepared; judge the oldest one if there are enough ahead of it."""
+        sketching = self._sketching or self._start(InProcess)
+        self._pending.append((batch, sketching, sketching.submit(batch.records, batch.refused)))
+        if len(self._pending) > sketching.size:
+            self._settle(*self._pending.popleft())
+
+    def note(self, notes: Mapping[str, bytes], forgotten: Sequence[Source] = ()) -> None:
+        """Store notes in the index that come without documents, and forget sources."""
         if notes:
             with self._hooks.shield():
                 index = self._deduplicator.index
-                index.apply(IndexUpdate.empty(index.next_number), index.applied + 1, notes)
+                update = IndexUpdate.empty(index.next_number)
+                index.apply(update, index.applied + 1, notes, forgotten)
 
-    def _settle(self, sketching: _Sketching, batch: Batch, pending: PendingBatch) -> None:
+    def _settle(self, batch: Batch, sketching: _Sketching, pending: PendingBatch) -> None:
         verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
         self._count(batch, verdicts)
         for record, verdict in zip(batch.records, verdicts, strict=True):
@@ -269,7 +300,8 @@ class _Run:
                 output.append(lines[outcome])
                 output.sync()
             lengths = {outcome: output.length for outcome, output in self._outputs.items()}
-            self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths))
+            end = judgement.update.first_number + len(judgement.update.documents)
+            self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths, end))
         return judgement.verdicts
 
     def _lines(self, outcome: Outcome, records: list[Record], verdicts: Sequence[Verdict]) -> bytes:

@@ -24,6 +24,7 @@ from streamdedup.index.entries import Checkpoint, SegmentEntry
 from streamdedup.index.header import parameters_of
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.progress import Progress, no_progress
+from streamdedup.index.sources import FREE
 from streamdedup.index.store import LOCAL_LOG
 
 
@@ -90,7 +91,8 @@ def _check_manifest(
 def _check_checkpoint(checkpoint: Checkpoint, erased: Mapping[int, bool]) -> None:
     if min(checkpoint.applied, checkpoint.next_number) < 0:
         raise Broken("it counts below zero")
-    sources = [(topic, partition) for topic, partition, _ in checkpoint.sources]
+    names = ((topic, partition) for topic, partition, _ in checkpoint.sources)
+    sources = [name for name in names if name != FREE]
     if len(set(sources)) < len(sources):
         raise Broken("it names a source twice")
     if any(offset < 0 for _, _, offset in checkpoint.sources):
@@ -156,5 +158,7 @@ def _check_tail(
             if position.offset <= last.get((topic, partition), -1):
                 raise Broken(f"update {offset}: the offsets of {topic} {partition} do not ascend")
             last[topic, partition] = position.offset
+        for source in tail.forgotten:
+            last.pop(source, None)
         applied, number = offset, update.first_number + len(update.documents)
         report.documents += len(update.documents)

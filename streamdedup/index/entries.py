@@ -13,6 +13,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         next_number: number of the next kept document.
         clock: state of the clock of the stream; empty for a new clock.
         sources: topic, partition and next offset of each source; a source's number is its index.
+            A free number has the topic "" and the partition -1.
         notes: what the transport asked to remember.
         has_all_texts: whether every document came with its text.
     """
@@ -108,7 +109,14 @@ class SegmentEntry(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct, frozen=True, array_like=True):
-    """An update that no segment holds yet, if there is no changelog to read it from."""
+    """An update that no segment holds yet, if there is no changelog to read it from.
+
+    Attributes:
+        update: the changelog entry.
+        notes: what the transport asked to remember; an empty note removes the one before it.
+        forgotten: topic and partition of the sources to forget after the update.
+    """
 
     update: bytes
     notes: dict[str, bytes]
+    forgotten: list[tuple[str, int]] = []

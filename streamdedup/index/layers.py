@@ -113,6 +113,13 @@ class Layers:
         return [segment.entry for segment in self._segments.held]
 
     @property
+    def oldest_number(self) -> int:
+        """The number of the oldest document that is held, or of the next one."""
+        firsts = [self._state.next_number]
+        firsts += [delta.first for delta in (self.live, self.frozen) if delta and delta.count]
+        return min(firsts + [entry.first for entry in self.entries])
+
+    @property
     def documents_in_memory(self) -> int:
         """Number of documents that no segment holds."""
         return self.live.count + (self.frozen.count if self.frozen else 0)

@@ -14,6 +14,9 @@ from streamdedup.model import SourceRange
 Source = tuple[str, int]
 """Topic and partition."""
 
+FREE: Source = ("", -1)
+"""Replaces a forgotten source, until a new one gets its number."""
+
 
 class _Numbers(dict[Source, int]):
     """The numbers of sources; -1 for an unknown source."""
@@ -24,6 +27,8 @@ class _Numbers(dict[Source, int]):
 
 class Sources:
     """Source partitions, numbered in the order in which the index met them.
+
+    A forgotten source leaves its number to a new one.
 
     Args:
         entries: topic, partition and next offset of each source, by its number.
@@ -39,6 +44,8 @@ class Sources:
             self.names.append((topic, partition))
             self._next_offsets.append(next_offset)
         self._numbers = _Numbers(zip(self.names, itertools.count()))
+        self._numbers.pop(FREE, None)
+        self._free = [number for number, name in enumerate(self.names) if name == FREE]
 
     def entries(self) -> list[tuple[str, int, int]]:
         """Return topic, partition and next offset of each source, by its number."""
@@ -81,10 +88,21 @@ class Sources:
         before: NDArray[np.bool_] = offsets < next_offsets[sources]
         return before
 
+    def forget(self, sources: Iterable[Source]) -> None:
+        """Forget sources of which the index holds no document; unknown ones are ignored."""
+        for source in sources:
+            number = self._numbers.pop(source, -1)
+            if number >= 0:
+                self.names[number], self._next_offsets[number] = FREE, 0
+                self._free.append(number)
+
     def _add(self, source: Source) -> int:
-        """Return the number of a source; a new source gets the next number."""
+        """Return the number of a source; a new source gets a free number or the next one."""
         if source not in self._numbers:
-            self._numbers[source] = len(self.names)
-            self.names.append(source)
-            self._next_offsets.append(0)
+            if not self._free:
+                self._free.append(len(self.names))
+                self.names.append(FREE)
+                self._next_offsets.append(0)
+            number = self._numbers[source] = self._free.pop()
+            self.names[number] = source
         return self._numbers[source]

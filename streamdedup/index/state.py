@@ -21,7 +21,7 @@ class State:
         next_number: number of the next kept document.
         clock: the clock of the stream.
         sources: the source partitions.
-        notes: what the transport asked to remember.
+        notes: what the transport asked to remember, the latest note last.
         has_all_texts: whether every document came with its text.
     """
 
@@ -52,9 +52,12 @@ class State:
 
         Args:
             applied: changelog offset that they lead to.
-            notes: added to the notes.
+            notes: added to the notes; an empty note removes the one before it.
         """
-        self.notes.update(notes)
+        for key, note in notes.items():
+            self.notes.pop(key, None)
+            if note:
+                self.notes[key] = note
         self.applied = applied
 
     def checkpoint(self) -> Checkpoint:

@@ -15,7 +15,7 @@ docs/adr/0007-segments-behind-a-delta.md gives the reasons.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Self
@@ -39,6 +39,7 @@ from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.layers import Layers
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import Rows
+from streamdedup.index.sources import Source
 from streamdedup.index.state import State
 from streamdedup.model import DiskRoom, IndexStats
 from streamdedup.settings.sections import IndexSettings
@@ -112,7 +113,7 @@ class Index:
             update = changelog.decode(tail.update, self._fingerprint)
             self._check(update)
             self._layers.make_room(len(update.documents))
-            self._take(update)
+            self._take(update, tail.forgotten)
             self._confirm(applied, tail.notes, erases=bool(update.deleted))
         self._layers.plan()
 
@@ -173,6 +174,15 @@ class Index:
     def note(self, key: str) -> bytes | None:
         """Return the last note under a key; None if there is none."""
         return self._state.notes.get(key)
+
+    def note_keys(self) -> list[str]:
+        """Return the keys of all notes, the latest note last."""
+        return list(self._state.notes)
+
+    @property
+    def oldest_number(self) -> int:
+        """The number of the oldest document that the index holds, or of the next one."""
+        return self._layers.oldest_number
 
     def stats(self) -> IndexStats:
         """Count what the index holds."""
@@ -237,14 +247,20 @@ class Index:
         return replace(candidates, already_judged=judged, already_kept=kept)
 
     def apply(
-        self, update: IndexUpdate, applied: int, notes: Mapping[str, bytes] | None = None
+        self,
+        update: IndexUpdate,
+        applied: int,
+        notes: Mapping[str, bytes] | None = None,
+        forgotten: Sequence[Source] = (),
     ) -> None:
         """Apply an update. An update that was applied before changes nothing.
 
         Args:
             update: what the index gains.
             applied: changelog offset that the update leads to.
-            notes: what the transport must remember with it.
+            notes: what the transport must remember with it; an empty note removes the one before.
+            forgotten: sources of an index without a changelog that count as unknown from now on.
+                The index must hold none of their documents.
 
         Raises:
             IndexFull: no room is left on the disk.
@@ -261,8 +277,8 @@ class Index:
             # Nothing below fails half-way: the index never holds a part of an update.
             if self._keeps_tail:
                 [entry] = changelog.encode(update, self._fingerprint, _NO_LIMIT)
-                self._manifest.append(applied, Tail(entry, dict(notes or {})))
-            self._take(update)
+                self._manifest.append(applied, Tail(entry, dict(notes or {}), list(forgotten)))
+            self._take(update, forgotten)
             self._confirm(applied, notes or {}, erases=bool(update.deleted))
 
     def stage(self, update: IndexUpdate) -> None:
@@ -362,7 +378,7 @@ class Index:
                 f"keys) instead of {expected}; {REMEDY}"
             )
 
-    def _take(self, update: IndexUpdate) -> None:
+    def _take(self, update: IndexUpdate, forgotten: Sequence[Source] = ()) -> None:
         """Take in an update for which there is room."""
         self._state.advance(update, texts=self._texts)
         documents = update.documents
@@ -371,6 +387,7 @@ class Index:
             times_ms = update.effective_times_ms
             rows = Rows.of(documents, times_ms, sources, offsets, texts=self._texts)
             self._layers.add(update.first_number, documents.sketches.band_keys, rows)
+        self._state.sources.forget(forgotten)
         self._erasures.add(update.deleted)
 
     def _confirm(self, applied: int, notes: Mapping[str, bytes], *, erases: bool) -> None:

@@ -88,13 +88,14 @@ class View:
         sources = Sources(self.checkpoint.sources)
         width = self.parameters.signature_bytes
         delta = Delta(max(1, self.tail_documents), self.columns, width)
-        for update in self.updates:
+        for update, (_, stored) in zip(self.updates, tail, strict=True):
             self.erasures.add(update.deleted)
             documents = update.documents
             if len(documents):
                 located = sources.add(documents.positions)
                 rows = Rows.of(documents, update.effective_times_ms, *located, texts=True)
                 delta.add(update.first_number, documents.sketches.band_keys, rows)
+            sources.forget(stored.forgotten)
         self.tail = delta if delta.count else None
         self._lookup = Lookup(width, sources, self.erasures)
         self._lookup.show([self.tail] if self.tail else [], self.segments)

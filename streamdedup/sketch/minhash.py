@@ -249,14 +249,34 @@ def fill_bins(hashes: U64, multipliers: U64, bins: U64) -> int:
         held = bins[chosen]
         filled += held == _EMPTY
         bins[chosen] = min(held, value & _LOW)
-    work = len(hashes)
     enough = _DISTINCT_PER_BIN * num_perm
-    for step in range(1, num_perm):
+    last = min(num_perm, 1 + enough // len(hashes))
+    rounds, filled = _fill_rounds(hashes, multipliers, bins, filled, 1, last)
+    work = rounds * len(hashes)
+    if filled == num_perm:
+        return work
+    # So many distinct shingles would have filled the bins.
+    distinct = hashes[: _gather_distinct(hashes, enough)]
+    rounds, filled = _fill_rounds(distinct, multipliers, bins, filled, last, num_perm)
+    if filled < num_perm:
+        _fill_rest(distinct, multipliers, bins)
+    return work + (rounds - last) * len(distinct)
+
+
+@kernel
+def _fill_rounds(
+    hashes: U64, multipliers: U64, bins: U64, filled: int, first: int, last: int
+) -> tuple[int, int]:
+    """Continue with rounds ``first`` to ``last``, exclusive, until no bin is empty.
+
+    Returns:
+        The number of the next round, and the number of filled bins.
+    """
+    num_perm = len(bins)
+    scale = np.uint64(num_perm)
+    for step in range(first, last):
         if filled == num_perm:
-            return work
-        if work >= enough:  # so many distinct shingles would have filled the bins
-            hashes = hashes[: _gather_distinct(hashes, enough)]
-            enough = np.iinfo(np.int64).max
+            return step, filled
         multiplier = multipliers[step]
         above = np.uint64(step) << _HALF
         for shingle in hashes:
@@ -265,10 +285,7 @@ def fill_bins(hashes: U64, multipliers: U64, bins: U64) -> int:
             held = bins[chosen]
             filled += held == _EMPTY
             bins[chosen] = min(held, above | (value & _LOW))
-        work += len(hashes)
-    if filled < num_perm:
-        _fill_rest(hashes, multipliers, bins)
-    return work
+    return last, filled
 
 
 @kernel

@@ -9,9 +9,20 @@ import os
 import pytest
 
 from streamdedup.errors import InputError
+from streamdedup.files import batches
+from streamdedup.files.job import Job
 from streamdedup.files.run import Hooks, Tally, run
 from streamdedup.settings.sections import LimitSettings, Settings
-from tests.files.workspace import Workspace, counts, documents, in_batches_of, line
+from tests.files.workspace import (
+    Crash,
+    Workspace,
+    counts,
+    crash_after,
+    documents,
+    in_batches_of,
+    line,
+)
+from tests.support.streams import open_standard_input, standard_input
 
 
 def test_a_batch_may_span_files(workspace: Workspace) -> None:
@@ -73,3 +84,57 @@ def test_lines_before_damage_are_judged_once(
     assert (tally.judged_before, tally.documents) == (judged, 30 - judged)
     run(workspace.job(name="whole", index=None), Settings())
     assert workspace.outputs() == workspace.outputs("whole")
+
+
+@pytest.mark.parametrize("size", [2, 1000])
+@pytest.mark.parametrize("after_a_file", [False, True])
+def test_results_do_not_wait_for_the_next_lines(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, after_a_file: bool, size: int
+) -> None:
+    """What was read is judged before a pipe sends more, up to the last whole line."""
+    monkeypatch.setattr(batches, "LINGER_S", 0.05)
+    workspace.input.write_bytes(documents(0, 3))
+    lines = documents(3, 18).splitlines(keepends=True)
+    steps = [lines[0], lines[1] + lines[2][:9], lines[2][9:], b"".join(lines[3:])]
+    base = 3 if after_a_file else 0
+    expected = [base, base + 1, base + 2, base + 3, base + 15]
+    seen: list[int] = []
+
+    def answer(tally: Tally) -> None:
+        if tally.documents == expected[len(seen)]:
+            seen.append(tally.documents)
+            if steps:
+                sink.write(steps.pop(0))
+            else:
+                sink.close()
+
+    with open_standard_input() as sink:
+        if not after_a_file:
+            answer(Tally())
+        inputs = [workspace.input, "-"] if after_a_file else ["-"]
+        run(workspace.job(*inputs), in_batches_of(size), Hooks(on_batch=answer))
+    assert seen == expected
+    workspace.input.write_bytes(documents(0 if after_a_file else 3, 18))
+    run(workspace.job(name="whole", index=None), Settings())
+    assert workspace.outputs()["kept"] == workspace.outputs("whole")["kept"]
+
+
+def test_a_run_that_ends_while_it_waits_is_continued(workspace: Workspace) -> None:
+    """The lines that were judged before the next came are not judged again."""
+    lines = documents(0, 6).splitlines(keepends=True)
+    with open_standard_input() as sink:
+        sink.write(lines[0] + lines[1] + lines[2][:9])
+        with pytest.raises(Crash):
+            run(workspace.job("-"), Settings(), Hooks(on_batch=crash_after(1)))
+    with standard_input(b"".join(lines)):
+        tally = run(workspace.job("-"), Settings())
+    assert (tally.judged_before, tally.documents) == (2, 4)
+
+
+def test_an_output_that_fails_while_the_input_waits(workspace: Workspace) -> None:
+    """The error is one of the output, and ends the run before more is read."""
+    job = Job(("-",), kept="/dev/full", index=workspace.folder / "index")
+    with open_standard_input() as sink:
+        sink.write(documents(0, 2))
+        with pytest.raises(InputError, match="cannot write /dev/full: No space left on device"):
+            run(job, Settings())

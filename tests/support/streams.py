@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +21,24 @@ def standard_input(content: bytes) -> Iterator[None]:
     os.close(sink)
     with _redirected(0, source):
         yield
+
+
+@contextmanager
+def open_standard_input() -> Iterator[io.FileIO]:
+    """Redirect standard input to a pipe, and yield the end to write to; closing it ends the input.
+
+    If the reader waits for more than a test writes, the input ends after a while, so that the test
+    fails instead of waiting, too.
+    """
+    source, sink = os.pipe()
+    with io.FileIO(sink, "wb") as writer:
+        end = threading.Timer(20, writer.close)
+        end.start()
+        try:
+            with _redirected(0, source):
+                yield writer
+        finally:
+            end.cancel()
 
 
 @contextmanager
