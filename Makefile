@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 LOCKS := deploy/requirements
 PORT ?= 9092
+ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,9 @@ bench-sketch: $(BENCH)/peers.stamp ## Compare the sketch with datasketch and ren
 
 bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and compare it with peers
 	@$(BENCH)/bin/python -m benchmarks.bench_index
+
+bench-pipeline: $(VENV)/dev.stamp $(BENCH)/peers.stamp ## Compare the worker with plain copies, through a real broker (ARGS=--quick)
+	@PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BIN)/python -m benchmarks.bench_pipeline $(ARGS)
 
 package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
 	@.ci/package
