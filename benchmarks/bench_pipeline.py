@@ -32,7 +32,7 @@ from benchmarks import pipeline_tables as tables
 from benchmarks.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
 from benchmarks.pipeline_drain import Drain, drain
 from benchmarks.pipeline_latency import latencies
-from benchmarks.pipeline_parties import COPY, PARTIES, WORKER, Place
+from benchmarks.pipeline_parties import COPY, PARTIES, WORKER, Party, Place
 from benchmarks.pipeline_profile import Profile
 from benchmarks.pipeline_topics import PARTITIONS, administration, delete, fill
 from benchmarks.processes import Child, ProcessEnded, java_below, resident_of, terminable
@@ -41,9 +41,9 @@ from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
 
-_POSTS, _ARTICLES = 200_000, 60_000
-_QUICK = 5
-"""A quick run has this part of the documents."""
+_DOCUMENTS = {"posts": 200_000, "articles": 60_000}
+_QUICK_DOCUMENTS = {"posts": 40_000, "articles": 30_000}
+_BYTES = {"posts": POST_BYTES, "articles": ARTICLE_BYTES}
 _ROUNDS = 3
 _LATENCY_S, _QUICK_LATENCY_S = 25.0, 10.0
 _RATES = (10.0, 500.0)
@@ -113,6 +113,8 @@ class Bench:
                 party = PARTIES[(turn + number) % len(PARTIES)]
                 drains.append(await self._drain(case, source, party, f"round {number + 1}"))
                 say(tables.drain_line(drains[-1]))
+        if self._profile is not None:
+            await self._drain(case, source, WORKER, "profile", self._profile)
         await delete(self._admin, [source])
         drains.sort(key=lambda one: [party.name for party in PARTIES].index(one.party))
         for line in tables.summary_lines(drains):
@@ -170,19 +172,21 @@ class Bench:
         await delete(self._admin, list(place.topics.values()))
         return source
 
-    async def _drain(self, case: Case, source: str, party: Any, what: str) -> Drain:
+    async def _drain(
+        self, case: Case, source: str, party: Party, what: str, profile: Profile | None = None
+    ) -> Drain:
         place = self._place(source)
         self._steps.begin(f"{case}: {party.name}, {what}", case.documents)
-        profiles = self._profile if party is WORKER else None
 
         def on_committed(committed: int, child: Child) -> None:
             self._steps.reach(committed)
-            if profiles is not None:
-                profiles.record(str(case), child.pid)
+            if profile is not None:
+                profile.record(str(case), child.pid)
 
-        done = await drain(self._admin, place, party, case.plan(), self._broker_pid, on_committed)
-        if profiles is not None:
-            profiles.finish()
+        planned = case.plan()
+        done = await drain(self._admin, place, party, planned, self._broker_pid, on_committed)
+        if profile is not None:
+            profile.finish()
         return done
 
 
@@ -215,11 +219,11 @@ async def run(broker: Broker, arguments: argparse.Namespace, folder: Path) -> di
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Return the cases that the arguments name."""
-    posts = arguments.documents or _POSTS // arguments.part
-    articles = max(1, posts * _ARTICLES // _POSTS)
-    sizes = {"posts": (POST_BYTES, posts), "articles": (ARTICLE_BYTES, articles)}
+    documents = dict(_QUICK_DOCUMENTS if arguments.quick else _DOCUMENTS)
+    if arguments.documents:
+        documents = dict.fromkeys(documents, arguments.documents)
     return [
-        Case(kind, *sizes[kind], compression)
+        Case(kind, _BYTES[kind], documents[kind], compression)
         for kind in arguments.kinds
         for compression in arguments.compressions
     ]
@@ -242,13 +246,11 @@ def parse() -> argparse.Namespace:
     size.add_argument(
         "--documents",
         type=int,
-        help=f"posts in the source; of articles there are fewer (default: {_POSTS:,})",
+        help=f"documents in each source (default: {_DOCUMENTS})",
     )
     size.add_argument("--quick", action="store_true", help="a small part, once")
     parser.add_argument("--rounds", type=int, help=f"turns of each party (default: {_ROUNDS})")
-    parser.add_argument(
-        "--kinds", nargs="+", default=["posts", "articles"], choices=["posts", "articles"]
-    )
+    parser.add_argument("--kinds", nargs="+", default=list(_BYTES), choices=list(_BYTES))
     parser.add_argument(
         "--compressions", nargs="+", default=["none", "zstd"], choices=["none", "zstd"]
     )
@@ -266,7 +268,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="folder for indexes; default: temporary")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
-    arguments.part = _QUICK if arguments.quick else 1
     if arguments.rounds is None:
         arguments.rounds = 1 if arguments.quick else _ROUNDS
     if arguments.latency_seconds is None:

@@ -17,6 +17,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 _LINGER_MS = 200
+"""How long a poll waits for the first record."""
+_FILL_MS = 20
+"""How long it waits for more."""
 _BATCH_BYTES = 512 * 1024
 
 Polled = dict[TopicPartition, list[ConsumerRecord]]
@@ -60,7 +63,9 @@ async def poll(consumer: AIOKafkaConsumer, count: int) -> Polled:
     polled: Polled = {}
     left = count
     while left:
-        more = await consumer.getmany(timeout_ms=_LINGER_MS, max_records=left)
+        more = await consumer.getmany(
+            timeout_ms=_FILL_MS if polled else _LINGER_MS, max_records=left
+        )
         if not more and polled:
             break
         for partition, records in more.items():
