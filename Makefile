@@ -9,7 +9,7 @@ PORT ?= 9092
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million document
 
 bench-pipeline: $(VENV)/dev.stamp $(BENCH)/peers.stamp ## Compare the worker with plain copies, through a real broker (ARGS=--quick)
 	@PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BIN)/python -m benchmarks.bench_pipeline $(ARGS)
+
+bench-files: $(BENCH)/peers.stamp ## Compare 'streamdedup dedup' with datasketch and rensa (ARGS=--quick)
+	@$(BENCH)/bin/python -m benchmarks.bench_files $(ARGS)
 
 package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
 	@.ci/package

@@ -69,9 +69,13 @@ class Child:
         """Return the output so far."""
         return self._log.read_text(errors="replace")
 
+    def code(self) -> int | None:
+        """Return the exit code, None while the process runs."""
+        return self._process.poll()
+
     def check(self) -> None:
         """Raise ProcessEnded if the process has ended."""
-        code = self._process.poll()
+        code = self.code()
         if code is not None:
             raise ProcessEnded(f"a process ended with {code}:\n{self.tail()}")
 
