@@ -156,7 +156,9 @@ class _Watch:
 
     async def _now(self) -> _Moment:
         at = time.perf_counter()
-        party, broker = self._child.cost(), cost_of(self._broker_pid or 0).main
+        party, broker = self._child.cost(), 0.0
+        if self._broker_pid is not None:
+            broker = cost_of(self._broker_pid).main
         own, machine = cost_of(os.getpid()).main, busy_seconds()
         address = status_url(self._child)
         samples = await asyncio.to_thread(Samples.of, address) if address else Samples()

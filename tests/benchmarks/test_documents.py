@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
 from benchmarks.planted import jaccard, shingles
 
-COUNT = 400
+COUNT = 200
 
 
 def _texts(documents: Documents) -> list[str]:
@@ -61,6 +62,5 @@ def test_near_copies_are_similar_and_others_are_not(mean_bytes: int) -> None:
         similarity = jaccard(sets[copy], sets[planned.originals[copy]])
         # By chance a replaced word stays the same, so that a near copy can be an exact one.
         assert similarity > 0.82 if planned.near[copy] else similarity == 1
-    unrelated = [sets[place] for place in np.flatnonzero(~planned.copies)[:40].tolist()]
-    pairs = [jaccard(one, other) for one in unrelated for other in unrelated if one is not other]
-    assert max(pairs) < 0.2
+    unrelated = [sets[place] for place in np.flatnonzero(~planned.copies)[:20].tolist()]
+    assert max(jaccard(one, other) for one, other in combinations(unrelated, 2)) < 0.2
