@@ -107,13 +107,19 @@ def latency_lines(found: Sequence[Latency]) -> Iterator[str]:
         )
 
 
-MEMORY_HEADER = f"{'documents':>12} {'RSS MB main':>12} {'pool':>8} {'peak main':>10} {'pool':>8}"
+MEMORY_HEADER = (
+    f"{'documents':>12} {'RSS MB main':>12} {'anonymous':>10} {'pool':>8} "
+    f"{'peak main':>10} {'pool':>8}"
+)
 
 
 def memory_line(documents: int, resident: Resident) -> str:
     """Return the row of the resident memory after a number of documents."""
-    main, pool, main_peak, pool_peak = (size / _MB for size in resident)
-    return f"{documents:12,} {main:12,.0f} {pool:8,.0f} {main_peak:10,.0f} {pool_peak:8,.0f}"
+    main, pool, main_peak, pool_peak, anonymous = (size / _MB for size in resident)
+    return (
+        f"{documents:12,} {main:12,.0f} {anonymous:10,.0f} {pool:8,.0f} "
+        f"{main_peak:10,.0f} {pool_peak:8,.0f}"
+    )
 
 
 def _median(drains: Sequence[Drain], party: str, figure: str) -> float:

@@ -170,20 +170,22 @@ class Resident(NamedTuple):
         children: of the descendants now.
         main_peak: the largest of the process since its start.
         children_peak: the largest of each descendant since its start, added.
+        main_anonymous: the part of ``main`` that is not mapped files, such as those of the index.
     """
 
     main: int
     children: int
     main_peak: int
     children_peak: int
+    main_anonymous: int
 
 
 def resident_of(pid: int) -> Resident:
     """Return the resident memory of a process and of its descendants."""
-    main, main_peak = _resident(pid)
+    main, main_peak, anonymous = _resident(pid)
     children = [_resident(child) for child in descendants_of(pid)]
-    now, peak = (sum(sizes) for sizes in zip(*children, strict=True)) if children else (0, 0)
-    return Resident(main, now, main_peak, peak)
+    now, peak = (sum(sizes[index] for sizes in children) for index in (0, 1))
+    return Resident(main, now, main_peak, peak, anonymous)
 
 
 def descendants_of(pid: int) -> dict[int, str]:
@@ -222,12 +224,14 @@ def _stat(folder: Path) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _resident(pid: int) -> tuple[int, int]:
-    """Return the resident memory of one process and its peak, in bytes."""
+def _resident(pid: int) -> tuple[int, int, int]:
+    """Return the resident memory of a process, its peak, and its anonymous part, in bytes."""
     try:
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
     except OSError:
-        return 0, 0
+        return 0, 0, 0
     fields = dict(line.split(":", 1) for line in lines)
-    now, peak = (int(fields.get(name, "0").split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-    return now, peak
+    now, peak, anonymous = (
+        int(fields.get(name, "0").split()[0]) * 1024 for name in ("VmRSS", "VmHWM", "RssAnon")
+    )
+    return now, peak, anonymous
