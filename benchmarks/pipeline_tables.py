@@ -64,6 +64,15 @@ def summary_lines(drains: Sequence[Drain]) -> Iterator[str]:
         f"streamdedup / copy {figures['worker / copy']:.3f}, "
         f"streamdedup / best copy {figures['worker / best copy']:.3f}"
     )
+    costs = {
+        name: statistics.median(
+            one.all_us + (one.broker_us or 0.0) for one in drains if one.party == name
+        )
+        for name in speeds(drains)
+    }
+    yield "medians of CPU us/doc, with the broker: " + ", ".join(
+        f"{name} {cost:.0f}" for name, cost in costs.items()
+    )
     checks = [drain.check for drain in own if drain.check is not None]
     yield (
         f"each source record is exactly once in the outputs; recall of planted exact copies "
