@@ -5,8 +5,9 @@ processors. ``streamdedup dedup`` runs as a user starts it, with default setting
 disk. benchmarks/files_peer.py has the job of the peers.
 
 "docs/s" is without the start-up (imports, processes, opening the index), which has a column of its
-own. Recall is that of the planted copies; "wrong" counts dropped documents that repeat nothing. A
-peer that is too slow gets a prefix of the same file, which the table states.
+own. Recall is that of the planted copies; "wrong" counts dropped documents that repeat nothing.
+"other load" is the number of processors that were busy with anything else. A peer that is too slow
+gets a prefix of the same file, which the table states.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -29,11 +31,11 @@ import numpy as np
 from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, Plan, document_id, plan
 from benchmarks.files_peer import BANDS, PEERS, PROCESSES, ROWS
 from benchmarks.pipeline_check import Check, check
-from benchmarks.processes import Child, ProcessEnded, cost_of, resident_of, running, terminable
+from benchmarks.processes import Child, ProcessEnded, busy_seconds, resident_of, running, terminable
 from benchmarks.progress import Steps
 from streamdedup.model import I64
 
-_LOOK_S = 0.1
+_LOOK_S = 0.5
 _REPORTED_EVERY = 1000
 _QUICK = 10
 """A quick run has this part of the documents."""
@@ -68,6 +70,7 @@ class Job(NamedTuple):
         start_s: seconds of the start-up.
         cpu_us: processor time of all its processes per document, the start-up included.
         peak_bytes: peak resident memory of all its processes.
+        other_load: number of processors that were busy with anything else.
         check: recall and wrong drops.
     """
 
@@ -77,6 +80,7 @@ class Job(NamedTuple):
     start_s: float
     cpu_us: float
     peak_bytes: int
+    other_load: float
     check: Check
 
     @property
@@ -86,11 +90,12 @@ class Job(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a process cost, and its last line of output."""
+    """What a process cost, which other load there was, and its last line of output."""
 
     wall_s: float
     cpu_s: float
     peak_bytes: int
+    other_load: float
     figures: dict[str, Any]
 
 
@@ -118,6 +123,7 @@ def run_program(program: str, path: Path, planned: Plan, folder: Path) -> Job:
         start_s=measured.wall_s - seconds,
         cpu_us=measured.cpu_s / documents * 1e6,
         peak_bytes=measured.peak_bytes,
+        other_load=measured.other_load,
         check=checked,
     )
 
@@ -125,16 +131,26 @@ def run_program(program: str, path: Path, planned: Plan, folder: Path) -> Job:
 def measure(command: list[str], folder: Path) -> Measured:
     """Run a program to its end."""
     peak_bytes, cpu_s = 0, 0.0
+    reaped_s, own_s, busy_s = _children_seconds(), time.process_time(), busy_seconds()
     with running(Child(command, folder / "log")) as child:
-        while (code := child.code()) is None:
-            time.sleep(_LOOK_S)
-            resident, cost = resident_of(child.pid), cost_of(child.pid)
+        while (code := child.code(_LOOK_S)) is None:
+            resident, cost = resident_of(child.pid), child.cost()
             peak_bytes = max(peak_bytes, resident.main_peak + resident.children_peak)
             cpu_s = max(cpu_s, cost.main + cost.children)
         wall_s = time.perf_counter() - child.started_at
         if code:
             raise ProcessEnded(f"{' '.join(command)} ended with {code}:\n{child.tail()}")
-        return Measured(wall_s, cpu_s, peak_bytes, json.loads(child.log().splitlines()[-1]))
+        figures = json.loads(child.log().splitlines()[-1])
+    # The last look was before the end. What was reaped has no descendants that were not.
+    cpu_s = max(cpu_s, _children_seconds() - reaped_s)
+    other_s = busy_seconds() - busy_s - cpu_s - (time.process_time() - own_s)
+    return Measured(wall_s, cpu_s, peak_bytes, max(0.0, other_s) / wall_s, figures)
+
+
+def _children_seconds() -> float:
+    """Return the processor time of all processes that this one, or one of them, waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def places(path: Path) -> I64:
@@ -187,7 +203,8 @@ def line_of(job: Job, first: Job) -> str:
         f"{job.program:12} {job.documents:10,} {job.documents_per_s:9,.0f} "
         f"{first.documents_per_s / job.documents_per_s:13.2f} {job.start_s:8.1f} "
         f"{job.seconds:8.1f} {job.cpu_us:11.1f} {job.peak_bytes / 1e6:8,.0f} "
-        f"{found.exact_recall:7.4f} {found.near_recall:7.4f} {found.false_drops:6,}"
+        f"{found.exact_recall:7.4f} {found.near_recall:7.4f} {found.false_drops:6,} "
+        f"{job.other_load:11.2f}"
     )
 
 
@@ -215,7 +232,7 @@ def run(part: int, kinds: list[str], parent: Path | None) -> dict[str, Any]:
                 steps.say(
                     f"{'':12} {'documents':>10} {'docs/s':>9} {'row 1 / this':>13} {'start s':>8} "
                     f"{'then s':>8} {'CPU us/doc':>11} {'peak MB':>8} {'exact':>7} {'near':>7} "
-                    f"{'wrong':>6}"
+                    f"{'wrong':>6} {'other load':>11}"
                 )
                 jobs: list[Job] = []
                 for job in run_corpus(corpus, copies, part, folder, steps):

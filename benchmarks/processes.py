@@ -69,9 +69,12 @@ class Child:
         """Return the output so far."""
         return self._log.read_text(errors="replace")
 
-    def code(self) -> int | None:
-        """Return the exit code, None while the process runs."""
-        return self._process.poll()
+    def code(self, within_s: float = 0.0) -> int | None:
+        """Return the exit code, None if the process runs for longer than ``within_s``."""
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
 
     def check(self) -> None:
         """Raise ProcessEnded if the process has ended."""
