@@ -12,7 +12,7 @@ ARGS ?=
 .PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/run.stamp ## Deduplicate the docstrings of this machine's Python, in about a minute
 	@$(BIN)/streamdedup demo
