@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 LOCKS := deploy/requirements
 PORT ?= 9092
+ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/run.stamp ## Deduplicate the docstrings of this machine's Python, in about a minute
 	@$(BIN)/streamdedup demo
@@ -55,6 +56,12 @@ bench-sketch: $(BENCH)/peers.stamp ## Compare the sketch with datasketch and ren
 
 bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and compare it with peers
 	@$(BENCH)/bin/python -m benchmarks.bench_index
+
+bench-pipeline: $(VENV)/dev.stamp $(BENCH)/peers.stamp ## Compare the worker with plain copies, through a real broker (ARGS=--quick)
+	@PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BIN)/python -m benchmarks.bench_pipeline $(ARGS)
+
+bench-files: $(BENCH)/peers.stamp ## Compare 'streamdedup dedup' with datasketch and rensa (ARGS=--quick)
+	@$(BENCH)/bin/python -m benchmarks.bench_files $(ARGS)
 
 package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
 	@.ci/package

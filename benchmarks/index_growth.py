@@ -157,7 +157,7 @@ def open_elsewhere(directory: Path, documents: int, reach: int) -> dict[str, flo
     """Open an index in a new process."""
     command = [sys.executable, "-m", "benchmarks.index_opening", str(directory)]
     numbers = [documents, documents, reach, time.monotonic()]
-    done = subprocess.run(  # noqa: S603 - our own program
+    done = subprocess.run(
         [*command, *map(str, numbers)],
         stdout=subprocess.PIPE,
         check=True,

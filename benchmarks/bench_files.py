@@ -1,0 +1,269 @@
+"""``streamdedup dedup`` against the same job with rensa and datasketch in memory.
+
+Each program reads JSON Lines, and writes the kept lines and a line for each duplicate, on two
+processors. ``streamdedup dedup`` runs as a user starts it, with default settings; its index is on
+disk. benchmarks/files_peer.py has the job of the peers.
+
+"docs/s" is without the start-up (imports, processes, opening the index), which has a column of its
+own. Recall is that of the planted copies; "wrong" counts dropped documents that repeat nothing.
+"other load" is the number of processors that were busy with anything else. A peer that is too slow
+gets a prefix of the same file, which the table states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import re
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, Plan, document_id, plan
+from benchmarks.files_peer import BANDS, PEERS, PROCESSES, ROWS
+from benchmarks.pipeline_check import Check, check
+from benchmarks.processes import Child, ProcessEnded, busy_seconds, resident_of, running, terminable
+from benchmarks.progress import Steps
+from streamdedup.model import I64
+
+_LOOK_S = 0.5
+_REPORTED_EVERY = 1000
+_QUICK = 10
+"""A quick run has this part of the documents."""
+_ID = re.compile(rb'"id":\s?"document-(\d+)"')
+_OURS = "streamdedup"
+
+
+class Corpus(NamedTuple):
+    """A file of documents, and how many of them each peer gets."""
+
+    kind: str
+    mean_bytes: int
+    file_bytes: int
+    peers: dict[str, int]
+
+
+CORPORA = (
+    Corpus("articles", ARTICLE_BYTES, 1_000_000_000, {"rensa": 100_000, "datasketch": 30_000}),
+    Corpus("posts", POST_BYTES, 200_000_000, {"rensa": 700_000, "datasketch": 150_000}),
+)
+COPIES = {"15%": (0.10, 0.05), "90%": (0.60, 0.30)}
+"""Shares of exact and of near copies."""
+
+
+class Job(NamedTuple):
+    """One program on one file.
+
+    Attributes:
+        program: name of the program.
+        documents: documents that it read.
+        seconds: seconds without the start-up.
+        start_s: seconds of the start-up.
+        cpu_us: processor time of all its processes per document, the start-up included.
+        peak_bytes: peak resident memory of all its processes.
+        other_load: number of processors that were busy with anything else.
+        check: recall and wrong drops.
+    """
+
+    program: str
+    documents: int
+    seconds: float
+    start_s: float
+    cpu_us: float
+    peak_bytes: int
+    other_load: float
+    check: Check
+
+    @property
+    def documents_per_s(self) -> float:
+        """Documents per second without the start-up."""
+        return self.documents / self.seconds
+
+
+class Measured(NamedTuple):
+    """What a process cost, which other load there was, and its last line of output."""
+
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+    other_load: float
+    figures: dict[str, Any]
+
+
+def run_program(program: str, path: Path, planned: Plan, folder: Path) -> Job:
+    """Run a program on the first lines of a file, as many as the plan has."""
+    documents = len(planned.originals)
+    kept, duplicates = folder / "kept.jsonl", folder / "duplicates.jsonl"
+    outputs = ["--kept", str(kept), "--duplicates", str(duplicates)]
+    if program == _OURS:
+        command = [sys.executable, "-m", "streamdedup", "dedup", str(path), *outputs, "--json"]
+    else:
+        command = [sys.executable, "-m", "benchmarks.files_peer", program, str(path), *outputs]
+        command += ["--documents", str(documents)]
+    measured = measure(command, folder)
+    if measured.figures["documents"] != documents:
+        raise ProcessEnded(f"{program} read {measured.figures['documents']} of {documents} lines")
+    checked = check(planned, places(kept), places(duplicates))
+    if not checked.exactly_once:
+        raise ProcessEnded(f"{program}: lines are not exactly once in its outputs: {checked}")
+    seconds = measured.figures["seconds"]
+    return Job(
+        program=program,
+        documents=documents,
+        seconds=seconds,
+        start_s=measured.wall_s - seconds,
+        cpu_us=measured.cpu_s / documents * 1e6,
+        peak_bytes=measured.peak_bytes,
+        other_load=measured.other_load,
+        check=checked,
+    )
+
+
+def measure(command: list[str], folder: Path) -> Measured:
+    """Run a program to its end."""
+    peak_bytes, cpu_s = 0, 0.0
+    reaped_s, own_s, busy_s = _children_seconds(), time.process_time(), busy_seconds()
+    with running(Child(command, folder / "log")) as child:
+        while (code := child.code(_LOOK_S)) is None:
+            resident, cost = resident_of(child.pid), child.cost()
+            peak_bytes = max(peak_bytes, resident.main_peak + resident.children_peak)
+            cpu_s = max(cpu_s, cost.main + cost.children)
+        wall_s = time.perf_counter() - child.started_at
+        if code:
+            raise ProcessEnded(f"{' '.join(command)} ended with {code}:\n{child.tail()}")
+        figures = json.loads(child.log().splitlines()[-1])
+    # The last look was before the end. What was reaped has no descendants that were not.
+    cpu_s = max(cpu_s, _children_seconds() - reaped_s)
+    other_s = busy_seconds() - busy_s - cpu_s - (time.process_time() - own_s)
+    return Measured(wall_s, cpu_s, peak_bytes, max(0.0, other_s) / wall_s, figures)
+
+
+def _children_seconds() -> float:
+    """Return the processor time of all processes that this one, or one of them, waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def places(path: Path) -> I64:
+    """Return the places of the documents of an output file."""
+    with path.open("rb") as file:
+        return np.array([int(_id(line)) for line in file], dtype=np.int64)
+
+
+def _id(line: bytes) -> bytes:
+    found = _ID.search(line)
+    if found is None:
+        raise ProcessEnded(f"an output line without an id: {line[:200]!r}")
+    return found[1]
+
+
+def write(path: Path, corpus: Corpus, planned: Plan, steps: Steps) -> None:
+    """Write the documents of a plan, one per line."""
+    with path.open("wb") as file:
+        for number, value in enumerate(Documents(corpus.mean_bytes).values(planned)):
+            file.write(value + b"\n")
+            if number % _REPORTED_EVERY == 0:
+                steps.reach(number)
+
+
+def prefix(planned: Plan, documents: int) -> Plan:
+    """Return the plan of the first documents."""
+    return Plan(planned.originals[:documents], planned.near[:documents])
+
+
+def run_corpus(corpus: Corpus, copies: str, part: int, folder: Path, steps: Steps) -> Iterator[Job]:
+    """Yield the job of each program."""
+    documents = corpus.file_bytes // corpus.mean_bytes // part
+    planned = plan(documents, *COPIES[copies])
+    path = folder / "input.jsonl"
+    steps.begin(f"{corpus.kind}: writing", documents)
+    write(path, corpus, planned, steps)
+    for program in (_OURS, *PEERS):
+        if program != _OURS and not importlib.util.find_spec(program):
+            steps.say(f"{program} is not installed; skipping its rows")
+            continue
+        count = min(documents, corpus.peers.get(program, documents * part) // part)
+        steps.begin(f"{corpus.kind}, {copies} copies: {program}")
+        yield run_program(program, path, prefix(planned, count), folder)
+
+
+def line_of(job: Job, first: Job) -> str:
+    """Return the row of a job, with its speed relative to that of the first one."""
+    found = job.check
+    return (
+        f"{job.program:12} {job.documents:10,} {job.documents_per_s:9,.0f} "
+        f"{first.documents_per_s / job.documents_per_s:13.2f} {job.start_s:8.1f} "
+        f"{job.seconds:8.1f} {job.cpu_us:11.1f} {job.peak_bytes / 1e6:8,.0f} "
+        f"{found.exact_recall:7.4f} {found.near_recall:7.4f} {found.false_drops:6,} "
+        f"{job.other_load:11.2f}"
+    )
+
+
+def run(part: int, kinds: list[str], parent: Path | None) -> dict[str, Any]:
+    """Run all corpora; return the figures."""
+    figures: dict[str, Any] = {
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+    with Steps() as steps, tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as name:
+        folder = Path(name)
+        steps.say(f"peers: {PROCESSES} sketching processes, {BANDS} bands of {ROWS} rows")
+        steps.begin("loading kernels")
+        small = folder / "small.jsonl"
+        small.write_text(json.dumps({"id": document_id(0), "text": "compiles the kernels"}) + "\n")
+        run_program(_OURS, small, plan(1), folder)
+        for corpus in (one for one in CORPORA if one.kind in kinds):
+            for copies in COPIES:
+                size = corpus.file_bytes // part / 1e6
+                steps.say(
+                    f"\n{corpus.kind} of {corpus.mean_bytes:,} bytes, {size:,.0f} MB, "
+                    f"{copies} copies; load {os.getloadavg()[0]:.1f}"
+                )
+                steps.say(
+                    f"{'':12} {'documents':>10} {'docs/s':>9} {'row 1 / this':>13} {'start s':>8} "
+                    f"{'then s':>8} {'CPU us/doc':>11} {'peak MB':>8} {'exact':>7} {'near':>7} "
+                    f"{'wrong':>6} {'other load':>11}"
+                )
+                jobs: list[Job] = []
+                for job in run_corpus(corpus, copies, part, folder, steps):
+                    jobs.append(job)
+                    steps.say(line_of(job, jobs[0]))
+                figures[f"{corpus.kind}, {copies} copies"] = [
+                    {**job._asdict(), "check": job.check._asdict()} for job in jobs
+                ]
+    return figures
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the documents")
+    kinds = [corpus.kind for corpus in CORPORA]
+    parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
+    parser.add_argument("--directory", type=Path, help="folder for all files; default: temporary")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    arguments = parser.parse_args()
+    try:
+        with terminable():
+            part = _QUICK if arguments.quick else 1
+            figures = run(part, arguments.kinds, arguments.directory)
+    except ProcessEnded as error:
+        raise SystemExit(f"bench-files: {error}") from error
+    except KeyboardInterrupt:
+        raise SystemExit("bench-files: interrupted") from None
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""*Blocking.* The programs that drain a topic: the worker as a user starts it, and plain copies."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.pipeline_topics import PARTITIONS
+from benchmarks.processes import Child
+
+_START_S = 300.0
+"""How long a worker may take to be ready: the first start on a machine compiles kernels."""
+_SAMPLE = re.compile(r"^(streamdedup_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Party:
+    """A program that reads a source topic and commits output in transactions.
+
+    Attributes:
+        name: the name in tables.
+        records: records per transaction of a copy; None for the worker.
+        ids: transactional ids of a copy.
+    """
+
+    name: str
+    records: int | None = None
+    ids: int = 1
+
+
+COPY = Party("copy", 1000, 1)
+BEST_COPY = Party("best copy", 5000, 2)
+WORKER = Party("streamdedup")
+PARTIES = (COPY, BEST_COPY, WORKER)
+
+
+class Place:
+    """Where one run of a party takes place: its folder, its topics and its group.
+
+    Args:
+        bootstrap: the broker.
+        source: the source topic, which runs may share.
+        name: a name that no other run has.
+        folder: an existing folder for the index, the configuration and the log.
+        settings: settings that differ from the defaults.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        source: str,
+        name: str,
+        folder: Path,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.source = source
+        self.group = name
+        outputs = ("clean", "duplicates", "dead_letter", "changelog")
+        self.topics = {output: f"{name}-{output.replace('_', '-')}" for output in outputs}
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.config = self.folder / "streamdedup.yaml"
+        content = {
+            "kafka": {"bootstrap_servers": bootstrap, "group_id": name},
+            "topics": {"source": source, **self.topics},
+            "index": {"directory": str(self.folder / "index")},
+            "status": {"port": 0},
+            "log": {"format": "json"},
+        }
+        self.config.write_text(yaml.safe_dump(content | (settings or {})))
+
+    def create_topics(self) -> None:
+        """Create the source and the outputs, if they are missing, as a user does."""
+        command = _streamdedup("topics", "create", "--config", str(self.config))
+        subprocess.run(
+            [*command, "--partitions", str(PARTITIONS)], check=True, stdout=subprocess.DEVNULL
+        )
+
+    def start(self, party: Party) -> Child:
+        """Start a party."""
+        command = _streamdedup("run", "--config", str(self.config))
+        if party.records is not None:
+            command = [
+                *[sys.executable, "-m", "benchmarks.pipeline_copy", self.bootstrap, self.source],
+                *[self.topics["clean"], self.group],
+                *["--records", str(party.records), "--ids", str(party.ids)],
+            ]
+        return Child(command, self.folder / "log")
+
+
+def status_url(worker: Child) -> str | None:
+    """Return the address of a worker's status server, None before it listens."""
+    for line in worker.log().splitlines():
+        if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
+            return f"http://127.0.0.1:{event['port']}"
+    return None
+
+
+def wait_until_ready(worker: Child) -> None:
+    """Wait until a worker judges documents."""
+
+    def ready() -> bool:
+        address = status_url(worker)
+        return address is not None and Samples.of(address).sum("ready") == 1
+
+    worker.wait_for(ready, _START_S, "the start of the worker")
+
+
+class Samples:
+    """The samples of a worker's metrics at one time."""
+
+    def __init__(self, page: str = "") -> None:
+        self._values = {
+            (name, tuple(_LABEL.findall(labels))): float(value)
+            for name, labels, value in _SAMPLE.findall(page)
+        }
+
+    @classmethod
+    def of(cls, address: str) -> Samples:
+        """Request the metrics of a status server."""
+        with urllib.request.urlopen(f"{address}/metrics", timeout=10) as response:  # noqa: S310
+            return cls(response.read().decode())
+
+    def sum(self, name: str) -> float:
+        """Return the sum of all samples of a name, without the prefix."""
+        return sum(self._of(name).values())
+
+    def by_label(self, name: str) -> dict[str, float]:
+        """Return the samples of a name by the value of their only label."""
+        return {labels[0][1]: value for labels, value in self._of(name).items() if labels}
+
+    def _of(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        wanted = f"streamdedup_{name}"
+        return {labels: value for (full, labels), value in self._values.items() if full == wanted}
+
+
+def stages(first: Samples, last: Samples, documents: int) -> dict[str, float]:
+    """Return the microseconds that batches spent in each stage between two looks, per document."""
+    name = "batch_duration_seconds_sum"
+    before = first.by_label(name)
+    return {
+        stage: (seconds - before.get(stage, 0.0)) / documents * 1e6
+        for stage, seconds in last.by_label(name).items()
+    }
+
+
+def _streamdedup(*arguments: str) -> Sequence[str]:
+    return [sys.executable, "-m", "streamdedup", *arguments]
