@@ -33,7 +33,7 @@ from benchmarks.files_peer import BANDS, PEERS, PROCESSES, ROWS
 from benchmarks.pipeline_check import Check, check
 from benchmarks.processes import Child, ProcessEnded, busy_seconds, resident_of, running, terminable
 from benchmarks.progress import Steps
-from streamdedup.model import I64
+from streamdedup.columns import I64
 
 _LOOK_S = 0.5
 _REPORTED_EVERY = 1000

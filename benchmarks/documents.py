@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.model import I64
+from streamdedup.columns import I64
 
 POST_BYTES = 300
 ARTICLE_BYTES = 3000

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.documents import Plan
-from streamdedup.model import I64
+from streamdedup.columns import I64
 
 
 class Check(NamedTuple):

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from benchmarks.pipeline_check import place
-from streamdedup.model import I64
+from streamdedup.columns import I64
 
 PARTITIONS = 3
 PRODUCER_BYTES = 64 * 1024
