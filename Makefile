@@ -23,13 +23,13 @@ demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 test: $(VENV)/dev.stamp ## Run all tests against a real Kafka broker
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# Kernels are measured as plain Python. The tests of the index, and so of dedup, need them compiled.
+# Kernels are measured as plain Python. Those of the index, which dedup's tests use, stay compiled.
 coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered to 100 %
 	@rm -f .coverage
 	@STREAMDEDUP_TEST_QUICK=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/sketch tests/formats \
 		--quiet -m "not compiled" -W "ignore:overflow encountered:RuntimeWarning" --cov --cov-report=
 	@STREAMDEDUP_TEST_QUICK=1 $(BIN)/python -m pytest tests/dedup \
-		--quiet --cov --cov-append --cov-report=
+		--quiet -W "ignore:overflow encountered:RuntimeWarning" --cov --cov-append --cov-report=
 	@$(BIN)/python -m coverage report
 	@$(BIN)/python -m coverage report --show-missing --fail-under 100 \
 		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'

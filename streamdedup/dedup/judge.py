@@ -253,7 +253,7 @@ def find(
 
 
 @kernel(inline="always")
-def _unequal(one: U64, two: U64, bits: int) -> np.int64:
+def unequal(one: U64, two: U64, bits: int) -> np.int64:
     """Return the number of values that differ, ``bits`` of each being compared."""
     count = np.int64(0)
     for word in range(len(one)):
@@ -294,9 +294,9 @@ def compare(
     for candidate in range(found):
         place = state.found[candidate]
         if place < places:
-            count = _unequal(signature, stored.signatures[place], limits.bits)
+            count = unequal(signature, stored.signatures[place], limits.bits)
         else:
-            count = _unequal(signature, mine.signatures[place - places], limits.bits)
+            count = unequal(signature, mine.signatures[place - places], limits.bits)
         state.differences[candidate] = count
         state.unequal[count] += 1
         is_near = is_near or limits.near[count]

@@ -1,0 +1,27 @@
+"""Under ``STREAMDEDUP_TEST_QUICK=1`` the kernels of the verdicts run as plain Python.
+
+Their coverage is measured then, and an index beyond the end of an array is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from streamdedup.dedup import judge, resolve
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_kernels() -> Iterator[None]:
+    """Replace the kernels by the functions that they are compiled from."""
+    if os.environ.get("STREAMDEDUP_TEST_QUICK") != "1":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kernel in list(vars(judge).items()):
+            if plain := getattr(kernel, "py_func", None):
+                patch.setattr(judge, name, plain)
+                patch.setattr(resolve, name, plain, raising=False)
+        yield
