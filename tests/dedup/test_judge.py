@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamdedup.batches import SketchedBatch, Sketches
-from streamdedup.dedup.judge import unequal, words_of
+from streamdedup.dedup import judge
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.model import Document
 from streamdedup.sketch.codec import SignatureCodec
@@ -34,9 +34,9 @@ def test_unequal_values(bits: int, num_perm: int) -> None:
     values = rng.integers(0, 2**63, (2, num_perm), dtype=np.uint64)
     values[1, ::3] = values[0, ::3]
     signatures = codec.pack(values)
-    one, two = words_of(signatures)
+    one, two = judge.words_of(signatures)
     stored = codec.unpack(signatures)
-    found = int(unequal(one, two, bits))
+    found = int(judge.unequal(one, two, bits))
     assert found == np.count_nonzero(stored[0] != stored[1])
     estimate = codec.estimate_jaccard(signatures[0], signatures[1:])[0]
     assert codec.estimates()[found] == estimate
