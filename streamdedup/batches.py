@@ -189,14 +189,16 @@ class Matches:
             documents: the documents of the batch.
         """
         count = self.counts[row]
+        if count == 0:
+            return ()
         places = self.places[row, :count].tolist()
         estimates = self.estimates[row, :count].tolist()
-        mine_ms = int(documents.event_times_ms[row])
+        mine_ms, stored = documents.event_times_ms[row].item(), len(self.stored)
         matches = []
         for place, estimate in zip(places, estimates, strict=True):
-            within = place - len(self.stored)
+            within = place - stored
             others, other = (documents, within) if within >= 0 else (self.stored, place)
-            theirs_ms = int(others.event_times_ms[other])
+            theirs_ms = others.event_times_ms[other].item()
             known = NO_TIMESTAMP not in (mine_ms, theirs_ms)
             matches.append(
                 Match(

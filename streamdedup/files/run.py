@@ -316,7 +316,7 @@ class _Run:
             return rejected_record(record, verdict.rejection)
         if verdict.kept:
             return record.value or b""
-        return duplicate_record(record, verdict, self._rule)
+        return duplicate_record(record.value, verdict, self._rule)
 
     def _count(self, batch: Batch, verdicts: Sequence[Verdict]) -> None:
         tally, outcomes = self.tally, [verdict.outcome for verdict in verdicts]

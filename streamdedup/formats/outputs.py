@@ -96,8 +96,14 @@ def _full_headers(verdict: Verdict, rule: OutputRule) -> Headers:
     return [(HEADER_PREFIX + name, text.encode("utf-8")) for name, text in ours.items()]
 
 
-def duplicate_record(record: Record, verdict: Verdict, rule: OutputRule) -> bytes:
-    """Return the JSON of a duplicate record, which names the kept documents that it repeats."""
+def duplicate_record(value: bytes | None, verdict: Verdict, rule: OutputRule) -> bytes:
+    """Return the JSON of a duplicate record, which names the kept documents that it repeats.
+
+    Args:
+        value: the value of the source record, which the rule may include.
+        verdict: the verdict on it.
+        rule: what the record contains.
+    """
     original = verdict.original
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -110,7 +116,7 @@ def duplicate_record(record: Record, verdict: Verdict, rule: OutputRule) -> byte
         "fingerprint": rule.fingerprint,
     }
     if rule.include_value:
-        content |= _value(record.value)
+        content |= _value(value)
     return msgspec.json.encode(content)
 
 

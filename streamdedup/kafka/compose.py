@@ -22,8 +22,8 @@ from streamdedup.formats.outputs import (
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
 from streamdedup.kafka.decoding import escaped, is_invalid
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, TopicFacts, Transaction
-from streamdedup.kafka.sizes import Additions, fits, taken
-from streamdedup.model import NO_TIMESTAMP, Record, Rejection, Verdict
+from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions, fits, taken
+from streamdedup.model import NO_TIMESTAMP, Headers, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -155,11 +155,7 @@ class Composer:
         columns = RecordColumns.of(records)
         messages = [self._clean(columns, verdicts, now_ms)]
         if not self._annotate:
-            duplicates = [
-                self._duplicate(columns[row], verdicts[row], now_ms)
-                for row in verdicts.rows_with(DUPLICATE)
-            ]
-            messages.append(Messages.of(self._topics.duplicates, duplicates))
+            messages.append(self._duplicates(columns, verdicts, now_ms))
         dead = [
             self._dead_letter(columns[row], rejection, now_ms)
             for row, rejection in sorted(verdicts.rejections.items())
@@ -205,20 +201,45 @@ class Composer:
             return ours
         return [[*own, *added] for own, added in zip(records.headers, ours, strict=True)]
 
-    def _duplicate(self, record: Record, verdict: Verdict, now_ms: int) -> Outgoing:
-        """Return the duplicate record, without parts that are too large for the topic.
+    def _duplicates(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> Messages:
+        """Return the messages to the duplicates topic."""
+        topic = self._facts[self._topics.duplicates]
+        rows = verdicts.rows_with(DUPLICATE)
+        values, keys, headers = records.values, records.keys, records.headers
+        # Any size below this one fits whatever the key and the headers; nearly all do.
+        room = topic.max_message_bytes - RECORD_OVERHEAD
+        parts: list[tuple[bytes, bytes | None, Headers]] = []
+        for row in rows:
+            verdict = verdicts[row]
+            content = duplicate_record(values[row], verdict, self._rule)
+            if headers[row] or len(content) + len(keys[row] or b"") > room:
+                parts.append(self._fitting(topic, records[row], content, verdict))
+            else:
+                parts.append((content, keys[row], ()))
+        return Messages(
+            topic.name,
+            [key for _, key, _ in parts],
+            [content for content, _, _ in parts],
+            [own for _, _, own in parts],
+            accepted_timestamps(topic, records.timestamps_ms[rows], now_ms),
+            records.positions.partitions[rows],
+        )
+
+    def _fitting(
+        self, topic: TopicFacts, record: Record, content: bytes, verdict: Verdict
+    ) -> tuple[bytes, bytes | None, Headers]:
+        """Return a duplicate record, its key and headers, without parts that are too large.
 
         It leaves out the value first, then the headers, then the key: the source still has them.
         """
-        topic = self._facts[self._topics.duplicates]
-        value = duplicate_record(record, verdict, self._rule)
-        if self._rule.include_value and not self._fits(topic, replace(record, value=value)):
-            value = duplicate_record(record, verdict, replace(self._rule, include_value=False))
-        if not self._fits(topic, replace(record, value=value)):
+        if self._rule.include_value and not self._fits(topic, replace(record, value=content)):
+            content = duplicate_record(None, verdict, replace(self._rule, include_value=False))
+        record = replace(record, value=content)
+        if not self._fits(topic, record):
             record = replace(record, headers=())
-        if not self._fits(topic, replace(record, value=value)):
+        if not self._fits(topic, record):
             record = replace(record, key=None)
-        return self._outgoing(topic, record, value, record.headers, now_ms)
+        return content, record.key, record.headers
 
     def _dead_letter(self, record: Record, rejection: Rejection, now_ms: int) -> Outgoing:
         """Return the original record with the reason, without parts too large for the topic.
@@ -239,25 +260,12 @@ class Composer:
         headers = dead_letter_headers(
             replace(original, headers=record.headers), rejection, omitted=omitted
         )
-        return self._outgoing(topic, record, record.value, headers, now_ms)
+        [timestamp_ms] = accepted_timestamps(topic, np.array([record.timestamp_ms]), now_ms)
+        partition = record.position.partition
+        return Outgoing(topic.name, record.key, record.value, headers, timestamp_ms, partition)
 
     def _fits(self, topic: TopicFacts, record: Record) -> bool:
         return fits(topic, record, self._compression)
-
-    def _outgoing(
-        self,
-        topic: TopicFacts,
-        record: Record,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        now_ms: int,
-    ) -> Outgoing:
-        """Return a message with the record's key, and its timestamp if the topic accepts it."""
-        times_ms = np.array([record.timestamp_ms])
-        [timestamp_ms] = accepted_timestamps(topic, times_ms, now_ms)
-        return Outgoing(
-            topic.name, record.key, value, headers, timestamp_ms, record.position.partition
-        )
 
 
 def accepts_timestamps(topic: TopicFacts, timestamps_ms: I64, now_ms: int) -> NDArray[np.bool_]:

@@ -77,7 +77,7 @@ RULE = outputs.OutputRule(0.8, "f" * 16, include_value=True)
 
 def test_output_fields() -> None:
     """Every field of a duplicate record and every added header is described."""
-    fields = msgspec.json.decode(outputs.duplicate_record(RECORD, DUPLICATE, RULE))
+    fields = msgspec.json.decode(outputs.duplicate_record(RECORD.value, DUPLICATE, RULE))
     headers = [
         *outputs.clean_headers(DUPLICATE, RULE),
         *outputs.clean_headers(DUPLICATE, replace(RULE, headers="full")),

@@ -82,9 +82,9 @@ def test_duplicate_record(value: bytes | None, fields: dict[str, Any]) -> None:
         "threshold": 0.8,
         "fingerprint": "0123456789abcdef",
     }
-    without = json.loads(duplicate_record(record, DUPLICATE, RULE))
+    without = json.loads(duplicate_record(record.value, DUPLICATE, RULE))
     assert without == expected
-    with_value = json.loads(duplicate_record(record, DUPLICATE, WITH_VALUE))
+    with_value = json.loads(duplicate_record(record.value, DUPLICATE, WITH_VALUE))
     assert with_value == expected | fields
     for content in (without, with_value):
         validator("duplicate-record").validate(content)
@@ -125,7 +125,7 @@ def test_rejected_record(value: bytes | None, fields: dict[str, Any]) -> None:
 )
 def test_schema_refuses(change: dict[str, Any]) -> None:
     """The schema rejects wrong fields."""
-    content = json.loads(duplicate_record(RECORD, DUPLICATE, RULE)) | change
+    content = json.loads(duplicate_record(RECORD.value, DUPLICATE, RULE)) | change
     assert not validator("duplicate-record").is_valid(content)
 
 
@@ -146,7 +146,7 @@ def test_schema_refuses(change: dict[str, Any]) -> None:
 def test_event_time(event_time_ms: int, text: str | None) -> None:
     """An event time is written to the millisecond, or as null if it has no ISO 8601 form."""
     verdict = Verdict(Outcome.DUPLICATE, "mine", POSITION, event_time_ms, MATCHES)
-    assert json.loads(duplicate_record(RECORD, verdict, RULE))["event_time"] == text
+    assert json.loads(duplicate_record(RECORD.value, verdict, RULE))["event_time"] == text
 
 
 def test_compact_headers() -> None:
@@ -195,7 +195,7 @@ def test_annotated_headers() -> None:
     assert headers["streamdedup-original"] == "orig\u00e9".encode()
     assert headers["streamdedup-jaccard-estimate"] == b"0.987654"
     assert "streamdedup-jaccard" not in headers
-    record = json.loads(duplicate_record(RECORD, DUPLICATE, RULE))
+    record = json.loads(duplicate_record(RECORD.value, DUPLICATE, RULE))
     assert json.loads(headers["streamdedup-matches"] or b"") == record["matches"]
     verified = replace(DUPLICATE, matches=(replace(MATCHES[0], jaccard=0.98),))
     headers = dict(clean_headers(verified, FULL))
