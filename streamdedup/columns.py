@@ -19,6 +19,9 @@ I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 T = TypeVar("T")
 
+_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
+"""In UTF-8 a byte that continues a character has the upper two bits 10."""
+
 
 class Column(Sequence[T], Generic[T]):
     """A read-only sequence whose elements are made when they are read."""
@@ -131,6 +134,21 @@ class Strings(_Concatenated[str]):
         if lengths.sum() != len(data):  # some characters take several bytes
             return cls._joined([value.encode() for value in values])
         return cls(np.frombuffer(data, dtype=np.uint8), np.cumsum(lengths))
+
+    def check(self) -> Self:
+        """Return this column if each string is valid.
+
+        Raises:
+            ValueError: a string is not valid UTF-8, or the ends do not fit the data.
+        """
+        data, ends = self.data, self.ends
+        if (np.diff(ends, prepend=0) < 0).any() or self.size != len(data):
+            raise ValueError("the strings do not fill their bytes")
+        data.tobytes().decode()
+        inner = ends[ends < len(data)]
+        if (data[inner] & _CONTINUATION_MASK == _CONTINUATION).any():
+            raise ValueError("a string ends within a character")
+        return self
 
     def _element(self, row: int) -> str:
         return self._raw(row).decode()

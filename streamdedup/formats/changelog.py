@@ -19,8 +19,6 @@ from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.model import SourceRange
 
 VERSION = 3
-_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
-"""In UTF-8 a byte that continues a character has the upper two bits 10."""
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -175,7 +173,8 @@ class _Version(msgspec.Struct):
 
 
 def _documents(entry: Entry) -> DocumentColumns:
-    ids = _ids(entry)
+    ends = np.frombuffer(entry.id_ends, dtype="<u4").astype(np.int64)
+    ids = Strings(np.frombuffer(entry.ids, dtype=np.uint8), ends).check()
     count = len(ids)
     if len(entry.texts) not in (0, count):
         raise ValueError(f"{len(entry.texts)} texts for {count} documents")
@@ -200,19 +199,6 @@ def _documents(entry: Entry) -> DocumentColumns:
         ),
         texts=Blobs.of(entry.texts),
     )
-
-
-def _ids(entry: Entry) -> Strings:
-    """Return the ids; each of them must be UTF-8."""
-    data = np.frombuffer(entry.ids, dtype=np.uint8)
-    ends = np.frombuffer(entry.id_ends, dtype="<u4").astype(np.int64)
-    if (np.diff(ends, prepend=0, append=len(data)) < 0).any() or len(data) > ends[-1:].sum():
-        raise ValueError("the ids do not fill their bytes")
-    entry.ids.decode()
-    inner = ends[ends < len(data)]
-    if (data[inner] & _CONTINUATION_MASK == _CONTINUATION).any():
-        raise ValueError("an id ends within a character")
-    return Strings(data, ends)
 
 
 def _pack(values: ArrayLike, kind: str) -> bytes:

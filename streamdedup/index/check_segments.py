@@ -11,7 +11,7 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from streamdedup.columns import I64, U8, U64
+from streamdedup.columns import I64, U8, U64, Strings
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_report import Broken, Report
 from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
@@ -30,8 +30,6 @@ from streamdedup.index.sums import sum_of
 
 _LEAST_MAP_BYTES = 1 << 20
 """LMDB refuses smaller maps."""
-_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
-"""How UTF-8 marks the bytes of a character after the first."""
 
 
 @dataclass(slots=True)
@@ -215,12 +213,9 @@ def _check_table(file: FileEntry, values: int) -> None:
 def check_ids(rows: Rows) -> None:
     """Check that the ids are UTF-8, each for itself."""
     try:
-        rows.ids.tobytes().decode()
-    except UnicodeDecodeError as error:
-        raise Broken(f"the ids are not valid UTF-8: {error}") from error
-    inner = rows.id_ends[rows.id_ends < len(rows.ids)]
-    if (rows.ids[inner] & _CONTINUATION_MASK == _CONTINUATION).any():
-        raise Broken("an id ends within a character")
+        Strings(rows.ids, rows.id_ends).check()
+    except ValueError as error:
+        raise Broken(f"the ids are not valid: {error}") from error
 
 
 def check_postings(count: int, postings: U64, bucket_size: int | None) -> None:

@@ -94,11 +94,14 @@ class Rows:
         Args:
             sources: topic and partition of each source, by its number.
             texts: whether the texts are stored.
+
+        Raises:
+            ValueError: an id is not valid.
         """
         topics, partitions = _parts(sources)
         of_rows = self.fields[:, SOURCE]
         return DocumentColumns(
-            ids=Strings(self.ids, self.id_ends),
+            ids=Strings(self.ids, self.id_ends).check(),
             positions=Positions(
                 topics,
                 np.arange(len(topics))[of_rows],

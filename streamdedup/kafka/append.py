@@ -28,7 +28,7 @@ def batches(producer: AIOKafkaProducer, messages: Messages, rows: Iterable[int])
             "timestamp": timestamps_ms[row],
             "key": keys[row],
             "value": values[row],
-            "headers": headers[row],
+            "headers": list(headers[row]),
         }
         if batch.append(**message) is None:  # it is full
             yield batch

@@ -220,6 +220,7 @@ def test_close_with_a_stopped_process(restarts: list[str], monkeypatch: pytest.M
 
 UNGUARDED = """
 from streamdedup.engine.pool import SketchPool
+from streamdedup.model import Position, Record
 from streamdedup.settings.load import load_settings
 pool = SketchPool(load_settings(pool={"workers": 1}))
 pending = [pool.submit([Record(Position("t", 0, 0), b"{}")] * 50) for _ in range(3)]
