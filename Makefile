@@ -9,7 +9,7 @@ PORT ?= 9092
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test test-long coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,11 @@ demo: $(VENV)/run.stamp ## Deduplicate the docstrings of this machine's Python, 
 demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 	@$(BIN)/python -m deploy.demo_kafka
 
-test: $(VENV)/dev.stamp ## Run all tests against a real Kafka broker
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: $(VENV)/dev.stamp ## Run the tests against a real Kafka broker
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long"
+
+test-long: $(VENV)/dev.stamp ## Run the tests that take long: kills, lost brokers, rebuilds
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m long
 
 # Kernels are measured as plain Python. Those of the index, which dedup's tests use, stay compiled.
 coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered to 100 %
@@ -35,7 +38,7 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
-	@$(BIN)/python -m pytest -m kafka
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "kafka and not long"
 
 broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
 	@$(BIN)/python -m deploy.broker --port $(PORT)

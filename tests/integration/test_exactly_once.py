@@ -91,6 +91,7 @@ def kill_repeatedly(stage: Stage, random_: random.Random) -> None:
 
 
 @pytest.mark.timeout(420)
+@pytest.mark.long
 def test_a_repeatedly_killed_worker_gives_every_record_one_verdict(
     broker: Broker, tmp_path: Path
 ) -> None:

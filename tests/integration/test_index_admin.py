@@ -95,6 +95,7 @@ def assert_duplicates(stage: Stage, documents: list[dict[str, Any]], name: str) 
     assert expected.items() <= originals(stage).items()
 
 
+@pytest.mark.long
 def test_a_corpus_seeds_a_stream(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
     """Copies of the corpus are duplicates, through a kill and a lost disk.
 
@@ -199,6 +200,7 @@ def test_a_new_changelog_continues_an_index(
     assert not (restarted.index / "manifest").exists()
 
 
+@pytest.mark.long
 def test_erased_documents_stay_erased(broker: Broker, tmp_path: Path, command: CommandLine) -> None:
     """Their bytes are overwritten, they match nothing, and a rebuild erases them too.
 

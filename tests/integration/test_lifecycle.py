@@ -133,6 +133,7 @@ def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path, group: str) 
     assert_all_judged_once(stage, start + 20)
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Path) -> None:
     """It is down at the start, killed in a stream, and killed when idle; the worker continues."""
     stage = Stage(own_broker.bootstrap, tmp_path)
@@ -163,6 +164,7 @@ def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Pat
     assert_all_judged_once(stage, MANY)
 
 
+@pytest.mark.long
 def test_a_transaction_left_open_stays_invisible(own_broker: Broker, tmp_path: Path) -> None:
     """A restarted broker may end a transaction without a marker in a partition without a leader.
 
@@ -201,6 +203,7 @@ def kill_the_pool(worker: WorkerProcess) -> None:
     wait_until(lambda: worker.metric("pool_restarts_total") > before, "the pool to restart")
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_drain_still_ends(own_broker: Broker, tmp_path: Path) -> None:
     """A second signal ends it at once, or the budget ends the drain; no record is lost."""
     stage = Stage(own_broker.bootstrap, tmp_path)

@@ -22,6 +22,7 @@ def findings_of(stage: Stage, name: str) -> list[Finding]:
     return [one for one in asyncio.run(check(stage.settings())) if one.check == name]
 
 
+@pytest.mark.long
 def test_offsets_past_unjudged_records_are_refused(broker: Broker, tmp_path: Path) -> None:
     """As after commits of another consumer; a setting skips the records, for one start."""
     stage = Stage(broker.bootstrap, tmp_path)

@@ -151,6 +151,7 @@ def test_a_slow_stream_needs_only_recent_entries(broker: Broker, tmp_path: Path)
     assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
 
 
+@pytest.mark.long
 def test_records_of_another_program_in_the_changelog(broker: Broker, tmp_path: Path) -> None:
     """A running worker warns and continues, and a rebuild leaves them out."""
     stage = Stage(broker.bootstrap, tmp_path)
@@ -217,6 +218,7 @@ def kept_documents(stage: Stage, since: int) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_an_index_behind_the_changelog_catches_up(broker: Broker, tmp_path: Path) -> None:
     """A crash after a commit leaves the index behind, here with split entries and a window."""
     stage = Stage(broker.bootstrap, tmp_path)
