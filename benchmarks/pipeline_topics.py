@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 
 from benchmarks.pipeline_check import place
 from streamdedup.columns import I64
+from streamdedup.formats.outputs import SOURCE_HEADER
 
 PARTITIONS = 3
 PRODUCER_BYTES = 64 * 1024
@@ -140,7 +141,8 @@ async def duplicate_places(bootstrap: str, topic: str) -> I64:
 
 def _clean_position(record: ConsumerRecord) -> tuple[int, int]:
     headers = dict(record.headers)
-    return int(headers["streamdedup-partition"]), int(headers["streamdedup-offset"])
+    partition, offset = headers[SOURCE_HEADER].split(b":")
+    return int(partition), int(offset)
 
 
 async def _all_records(bootstrap: str, topic: str) -> AsyncIterator[list[ConsumerRecord]]:
