@@ -22,8 +22,9 @@ from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
 
-_FETCH_BYTES, _PARTITION_FETCH_BYTES = 50 * 1024**2, 1024**2
-"""aiokafka's defaults. A broker returns larger batches of records too, one at a time."""
+_FETCH_BYTES, _PARTITION_FETCH_BYTES = 50 * 1024**2, 4 * 1024**2
+"""Bytes of one fetch, and of a partition in it: some batches of large records. A broker returns
+larger batches of records too, one at a time."""
 _FIRST_LOOK = 16
 """Records that are taken first, to learn how large they are."""
 _RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"

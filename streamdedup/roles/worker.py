@@ -108,6 +108,8 @@ class Worker:
         self._checkpoint_interval_s = 0.0
         self._warming: asyncio.Task[float] | None = None
         self._commits = asyncio.Lock()
+        self._in_flight = 0
+        self._idle = asyncio.Event()
         self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:
@@ -240,7 +242,7 @@ class Worker:
         """Read ahead in a second task, judge in this one, commit in a third, until ``stop``."""
         # One batch may wait for each pool process, and one for its judgement.
         queue: asyncio.Queue[_Polled | None] = asyncio.Queue(maxsize=self._pool.size + 1)
-        self._commits = asyncio.Lock()
+        self._commits, self._in_flight, self._idle = asyncio.Lock(), 0, asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
@@ -283,10 +285,16 @@ class Worker:
                 records = await self._poll(source)
             self._observe(source, queue.qsize())
             if records:
+                self._in_flight += 1
+                self._idle.clear()
                 self._metrics.count_received(records)
                 refused = await asyncio.to_thread(composer.refused, records, _now_ms())
                 pending = self._pool.submit(records, refused)
                 await queue.put(_Polled(pending, time.perf_counter()))
+                if sum(source.lag().values()) < len(records):
+                    # There is no backlog. Records that arrive meanwhile make one larger batch:
+                    # several small ones would wait for each other's transactions.
+                    await self._idle.wait()
         await queue.put(None)
 
     async def _poll(self, source: Source) -> RecordColumns:
@@ -326,6 +334,9 @@ class Worker:
             applied = await self._commit(writer, transaction)
         stats, room = await self._in_index_thread(self._confirm, applied)
         self._commits.release()
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
         self._metrics.count_judgement(judgement, records, _now_ms())
         if self._state.recent is not None:
             self._state.recent.add(records, judgement)

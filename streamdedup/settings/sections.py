@@ -143,7 +143,7 @@ class LimitSettings(Section):
 class BatchSettings(Section):
     """How many records are handled at once. Verdicts do not depend on it."""
 
-    documents: int = Field(default=1000, ge=1, le=100_000)
+    documents: int = Field(default=5000, ge=1, le=100_000)
     """Most records per batch, and so per transaction."""
     bytes: Size = Field(default=16 * 1024**2, ge=1, le=1024**3)
     """Most bytes of records per batch; a larger record is a batch by itself. Limits memory."""
