@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from typing import ParamSpec, TypeVar
 
 import structlog
 
@@ -45,10 +42,11 @@ from streamdedup.kafka.topics import (
     topic_notes,
 )
 from streamdedup.kafka.writer import TransactionalWriter
-from streamdedup.model import DiskRoom, IndexStats, SourceRange
+from streamdedup.model import IndexStats, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
+from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.session import (
     Phases,
     TimeoutLimit,
@@ -60,9 +58,6 @@ from streamdedup.roles.session import (
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +98,13 @@ class Worker:
         self._parameters = settings.dedup.sketch_parameters()
         self._fingerprint = self._parameters.fingerprint()
         self._rule = Rule.from_settings(settings)
-        self._index: Index | None = None
+        self._index = IndexThread(settings, metrics, state)
         self._notes: dict[str, bytes] = {}
         self._checkpoint_interval_s = 0.0
         self._warming: asyncio.Task[float] | None = None
         self._commits = asyncio.Lock()
         self._in_flight = 0
         self._idle = asyncio.Event()
-        self._index_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
     async def run(self) -> None:
         """Run one session after another; wait while no broker answers.
@@ -124,22 +118,14 @@ class Worker:
         """Close the index, after its thread has finished its work."""
         if self._warming is not None:
             await asyncio.gather(self._warming, return_exceptions=True)
-        if self._index is not None:
-            await self._in_index_thread(self._index.close)
-        self._index_thread.shutdown(wait=True)
+        await self._index.close()
 
     async def _run_session(self) -> None:
         try:
             async with self._session() as (writer, source, composer):
                 await self._process(writer, source, composer)
         finally:
-            await self._in_index_thread(self._discard)
-
-    def _discard(self) -> None:
-        """Close an index that is ahead of the changelog; the next session opens and replays it."""
-        if self._index is not None and self._index.is_staged:
-            self._index.close()
-            self._index = None
+            await self._index.discard_staged()
 
     @contextlib.asynccontextmanager
     async def _session(self) -> AsyncIterator[tuple[TransactionalWriter, Source, Composer]]:
@@ -151,7 +137,7 @@ class Worker:
             self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
             writer = TransactionalWriter(self._settings, facts)
             resources.push_async_callback(writer.close)
-            applied = await self._in_index_thread(lambda: index.applied)
+            applied = await self._index.call(lambda: index.applied)
             await writer.start(applied)
             stats = await self._replay(index, applied)
             partitions = facts.topics[self._settings.topics.source].partitions
@@ -187,28 +173,22 @@ class Worker:
             update, self._fingerprint, self._settings.batch.changelog_entry_bytes
         )
         applied = await writer.commit(Transaction([], entries, offsets))
-        await self._in_index_thread(self._apply, update, applied)
+        await self._index.call(index.apply, update, applied, self._notes)
 
     async def _open_index(self, facts: ClusterFacts) -> Index:
-        if self._index is None:
+        if not self._index.is_open:
             changelog_topic = self._settings.topics.changelog
-            identity = facts.log(changelog_topic)
             if warning := retention_warning(self._settings, facts.topics[changelog_topic]):
                 log.warning("the changelog is not kept for as long as the window", reason=warning)
-            self._index = await self._in_index_thread(
-                Index,
-                self._settings.index,
-                self._parameters,
-                identity,
-                texts=self._settings.dedup.keeps_texts,
-            )
+            await self._index.open(facts.log(changelog_topic))
             # The processes load their kernels during the replay. A start that fails before this
             # need not wait for them.
             self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
-        for problem in recreated_topics(self._settings, facts.topics, self._index.note):
+        index = self._index.opened
+        for problem in recreated_topics(self._settings, facts.topics, index.note):
             raise TopicError(problem)
         self._notes = topic_notes(self._settings, facts.topics)
-        return self._index
+        return index
 
     async def _replay(self, index: Index, applied: int) -> IndexStats:
         """Apply the changelog to the index, from the offset it has applied to the end."""
@@ -221,7 +201,7 @@ class Worker:
             log.info("replaying the changelog", begin=begin, end=reader.end)
             async with reporting_replay(self._state):
                 async for offset, data in reader.entries(begin):
-                    await self._in_index_thread(self._apply_entry, index, data, offset + 1)
+                    await self._index.call(self._apply_entry, index, data, offset + 1)
                     self._metrics.count_replayed()
                     self._state.replay_done = offset + 1
             reader.warn_of_strangers()
@@ -229,9 +209,7 @@ class Worker:
             self._state.replay_done = reader.end
         finally:
             await reader.close()
-        stats, room = await self._in_index_thread(self._look_at_index)
-        self._observe_index(stats, room)
-        return stats
+        return await self._index.show()
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
         index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
@@ -252,7 +230,7 @@ class Worker:
                     # Held until the transaction is committed.
                     await self._commits.acquire()
                     with self._metrics.stage("index"):
-                        await self._in_index_thread(self._opened.stage, judgement.update)
+                        await self._index.call(self._index.opened.stage, judgement.update)
                     finishing = self._finish(polled, judgement, transaction, writer)
                     group.create_task(finishing)
                 async with self._commits:
@@ -269,13 +247,12 @@ class Worker:
         durable = -1
         while True:
             await asyncio.sleep(self._checkpoint_interval_s)
-            stats, room = await self._in_index_thread(self._look_at_index)
+            stats = await self._index.show()
             if durable == stats.durable < stats.applied:
                 async with self._commits:
-                    await self._in_index_thread(self._opened.flush)
-                stats, room = await self._in_index_thread(self._look_at_index)
+                    await self._index.call(self._index.opened.flush)
+                stats = await self._index.show()
             durable = stats.durable
-            self._observe_index(stats, room)
 
     async def _read(
         self, source: Source, composer: Composer, queue: asyncio.Queue[_Polled | None]
@@ -316,7 +293,7 @@ class Worker:
         self._metrics.observe_stage("sketch", time.perf_counter() - polled.polled_at)
         records = polled.pending.records
         try:
-            return await self._in_index_thread(self._judge, records, batch, composer)
+            return await self._index.call(self._judge, records, batch, composer)
         except StreamdedupError:
             async with self._commits:  # what was judged before is not affected
                 raise
@@ -332,7 +309,7 @@ class Worker:
         records = polled.pending.records
         with self._metrics.stage("transaction"):
             applied = await self._commit(writer, transaction)
-        stats, room = await self._in_index_thread(self._confirm, applied)
+        await self._index.call(self._index.opened.confirm, applied, self._notes)
         self._commits.release()
         self._in_flight -= 1
         if not self._in_flight:
@@ -340,7 +317,7 @@ class Worker:
         self._metrics.count_judgement(judgement, records, _now_ms())
         if self._state.recent is not None:
             self._state.recent.add(records, judgement)
-        self._observe_index(stats, room)
+        await self._index.show()
 
     async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
         try:
@@ -373,7 +350,7 @@ class Worker:
     def _judge(
         self, records: RecordColumns, batch: SketchedBatch, composer: Composer
     ) -> tuple[Judgement, Transaction]:
-        index = self._opened
+        index = self._index.opened
         with self._metrics.stage("probe"):
             candidates = index.probe(batch.documents)
         with self._metrics.stage("resolve"):
@@ -385,30 +362,6 @@ class Worker:
             transaction = composer.compose(records, judgement.verdicts, judgement.update, now_ms)
         return judgement, transaction
 
-    def _apply(self, update: IndexUpdate, applied: int) -> tuple[IndexStats, DiskRoom]:
-        self._opened.apply(update, applied, self._notes)
-        return self._look_at_index()
-
-    def _confirm(self, applied: int) -> tuple[IndexStats, DiskRoom]:
-        self._opened.confirm(applied, self._notes)
-        return self._look_at_index()
-
-    def _look_at_index(self) -> tuple[IndexStats, DiskRoom]:
-        return self._opened.stats(), self._opened.room()
-
-    @property
-    def _opened(self) -> Index:
-        if self._index is None:
-            raise RuntimeError("the index is not open")
-        return self._index
-
-    async def _in_index_thread(
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run blocking work on the index in the index thread, one call at a time."""
-        call = functools.partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._index_thread, call)
-
     def _observe(self, source: Source, waiting: int) -> None:
         self._state.partitions = source.partitions
         lag = source.lag()
@@ -416,24 +369,6 @@ class Worker:
         self._metrics.observe_queue(waiting)
         self._state.lag = lag
         self._state.positions = source.positions
-
-    def _observe_index(self, stats: IndexStats, room: DiskRoom) -> None:
-        self._metrics.observe_index(stats, room)
-        self._state.applied_offset = stats.applied
-        nearly_full = room.bytes_left < stats.reserve_bytes
-        if nearly_full and not self._state.shortage:
-            log.warning(
-                "the disk is nearly full",
-                bytes_left=room.bytes_left,
-                reserve_bytes=stats.reserve_bytes,
-            )
-        self._state.shortage = (
-            f"the index has {room.bytes_left} bytes left and may need {stats.reserve_bytes}: free "
-            "disk space, raise index.disk_budget, or lower index.window_documents"
-            if nearly_full
-            else ""
-        )
-        self._metrics.observe_ready(self._state.ready)
 
 
 def _now_ms() -> int:

@@ -1,0 +1,106 @@
+"""*Async.* The index of a role: its own thread, and what the status pages show of it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+import structlog
+
+from streamdedup.index.store import Index
+from streamdedup.model import DiskRoom, IndexStats
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class IndexThread:
+    """Runs blocking work on an index, one call at a time.
+
+    Args:
+        settings: all settings.
+        metrics: receives the index's counts.
+        state: receives its offset, and the reason if the disk is nearly full.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics, state: WorkerState) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._state = state
+        self._index: Index | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the index is open."""
+        return self._index is not None
+
+    @property
+    def opened(self) -> Index:
+        """The open index."""
+        if self._index is None:
+            raise RuntimeError("the index is not open")
+        return self._index
+
+    async def open(self, log_identity: str) -> None:
+        """Open the index, which belongs to this changelog."""
+        dedup = self._settings.dedup
+        self._index = await self.call(
+            Index,
+            self._settings.index,
+            dedup.sketch_parameters(),
+            log_identity,
+            texts=dedup.keeps_texts,
+        )
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work in the thread."""
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def show(self) -> IndexStats:
+        """Show the state of the index in the metrics and on the status pages."""
+        stats, room = await self.call(lambda: (self.opened.stats(), self.opened.room()))
+        self._show(stats, room)
+        return stats
+
+    def _show(self, stats: IndexStats, room: DiskRoom) -> None:
+        self._metrics.observe_index(stats, room)
+        self._state.applied_offset = stats.applied
+        nearly_full = room.bytes_left < stats.reserve_bytes
+        if nearly_full and not self._state.shortage:
+            log.warning(
+                "the disk is nearly full",
+                bytes_left=room.bytes_left,
+                reserve_bytes=stats.reserve_bytes,
+            )
+        self._state.shortage = (
+            f"the index has {room.bytes_left} bytes left and may need {stats.reserve_bytes}: free "
+            "disk space, raise index.disk_budget, or lower index.window_documents"
+            if nearly_full
+            else ""
+        )
+        self._metrics.observe_ready(self._state.ready)
+
+    async def discard_staged(self) -> None:
+        """Close an index that is ahead of the changelog; the next session opens and replays it."""
+        await self.call(self._discard_staged)
+
+    def _discard_staged(self) -> None:
+        if self._index is not None and self._index.is_staged:
+            self._index.close()
+            self._index = None
+
+    async def close(self) -> None:
+        """Close the index, after the thread has finished its work."""
+        if self._index is not None:
+            await self.call(self._index.close)
+        self._thread.shutdown(wait=True)
