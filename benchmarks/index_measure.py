@@ -8,15 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.index_use import count_wrong, find
 from benchmarks.planted_stream import BATCH, Batch
+from benchmarks.progress import Shown
 from streamdedup.index.store import Index
 
 SPAN = 100_000
@@ -120,26 +119,11 @@ class Work:
         }
 
 
-class Bar:
-    """A progress bar on standard error, if that is a terminal.
-
-    It has no thread of its own, which would count as the index's background.
-    """
+class Bar(Shown):
+    """A progress bar without a thread of its own, which would count as the index's background."""
 
     def __init__(self, name: str, total: int) -> None:
-        console = Console(stderr=True)
-        columns = (BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            *columns,
-            console=console,
-            disable=not console.is_terminal,
-            auto_refresh=False,
-            redirect_stdout=False,
-            expand=True,
-            transient=True,
-        )
-        self._task = self._progress.add_task(name, total=total)
+        super().__init__(name, total, refreshes=False)
 
     def each(self, batches: range) -> Iterator[int]:
         """Yield the starts of batches, and advance the bar after each one."""
@@ -148,23 +132,6 @@ class Bar:
             self._progress.update(self._task, advance=batches.step)
             if number % _REPORTED_EVERY == 0:
                 self._progress.refresh()
-
-    def say(self, line: str) -> None:
-        """Print a line of a table, on standard output."""
-        self._stop()
-        print(line, flush=True)
-        self._progress.start()
-
-    def _stop(self) -> None:
-        if not self._progress.disable:
-            self._progress.stop()
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
 
 
 def other_threads() -> float:

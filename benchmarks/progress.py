@@ -1,4 +1,4 @@
-"""*Blocking.* A progress bar on standard error, if that is a terminal."""
+"""*Blocking.* Progress bars on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-class Steps:
-    """The progress of one step after another. Lines of tables are printed above the bar."""
+class Shown:
+    """A progress bar. Lines of tables are printed above it.
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
+    Args:
+        name: what is in progress.
+        total: documents in all; None if unknown.
+        refreshes: whether a thread of its own keeps it up to date.
+    """
+
+    def __init__(self, name: str = "", total: int | None = None, *, refreshes: bool = True) -> None:
+        console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(None),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
+            console=console,
+            disable=not console.is_terminal,
+            auto_refresh=refreshes,
             redirect_stdout=False,
             expand=True,
             transient=True,
         )
-        self._task = self._progress.add_task("", total=None)
-
-    def begin(self, name: str, total: int | None = None) -> None:
-        """Begin a step of ``total`` documents."""
-        self._progress.reset(self._task, total=total, description=name)
-
-    def reach(self, done: int) -> None:
-        """Set the number of documents that are done in this step."""
-        self._progress.update(self._task, completed=done)
+        self._task = self._progress.add_task(name, total=total)
 
     def say(self, line: str = "") -> None:
         """Print a line of a table, on standard output."""
@@ -50,3 +49,15 @@ class Steps:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+
+class Steps(Shown):
+    """The progress of one step after another."""
+
+    def begin(self, name: str, total: int | None = None) -> None:
+        """Begin a step of ``total`` documents."""
+        self._progress.reset(self._task, total=total, description=name)
+
+    def reach(self, done: int) -> None:
+        """Set the number of documents that are done in this step."""
+        self._progress.update(self._task, completed=done)
