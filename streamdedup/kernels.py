@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 import numba
 from numba.core import event
@@ -48,9 +50,38 @@ def kernel(
 
     def compiled(plain: Callable[P, R]) -> Callable[P, R]:
         jit = numba.njit(nogil=True, cache=True, boundscheck=False, inline=inline)
-        return cast("Callable[P, R]", jit(plain))
+        dispatcher: Any = jit(plain)
+        if hasattr(dispatcher, "compile"):  # not with NUMBA_DISABLE_JIT
+            dispatcher.compile = uninterrupted(dispatcher.compile)
+        return cast("Callable[P, R]", dispatcher)
 
     return compiled if function is None else compiled(function)
+
+
+def uninterrupted(compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Hold back SIGINT and SIGTERM while a kernel is compiled or loaded.
+
+    Their handlers may raise. An exception in the middle leaves numba in a state in which other
+    threads, such as one that still writes an index, get wrong errors or crash.
+    """
+
+    def shielded(signature: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return compile_(signature)
+        held: list[int] = []
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        changed = {number: handler for number, handler in handlers.items() if callable(handler)}
+        try:
+            for number in changed:
+                signal.signal(number, lambda number, _: held.append(number))
+            return compile_(signature)
+        finally:
+            for number, handler in changed.items():
+                signal.signal(number, handler)
+            for pending in held:
+                signal.raise_signal(pending)
+
+    return shielded
 
 
 def compile_seconds() -> float:

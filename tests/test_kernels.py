@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numba
 import pytest
 
-from streamdedup.kernels import WarmedCacheLocator
+from streamdedup.kernels import WarmedCacheLocator, uninterrupted
 from streamdedup.sketch import codec
 
 
@@ -63,3 +65,29 @@ def test_a_read_only_cache_is_read_where_nothing_can_be_written(
     Path(tempfile.gettempdir()).rmdir()
     Path(tempfile.gettempdir()).write_bytes(b"in the way")
     assert Path(_locator().get_cache_path()) == cache
+
+
+def _compilation(signature: Any) -> str:
+    """Do what a compilation does that an interrupt hits."""
+    signal.raise_signal(signal.SIGINT)
+    return f"compiled {signature}"
+
+
+def test_an_interrupt_waits_until_a_kernel_is_loaded() -> None:
+    """The handler that was installed before runs afterwards, once."""
+    finished: list[str] = []
+
+    def compile_(signature: Any) -> None:
+        finished.append(_compilation(signature))
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(compile_)("one")
+    assert finished == ["compiled one"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_do_not_touch_the_handlers() -> None:
+    """Only the main thread may, and only there do handlers raise."""
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(uninterrupted(str), 7).result() == "7"

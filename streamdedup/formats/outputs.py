@@ -48,13 +48,9 @@ class OutputRule:
 
 def clean_headers(verdict: Verdict, rule: OutputRule) -> Headers:
     """Return the headers that are added to a record, in the form of the rule."""
-    match rule.headers:
-        case "compact":
-            return _compact_headers(verdict)
-        case "full":
-            return _full_headers(verdict, rule)
-        case "none":
-            return []
+    if rule.headers == "none":
+        return []
+    return _full_headers(verdict, rule) if rule.headers == "full" else _compact_headers(verdict)
 
 
 def kept_headers(positions: Positions, rule: OutputRule) -> list[Headers]:

@@ -20,6 +20,8 @@ from streamdedup.formats.outputs import (
     rejected_record,
 )
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.settings.sections import OutputSettings, Settings
 from tests.support.paths import ROOT
 
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -168,6 +170,15 @@ def test_headers_of_kept_records() -> None:
     for rule in (RULE, replace(RULE, headers="none")):
         expected = [clean_headers(replace(KEPT, position=each), rule) for each in positions]
         assert kept_headers(Positions.of(positions), rule) == expected
+
+
+def test_the_rule_of_the_settings() -> None:
+    """Each setting has its place."""
+    settings = Settings(
+        dedup=DedupSettings(threshold=0.7),
+        output=OutputSettings(include_value=True, headers="full"),
+    )
+    assert OutputRule.from_settings(settings, "abc") == OutputRule(0.7, "abc", True, "full")
 
 
 def test_no_headers() -> None:
