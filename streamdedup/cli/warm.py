@@ -24,6 +24,7 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.formats import changelog
 from streamdedup.index.store import LOCAL_LOG, Index
+from streamdedup.kafka.partition import partitions_of
 from streamdedup.model import Document, Position, SourceRange
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
@@ -50,6 +51,7 @@ def warm() -> None:
         _deduplicate(settings)
         _evaluate(settings)
     _fill_index()
+    partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
 
 
 def _kinds_of_jobs() -> Iterator[Settings]:
