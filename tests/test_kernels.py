@@ -80,11 +80,15 @@ def test_an_interrupt_waits_until_a_kernel_is_loaded() -> None:
     def compile_(signature: Any) -> None:
         finished.append(_compilation(signature))
 
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        uninterrupted(compile_)("one")
-    assert finished == ["compiled one"]
-    assert signal.getsignal(signal.SIGINT) is before
+    # A shell starts background jobs with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            uninterrupted(compile_)("one")
+        assert finished == ["compiled one"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_other_threads_do_not_touch_the_handlers() -> None:
