@@ -38,7 +38,7 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "kafka and not long"
+	@$(BIN)/python -m pytest -m "kafka and not long"
 
 broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
 	@$(BIN)/python -m deploy.broker --port $(PORT)
