@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,10 +245,6 @@ class Verdicts(Column[Verdict]):
     def rows_with(self, outcome: int) -> list[int]:
         """Return the rows with an outcome, given by its code."""
         return np.flatnonzero(self.outcomes == outcome).tolist()
-
-    def take(self, rows: Any) -> Self:
-        """Verdicts cannot be taken out of their batch."""
-        raise NotImplementedError
 
     def _element(self, row: int) -> Verdict:
         batch = self._batch

@@ -75,7 +75,7 @@ class _Concatenated(Column[T]):
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts, in order."""
-        lengths = [np.diff(part.ends, prepend=0) for part in parts]
+        lengths = [part.lengths() for part in parts]
         return cls(
             np.concatenate([part.data[: part.size] for part in parts]),
             np.cumsum(np.concatenate(lengths)),
@@ -142,7 +142,7 @@ class Strings(_Concatenated[str]):
             ValueError: a string is not valid UTF-8, or the ends do not fit the data.
         """
         data, ends = self.data, self.ends
-        if (np.diff(ends, prepend=0) < 0).any() or self.size != len(data):
+        if (self.lengths() < 0).any() or self.size != len(data):
             raise ValueError("the strings do not fill their bytes")
         data.tobytes().decode()
         inner = ends[ends < len(data)]

@@ -18,7 +18,7 @@ from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import IndexUnusable
-from streamdedup.formats.records import Decoder
+from streamdedup.formats.records import Decoder, default_id
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position, Verdict
 from streamdedup.settings.sections import Settings
@@ -180,9 +180,7 @@ def _named(verdict: Verdict, document: Document) -> Verdict:
     """Return the verdict with the id that the caller has given to a rejected document."""
     if verdict.outcome is not Outcome.REJECTED:
         return verdict
-    position = verdict.position
-    id_ = document.id or f"{position.topic}:{position.partition}:{position.offset}"
-    return replace(verdict, id=id_)
+    return replace(verdict, id=document.id or default_id(verdict.position))
 
 
 def _has_time(document: Document) -> bool:

@@ -5,10 +5,11 @@ This module does not use the index, so batches can be prepared in any process an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -103,35 +104,22 @@ class Preparer:
         self, batch: RawBatch, refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> SketchedBatch:
         """Do what :meth:`prepare_records` does, with what a pool process gets of the records."""
-        decoded = _Decoded(rejections=dict(refused))
         decode = self._decoder.decode_value
         keys = iter(batch.keys) if batch.keys else repeat(None)
-        rows = zip(batch.values, keys, batch.timestamps_ms.tolist(), strict=False)
-        for row, (value, key, timestamp_ms) in enumerate(rows):
-            if row in refused:
-                continue
-            try:
-                document = decode(None if row in batch.tombstones else value, key, timestamp_ms)
-            except Refusal as refusal:
-                decoded.rejections[row] = refusal.rejection
-            else:
-                decoded.rows.append(row)
-                decoded.documents.append(document)
+        fields = zip(batch.values, keys, batch.timestamps_ms.tolist(), strict=False)
+        undecoded = (
+            (row, None if row in batch.tombstones else value, key, timestamp_ms)
+            for row, (value, key, timestamp_ms) in enumerate(fields)
+            if row not in refused
+        )
+        decoded = _decode_each(undecoded, decode, refused)
         return self._sketch(batch.positions, decoded, np.clip(batch.timestamps_ms, -_FAR, _FAR))
 
     def prepare_documents(
         self, documents: Sequence[Document], positions: Sequence[Position]
     ) -> SketchedBatch:
         """Sketch documents that need no decoding; documents over the limits are rejected."""
-        decoded = _Decoded()
-        for row, document in enumerate(documents):
-            try:
-                checked = self._decoder.check(document)
-            except Refusal as refusal:
-                decoded.rejections[row] = refusal.rejection
-            else:
-                decoded.rows.append(row)
-                decoded.documents.append(checked)
+        decoded = _decode_each(enumerate(documents), self._decoder.check)
         return self._sketch(Positions.of(positions), decoded)
 
     def _sketch(
@@ -221,6 +209,30 @@ def _joined(first: DocumentColumns, second: DocumentColumns) -> DocumentColumns:
         ),
         texts=Blobs.concatenate([first.texts, second.texts]),
     )
+
+
+def _decode_each(
+    undecoded: Iterable[tuple[Any, ...]],
+    decode: Callable[..., Document],
+    refused: Mapping[int, Rejection] = NONE_REFUSED,
+) -> _Decoded:
+    """Decode documents.
+
+    Args:
+        undecoded: the row of each in the batch, and the arguments of ``decode``.
+        decode: returns a document, or refuses it.
+        refused: rejections of other rows.
+    """
+    decoded = _Decoded(rejections=dict(refused))
+    for row, *arguments in undecoded:
+        try:
+            document = decode(*arguments)
+        except Refusal as refusal:
+            decoded.rejections[row] = refusal.rejection
+        else:
+            decoded.rows.append(row)
+            decoded.documents.append(document)
+    return decoded
 
 
 def _reject(decoded: _Decoded, blank: set[int]) -> None:

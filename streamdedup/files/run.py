@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from streamdedup.batches import IndexUpdate, SketchedBatch
+from streamdedup.batches import OUTCOMES, IndexUpdate, SketchedBatch, Verdicts
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -86,7 +86,7 @@ class Hooks:
     """
 
     on_batch: Callable[[Tally], None] = lambda _: None
-    on_verdict: Callable[[Record, Verdict], None] = lambda _, __: None
+    on_verdict: Callable[[Record, Verdict], None] | None = None
     shield: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
@@ -282,13 +282,14 @@ class _Run:
                 index.apply(update, index.applied + 1, notes, forgotten)
 
     def _settle(self, batch: Batch, sketching: _Sketching, pending: PendingBatch) -> None:
-        verdicts = self._judge(batch, sketching.result(pending)) if batch.records else []
+        verdicts = self._judge(batch, sketching.result(pending)) if batch.records else None
         self._count(batch, verdicts)
-        for record, verdict in zip(batch.records, verdicts, strict=True):
-            self._hooks.on_verdict(record, verdict)
+        if verdicts is not None and self._hooks.on_verdict is not None:
+            for record, verdict in zip(batch.records, verdicts, strict=True):
+                self._hooks.on_verdict(record, verdict)
         self._hooks.on_batch(self.tally)
 
-    def _judge(self, batch: Batch, sketched: SketchedBatch) -> Sequence[Verdict]:
+    def _judge(self, batch: Batch, sketched: SketchedBatch) -> Verdicts:
         """Judge a batch, write its lines to the outputs, and commit it."""
         judgement = self._deduplicator.judge(sketched)
         lines = {
@@ -304,29 +305,30 @@ class _Run:
             self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths, end))
         return judgement.verdicts
 
-    def _lines(self, outcome: Outcome, records: list[Record], verdicts: Sequence[Verdict]) -> bytes:
-        return b"".join(
-            self._line(record, verdict) + b"\n"
-            for record, verdict in zip(records, verdicts, strict=True)
-            if verdict.outcome is outcome
-        )
+    def _lines(self, outcome: Outcome, records: list[Record], verdicts: Verdicts) -> bytes:
+        """Return the lines of an output. Only duplicates need their verdicts as objects."""
+        rows = verdicts.rows_with(OUTCOMES.index(outcome))
+        if outcome is Outcome.KEPT:
+            lines = [records[row].value or b"" for row in rows]
+        elif outcome is Outcome.REJECTED:
+            lines = [rejected_record(records[row], verdicts.rejections[row]) for row in rows]
+        else:
+            lines = [
+                duplicate_record(records[row].value, verdicts[row], self._rule) for row in rows
+            ]
+        return b"".join(line + b"\n" for line in lines)
 
-    def _line(self, record: Record, verdict: Verdict) -> bytes:
-        if verdict.rejection is not None:
-            return rejected_record(record, verdict.rejection)
-        if verdict.kept:
-            return record.value or b""
-        return duplicate_record(record.value, verdict, self._rule)
-
-    def _count(self, batch: Batch, verdicts: Sequence[Verdict]) -> None:
-        tally, outcomes = self.tally, [verdict.outcome for verdict in verdicts]
-        reasons = (verdict.rejection for verdict in verdicts)
+    def _count(self, batch: Batch, verdicts: Verdicts | None) -> None:
+        tally = self.tally
+        outcomes = dict.fromkeys(OUTCOMES, 0) if verdicts is None else verdicts.tally()
+        rejections = {} if verdicts is None else verdicts.rejections
+        first = rejections[min(rejections)] if rejections else None
         self.tally = replace(
             tally,
-            kept=tally.kept + outcomes.count(Outcome.KEPT),
-            duplicates=tally.duplicates + outcomes.count(Outcome.DUPLICATE),
-            rejected=tally.rejected + outcomes.count(Outcome.REJECTED),
-            first_rejection=tally.first_rejection or next(filter(None, reasons), None),
+            kept=tally.kept + outcomes[Outcome.KEPT],
+            duplicates=tally.duplicates + outcomes[Outcome.DUPLICATE],
+            rejected=tally.rejected + outcomes[Outcome.REJECTED],
+            first_rejection=tally.first_rejection or first,
             blank_lines=tally.blank_lines + batch.blank_lines,
             unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,
