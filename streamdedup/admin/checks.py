@@ -27,6 +27,7 @@ from streamdedup.formats import changelog
 from streamdedup.index.entries import Checkpoint
 from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.manifest import Manifest
+from streamdedup.kafka.claim import check_claims
 from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics
 from streamdedup.kafka.connection import try_servers
 from streamdedup.kafka.log import ChangelogReader
@@ -66,6 +67,7 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
     await _check_identity(settings, findings)
     await _check_timeout(settings.kafka, findings)
     checkpoint = await _check_index(settings, facts, findings)
+    await _check_claims(settings, findings)
     if not usable:
         findings.skip("offsets", "the topics cannot be used")
         return
@@ -117,6 +119,13 @@ async def _check_identity(settings: Settings, findings: Findings) -> None:
             f"{name} and group {group} may be used; whether another worker uses them is not "
             "checked",
         )
+
+
+async def _check_claims(settings: Settings, findings: Findings) -> None:
+    check, topics = "claims", settings.topics
+    with findings.guarded(check):
+        await check_claims(settings)
+        findings.ok(check, f"no other changelog is used for {topics.source} and {topics.clean}")
 
 
 async def _check_timeout(kafka: KafkaSettings, findings: Findings) -> None:

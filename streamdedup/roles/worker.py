@@ -30,6 +30,7 @@ from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
+from streamdedup.kafka.claim import claim
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.dead_letter_limit import latest_tally
 from streamdedup.kafka.log import ChangelogReader
@@ -133,6 +134,7 @@ class Worker:
         facts = await reach_brokers(self._settings, self._phases)
         async with contextlib.AsyncExitStack() as resources:
             index = await self._open_index(facts)
+            await claim(self._settings)
             log_facts = facts.topics[self._settings.topics.changelog]
             self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
             writer = TransactionalWriter(self._settings, facts)
@@ -224,7 +226,7 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
-                checkpoints = group.create_task(self._write_checkpoints())
+                upkeep = group.create_task(self._write_checkpoints())
                 while (polled := await queue.get()) is not None:
                     judgement, transaction = await self._judgement(polled, composer)
                     # Held until the transaction is committed.
@@ -234,12 +236,12 @@ class Worker:
                     finishing = self._finish(polled, judgement, transaction, writer)
                     group.create_task(finishing)
                 async with self._commits:
-                    checkpoints.cancel()
+                    upkeep.cancel()
         except* StreamdedupError as errors:
             raise decisive(errors) from errors
 
     async def _write_checkpoints(self) -> None:
-        """Write the index to disk at intervals, unless it does so by itself.
+        """Renew the claim at intervals, and write the index to disk unless it does so by itself.
 
         The index flushes full deltas, which may take a slow stream longer than the changelog's
         retention.
@@ -247,6 +249,7 @@ class Worker:
         durable = -1
         while True:
             await asyncio.sleep(self._checkpoint_interval_s)
+            await claim(self._settings)
             stats = await self._index.show()
             if durable == stats.durable < stats.applied:
                 async with self._commits:

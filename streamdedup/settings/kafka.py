@@ -157,3 +157,8 @@ class TopicSettings(Section):
         give document numbers twice, and judge each record without the other's documents.
         """
         return self.changelog
+
+    @property
+    def claims(self) -> str:
+        """The group that says which changelogs judge documents into the clean topic."""
+        return f"{self.clean}-claims"

@@ -133,6 +133,36 @@ def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path, group: str) 
     assert_all_judged_once(stage, start + 20)
 
 
+@pytest.mark.parametrize("group", ["the-same", "another"])
+def test_a_worker_with_another_changelog_is_refused(
+    broker: Broker, tmp_path: Path, group: str
+) -> None:
+    """It would write each record twice. It is accepted when the first changelog is deleted."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(kafka={"group_id": f"{stage.name}-the-same"})
+    stage.create_topics()
+    other = stage.variant(
+        "other",
+        kafka={"group_id": f"{stage.name}-{group}"},
+        topics={"changelog": f"{stage.name}-other"},
+    )
+    other.create_topics()
+    stage.produce_json(documents(0, 20))
+    with stage.start_worker() as worker:
+        stage.wait_for(20, worker)
+        with other.start_worker() as refused:
+            refused.assert_ends(5, "topics.changelog", stage.topics["changelog"], "--delete")
+        stage.produce_json(documents(20, 40))
+        stage.wait_for(40, worker)
+        worker.drain()
+    assert_all_judged_once(stage, 40)
+
+    stage.delete_topic("changelog")
+    with other.start_worker() as accepted:
+        accepted.wait_until_ready()
+        accepted.drain()
+
+
 @pytest.mark.long
 def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Path) -> None:
     """It is down at the start, killed in a stream, and killed when idle; the worker continues."""

@@ -1,0 +1,106 @@
+"""*Async.* Claims: only one changelog may judge a source topic into a clean topic.
+
+The transactional id fences workers of one changelog. Workers of different changelogs would write
+each record twice. So each claims the pair of topics: in the group ``topics.claims`` it commits an
+offset of its changelog, with the name of the source topic as metadata. It commits before it reads
+the claims of others, so of workers that start together at most one continues.
+
+Brokers delete a claim with its changelog topic, and some days after it was last renewed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import stamina
+from aiokafka import errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+
+from streamdedup.errors import TopicError
+from streamdedup.kafka.cluster import admin_client
+from streamdedup.settings.sections import Settings
+
+
+async def claim(settings: Settings) -> None:
+    """Claim the source and the clean topic for the changelog, or renew the claim.
+
+    Raises:
+        TopicError: another changelog has claimed them.
+        BrokerRefused: this client may not use the group of the claims.
+        BrokerUnavailable: its coordinator does not answer.
+    """
+    await check_claims(settings)
+    await _commit(settings, settings.topics.source)
+    try:
+        await check_claims(settings)
+    except TopicError:
+        # Another one has claimed at the same moment, and may have been accepted.
+        await _commit(settings, "")
+        raise
+
+
+async def _commit(settings: Settings, source: str) -> None:
+    topics = settings.topics
+    request = OffsetCommitRequest(
+        topics.claims,
+        OffsetCommitRequest.DEFAULT_GENERATION_ID,
+        "",
+        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
+        [(topics.changelog, [(0, 0, source)])],
+    )
+    await _ask(settings, request)
+
+
+async def check_claims(settings: Settings) -> None:
+    """Check that no other changelog has claimed the source and the clean topic.
+
+    Raises:
+        TopicError: one has.
+        BrokerRefused: this client may not use the group of the claims.
+        BrokerUnavailable: its coordinator does not answer.
+    """
+    topics = settings.topics
+    claims = await _ask(settings, OffsetFetchRequest(topics.claims, None))
+    others = [
+        changelog
+        for changelog, ((_, _, source, _),) in claims
+        if source == topics.source and changelog != topics.changelog
+    ]
+    if others:
+        raise TopicError(
+            f"a worker with topics.changelog {others[0]} judges {topics.source} into "
+            f"{topics.clean}: two would write each record twice; use its changelog, or another "
+            "clean topic; if that worker was given up, end its claim with "
+            "'kafka-consumer-groups.sh --bootstrap-server "
+            f"{settings.kafka.bootstrap_servers[0]} --delete --group {topics.claims}'"
+        )
+
+
+async def _ask(settings: Settings, request: Any) -> Any:
+    """Send a request to the coordinator of the claims until it answers; return the topics."""
+    async with admin_client(settings.kafka) as admin:
+        async for attempt in stamina.retry_context(
+            on=_is_passing, timeout=settings.kafka.request_timeout, attempts=None
+        ):
+            with attempt:
+                return await _answer(admin, settings.topics.claims, request)
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+def _is_passing(error: Exception) -> bool:
+    return isinstance(error, errors.KafkaError) and error.retriable
+
+
+async def _answer(admin: AIOKafkaAdminClient, group: str, request: Any) -> Any:
+    """Send a request to the coordinator of a group once.
+
+    A cluster creates its coordinators on the first request, which takes a moment.
+    """
+    node = await admin.find_coordinator(group)
+    answer = await admin._send_request(request, node)
+    codes = [partition[-1] for _, partitions in answer.topics for partition in partitions]
+    for code in [getattr(answer, "error_code", 0), *codes]:
+        if code:
+            raise errors.for_code(code)(f"group {group}")
+    return answer.topics
