@@ -273,9 +273,11 @@ class TransactionalWriter:
                     TopicPartition(topic, partition): (next_offset, transaction.note)
                     for (topic, partition), next_offset in transaction.offsets.items()
                 }
+                await asyncio.gather(*(batch.delivered for batch in sent + logged))
+                # Not at the same time: a broker verifies one request of a transaction at a time,
+                # and lets the client repeat the other one after a pause.
                 if offsets:
                     await self._producer.send_offsets_to_transaction(offsets, self._group_id)
-                await asyncio.gather(*(batch.delivered for batch in sent + logged))
                 await self._producer.commit_transaction()
         if not logged:
             return 0
