@@ -1,7 +1,8 @@
 """*Async.* A transactional copy of a topic with aiokafka, as a careful user writes it.
 
 Each transaction appends records to the output, unchanged, and commits the offsets that were read.
-With two transactional ids, one writes while the coordinator ends the transaction of the other.
+With two transactional ids, one writes while the coordinator ends the transaction of the other, and
+offsets are sent after the records.
 
     python -m benchmarks.pipeline_copy BOOTSTRAP SOURCE OUTPUT GROUP --records 1000 --ids 1
 """
@@ -52,6 +53,9 @@ async def copy(arguments: argparse.Namespace) -> None:
             async with producer.transaction():
                 written = await write(producer, polled, arguments.output)
                 offsets = {part: records[-1].offset + 1 for part, records in polled.items()}
+                if len(producers) > 1:
+                    # A broker that is sent both at once may refuse one, for a retry.
+                    await asyncio.gather(*written)
                 await producer.send_offsets_to_transaction(offsets, arguments.group)
                 await asyncio.gather(*written)
     finally:

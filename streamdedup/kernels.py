@@ -12,6 +12,8 @@ files use, delete the cache.
 from __future__ import annotations
 
 import contextlib
+import logging
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -24,10 +26,26 @@ import numba
 from numba.core import event
 from numba.core.caching import UserProvidedCacheLocator
 
+log = logging.getLogger(__name__)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_compiling = event.TimingListener()  # type: ignore[no-untyped-call]
+
+class _Compiling(event.TimingListener):
+    """Times the compilation of kernels, and says once why a start takes long."""
+
+    _announced = False
+
+    def on_start(self, compilation: event.Event) -> None:
+        # Child processes compile at the same time as their parent.
+        if not self._announced and multiprocessing.parent_process() is None:
+            self._announced = True
+            log.warning("compiling kernels, some 15 seconds; later runs find them in a cache")
+        super().on_start(compilation)  # type: ignore[no-untyped-call]
+
+
+_compiling = _Compiling()  # type: ignore[no-untyped-call]
 event.register("numba:compile", _compiling)  # type: ignore[no-untyped-call]
 
 

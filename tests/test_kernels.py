@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +74,26 @@ def _compilation(signature: Any) -> str:
     """Do what a compilation does that an interrupt hits."""
     signal.raise_signal(signal.SIGINT)
     return f"compiled {signature}"
+
+
+def test_the_compilation_is_announced_once(tmp_path: Path) -> None:
+    """Two kernels are compiled, or found in the cache."""
+    program = tmp_path / "kernels.py"
+    one = "@kernel\ndef {0}(x): return x + 1\n{0}(1)\n"
+    program.write_text(
+        "from streamdedup.kernels import kernel\n" + one.format("first") + one.format("second")
+    )
+    said = []
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, str(program)],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said.append(ran.stderr.count("compiling kernels"))
+    assert said == [1, 0]
 
 
 def test_an_interrupt_waits_until_a_kernel_is_loaded() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +32,6 @@ from streamdedup.kafka.connection import (
     translated,
 )
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
-from streamdedup.kafka.noise import RETRIED_WRITES
 from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
 from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
@@ -81,7 +79,6 @@ class TransactionalWriter:
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
         smallest = min(topic.max_message_bytes for topic in facts.topics.values())
-        logging.getLogger("aiokafka.producer.sender").addFilter(RETRIED_WRITES)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=list(kafka.bootstrap_servers),
             transactional_id=settings.topics.transactional_id,
@@ -274,8 +271,9 @@ class TransactionalWriter:
                     for (topic, partition), next_offset in transaction.offsets.items()
                 }
                 await asyncio.gather(*(batch.delivered for batch in sent + logged))
-                # Not at the same time: a broker verifies one request of a transaction at a time,
-                # and lets the client repeat the other one after a pause.
+                # Not at the same time: a broker asks the coordinator about one request of a
+                # transaction at a time (Kafka's AddPartitionsToTxnManager), and lets the client
+                # repeat the other one after a pause.
                 if offsets:
                     await self._producer.send_offsets_to_transaction(offsets, self._group_id)
                 await self._producer.commit_transaction()
