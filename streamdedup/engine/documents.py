@@ -6,10 +6,13 @@ over a limit is not an error: it gets the verdict ``rejected``.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from streamdedup.formats.records import Decoder, Refusal
 from streamdedup.model import NO_TIMESTAMP, Document, Position
@@ -21,8 +24,13 @@ TOPIC = "python"
 """The topic in the positions of documents from the Python API."""
 _SINGLE = (str, bytes, bytearray, memoryview, Mapping, Document)
 _ITEMS = "str, dict or Document"
+_ADVICE: dict[type, str] = {
+    type(None): "remove missing values first, for example with dropna() or drop_nulls()",
+    bytes: "decode it first, for example with decode()",
+}
 _TIMES_END = 2**62
 _SHOWN_CHARACTERS = 60
+_MISSING_OF_PANDAS = ("NAType", "NaTType")
 
 
 def to_documents(items: Iterable[Item], decoder: Decoder) -> list[Document]:
@@ -42,11 +50,15 @@ def to_documents(items: Iterable[Item], decoder: Decoder) -> list[Document]:
             f"expected several documents, found one value of type {kind}; for one document, pass "
             "a list: process([document])"
         )
-    return [_document(index, item, decoder) for index, item in enumerate(_rows(items))]
+    return [_document(index, item, decoder) for index, item in enumerate(_rows(items, _ITEMS))]
 
 
-def _rows(items: Any) -> Iterator[Any]:
+def _rows(items: Any, expected: str) -> Iterator[Any]:
     """Return the rows of a table, of which the iterator would yield the columns; else the items."""
+    if callable(getattr(items, "collect", None)):  # of Polars, lazy
+        raise TypeError(
+            f"a {type(items).__name__} has no rows yet; pass what its collect() returns"
+        )
     for name in ("to_pylist", "to_dicts"):  # of Arrow, of Polars
         convert = getattr(items, name, None)
         if callable(convert):
@@ -56,25 +68,42 @@ def _rows(items: Any) -> Iterator[Any]:
     try:
         rows: Iterator[Any] = iter(items)
     except TypeError:
-        raise TypeError(f"expected an iterable of {_ITEMS}, found {type(items).__name__}") from None
+        found = type(items).__name__
+        raise TypeError(f"expected an iterable of {expected}, found {found}") from None
     return rows
 
 
 def _document(index: int, item: Any, decoder: Decoder) -> Document:
-    if isinstance(item, str):
-        return Document(item)
     if isinstance(item, Document):
         return _checked(index, item)
-    if isinstance(item, Mapping):
+    plain = _plain(item)
+    if isinstance(plain, str):
+        return Document(plain)
+    if isinstance(plain, Mapping):
+        fields = {name: _plain(value) for name, value in plain.items()}
         try:
-            return decoder.read(dict(item))
+            return decoder.read(fields)
         except Refusal as refusal:
-            fields = ", ".join(map(repr, item))[:_SHOWN_CHARACTERS]
+            names = (f"{name!r}{' (missing)' * (fields[name] is None)}" for name in fields)
             raise ValueError(
-                f"document {index}: {refusal}; its fields are {fields}; the settings of records "
-                "name the fields that are read"
+                f"document {index}: {refusal}; its fields are "
+                f"{', '.join(names)[:_SHOWN_CHARACTERS]}; correct or remove the document, or name "
+                "other fields in the settings of records"
             ) from None
-    raise TypeError(f"document {index} is {_shown(item)}; expected {_ITEMS}")
+    advice = _ADVICE.get(type(plain), f"expected {_ITEMS}")
+    raise TypeError(f"document {index} is {_shown(item)}; {advice}")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of numpy or Arrow as one of Python; None if it is missing."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]")  # nanoseconds would become an integer
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif hasattr(value, "as_py"):  # of Arrow
+        value = value.as_py()
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return None if is_nan or type(value).__name__ in _MISSING_OF_PANDAS else value
 
 
 def _checked(index: int, document: Document) -> Document:
@@ -102,7 +131,7 @@ def to_positions(given: Iterable[int | Position], count: int) -> list[Position]:
     """
     positions: list[Position] = []
     ends: dict[tuple[str, int], int] = {}
-    for index, item in enumerate(given):
+    for index, item in enumerate(_rows(given, "integers or Positions")):
         position = item if isinstance(item, Position) else Position(TOPIC, 0, _offset(index, item))
         source, offset = (position.topic, position.partition), position.offset
         if not ends.get(source, 0) <= offset < _TIMES_END:
@@ -118,7 +147,7 @@ def to_positions(given: Iterable[int | Position], count: int) -> list[Position]:
 
 
 def _offset(index: int, item: Any) -> int:
-    offset = _integer(item)
+    offset = _integer(_plain(item))
     if offset is None:
         raise TypeError(f"position {index} is {_shown(item)}; expected an integer or Position")
     return offset
@@ -133,7 +162,7 @@ def _integer(value: Any) -> int | None:
 
 def _shown(value: Any) -> str:
     """Return a value and its type, for a message."""
-    text = repr(value)
+    text = " ".join(repr(value).split())
     if len(text) > _SHOWN_CHARACTERS:
         text = text[:_SHOWN_CHARACTERS] + "..."
     return f"{text} of type {type(value).__name__}"

@@ -173,7 +173,7 @@ def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
 
 
 def parse_time(value: Any) -> int:
-    """Parse a time: ISO 8601 or a datetime (UTC without a zone), or a number since the epoch.
+    """Parse a time: ISO 8601, date or datetime (UTC without a zone), or a number since the epoch.
 
     Returns:
         Milliseconds since the epoch.
@@ -181,8 +181,8 @@ def parse_time(value: Any) -> int:
     Raises:
         TypeError, ValueError, OverflowError: the value is not a valid time.
     """
-    if isinstance(value, str | dt.datetime):
-        time = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+    if isinstance(value, str | dt.date):
+        time = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value))
         if time.tzinfo is None:
             time = time.replace(tzinfo=dt.UTC)
         milliseconds = (time - _EPOCH) // dt.timedelta(milliseconds=1)
