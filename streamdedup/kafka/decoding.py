@@ -1,7 +1,10 @@
-"""*Async.* Decodes batches of records that have header names which are not UTF-8.
+"""*Async.* Changes two things in how aiokafka decodes batches of records.
+
+It copies what Zstandard decompressed. :func:`install` gives it a decoder that needs half the memory
+and time: a batch of 50 KB can expand to a gigabyte.
 
 Kafka allows any bytes in a header's name. aiokafka expects UTF-8, and raises UnicodeDecodeError
-whenever it reaches such a record. :func:`install` makes its consumers decode this batch again with
+whenever it reaches such a record. Its consumers then decode this batch again with
 aiokafka's decoder in Python, which is slower. The invalid bytes of a name become lone surrogates
 (PEP 383). No other name has them, so :func:`is_invalid` finds these names.
 """
@@ -10,11 +13,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
+import zstandard
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import _DefaultRecordBatchPy
+from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
 
 _decode_quickly = fetcher.MemoryRecords
 _LENGTH = struct.Struct(">qi")
@@ -22,8 +27,17 @@ _LENGTH = struct.Struct(">qi")
 
 
 def install() -> None:
-    """Let the consumers of this process read every header name; repeated calls have no effect."""
+    """Change the consumers of this process; repeated calls have no effect."""
     fetcher.MemoryRecords = Batches
+    # The module is another one if aiokafka has its extensions.
+    module: Any = import_module(DefaultRecordBatch.__module__)
+    module.zstd_decode = _decompress
+
+
+def _decompress(data: bytes) -> bytes:
+    """Decompress all frames; most producers omit their size."""
+    decompressor = zstandard.ZstdDecompressor()
+    return decompressor.decompressobj(read_across_frames=True).decompress(data)
 
 
 def is_invalid(name: str) -> bool:
