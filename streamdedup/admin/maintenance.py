@@ -257,7 +257,7 @@ async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ..
             numbers = await asyncio.to_thread(_numbers, index, ids)
             update = IndexUpdate.empty(index.next_number, numbers)
             entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
-            applied = await writer.commit(Transaction([], entries, {}))
+            applied = await writer.commit(writer.build(Transaction([], entries, {})))
             await asyncio.to_thread(index.apply, update, applied)
     finally:
         await writer.close()

@@ -10,15 +10,16 @@ Brokers delete a claim with its changelog topic, and some days after it was last
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-import stamina
 from aiokafka import errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from streamdedup.errors import TopicError
 from streamdedup.kafka.cluster import admin_client
+from streamdedup.kafka.connection import POLL_S
 from streamdedup.settings.sections import Settings
 
 
@@ -80,16 +81,14 @@ async def check_claims(settings: Settings) -> None:
 async def _ask(settings: Settings, request: Any) -> Any:
     """Send a request to the coordinator of the claims until it answers; return the topics."""
     async with admin_client(settings.kafka) as admin:
-        async for attempt in stamina.retry_context(
-            on=_is_passing, timeout=settings.kafka.request_timeout, attempts=None
-        ):
-            with attempt:
-                return await _answer(admin, settings.topics.claims, request)
-    raise AssertionError("unreachable: the last attempt raises")
-
-
-def _is_passing(error: Exception) -> bool:
-    return isinstance(error, errors.KafkaError) and error.retriable
+        async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
+            while True:
+                try:
+                    return await _answer(admin, settings.topics.claims, request)
+                except errors.KafkaError as error:
+                    if not error.retriable:
+                        raise
+                await asyncio.sleep(POLL_S)
 
 
 async def _answer(admin: AIOKafkaAdminClient, group: str, request: Any) -> Any:

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.client import ConnectionGroup, CoordinationType
@@ -22,7 +21,7 @@ from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable, TopicError
-from streamdedup.kafka.append import batches
+from streamdedup.kafka.built import BatchBuilding, BuiltBatch
 from streamdedup.kafka.clocks import clock_warning, least_difference_ms
 from streamdedup.kafka.connection import (
     POLL_S,
@@ -32,7 +31,6 @@ from streamdedup.kafka.connection import (
     translated,
 )
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
-from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
 from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
 from streamdedup.settings.kafka import KafkaSettings
@@ -57,11 +55,12 @@ _END_REQUESTS = 100
 """Requests, ``POLL_S`` apart, after which an unknown error is accepted as the cause."""
 
 
-class _SentBatch(NamedTuple):
-    """A batch that was sent: the future of its metadata, and the number of its messages."""
+class BuiltTransaction(NamedTuple):
+    """A transaction whose batches are built."""
 
-    delivered: asyncio.Future[Any]
-    messages: int
+    batches: list[BuiltBatch]
+    changelog: list[BuiltBatch]
+    offsets: dict[TopicPartition, tuple[int, str]]
 
 
 class TransactionalWriter:
@@ -89,6 +88,7 @@ class TransactionalWriter:
             retry_backoff_ms=_RETRY_MS,
             **connection_options(kafka),
         )
+        self._building = BatchBuilding(self._producer, self._partitions)
 
     async def start(self, applied: int) -> None:
         """Connect, fence a predecessor, and end the transaction that it may have left open.
@@ -243,7 +243,26 @@ class TransactionalWriter:
             if error not in (errors.UnknownError, errors.ConcurrentTransactions):
                 return
 
-    async def commit(self, transaction: Transaction) -> int:
+    def build(self, transaction: Transaction) -> BuiltTransaction:
+        """Encode and compress the messages of a transaction; any thread may do so.
+
+        Transactions must be committed in the order in which they are built.
+        """
+        entries = [Outgoing("", None, data, (), None) for data in transaction.changelog]
+        return BuiltTransaction(
+            [
+                batch
+                for messages in transaction.messages
+                for batch in self._building.build(messages)
+            ],
+            list(self._building.build(Messages.of(self._changelog, entries))),
+            {
+                TopicPartition(topic, partition): (next_offset, transaction.note)
+                for (topic, partition), next_offset in transaction.offsets.items()
+            },
+        )
+
+    async def commit(self, transaction: BuiltTransaction) -> int:
         """Write one transaction: messages, changelog entries and consumed offsets.
 
         Returns:
@@ -259,27 +278,20 @@ class TransactionalWriter:
         """
         with translated("the transaction failed"):
             async with self._transaction():
-                sent = [
-                    batch
-                    for messages in transaction.messages
-                    for batch in await self._send(messages)
-                ]
-                entries = [Outgoing("", None, data, (), None) for data in transaction.changelog]
-                logged = await self._send(Messages.of(self._changelog, entries))
-                offsets = {
-                    TopicPartition(topic, partition): (next_offset, transaction.note)
-                    for (topic, partition), next_offset in transaction.offsets.items()
-                }
-                await asyncio.gather(*(batch.delivered for batch in sent + logged))
+                sent = [await self._send(batch) for batch in transaction.batches]
+                logged = [await self._send(batch) for batch in transaction.changelog]
+                await asyncio.gather(*sent, *logged)
                 # Not at the same time: a broker asks the coordinator about one request of a
                 # transaction at a time (Kafka's AddPartitionsToTxnManager), and lets the client
                 # repeat the other one after a pause.
-                if offsets:
-                    await self._producer.send_offsets_to_transaction(offsets, self._group_id)
+                if transaction.offsets:
+                    await self._producer.send_offsets_to_transaction(
+                        transaction.offsets, self._group_id
+                    )
                 await self._producer.commit_transaction()
         if not logged:
             return 0
-        first, last = logged[0].delivered.result(), logged[-1].delivered.result()
+        first, last = logged[0].result(), logged[-1].result()
         if first.offset < 0:
             raise BrokerUnavailable("the broker did not return the offset of the changelog entry")
         if first.offset < self._applied:
@@ -287,7 +299,10 @@ class TransactionalWriter:
                 f"a new entry of {self._changelog} got offset {first.offset}, but the index is at "
                 f"offset {self._applied}: the topic was deleted and recreated; {NEW_CHANGELOG}"
             )
-        expected, self._applied = self._applied, int(last.offset + logged[-1].messages)
+        expected, self._applied = (
+            self._applied,
+            last.offset + transaction.changelog[-1].record_count(),
+        )
         # Behind the entries of a transaction there is its marker.
         if self._has_committed and first.offset > expected + 1:
             raise BrokerUnavailable(
@@ -297,25 +312,14 @@ class TransactionalWriter:
         self._has_committed = True
         return self._applied
 
-    async def _send(self, messages: Messages) -> list[_SentBatch]:
-        """Send messages to their partitions."""
-        count = self._partitions[messages.topic]
-        partitions = partitions_of(messages.keys, messages.source_partitions, count)
-        sent: list[_SentBatch] = []
-        for partition in np.unique(partitions).tolist():
-            rows = np.flatnonzero(partitions == partition).tolist()
-            sent += [
-                await self._submit(batch, messages.topic, partition)
-                for batch in batches(self._producer, messages, rows)
-            ]
-        return sent
-
-    async def _submit(self, batch: Any, topic: str, partition: int) -> _SentBatch:
-        count = batch.record_count()
-        delivered = await self._producer.send_batch(batch, topic, partition=partition)
+    async def _send(self, batch: BuiltBatch) -> asyncio.Future[Any]:
+        """Send a batch; return the future of its metadata."""
+        delivered: asyncio.Future[Any] = await self._producer.send_batch(
+            batch, batch.topic, partition=batch.partition
+        )
         # If one batch fails, gather() never reads the errors of the others.
         delivered.add_done_callback(lambda future: future.cancelled() or future.exception())
-        return _SentBatch(delivered, count)
+        return delivered
 
     async def close(self) -> None:
         """Stop the producer; the next start aborts a transaction that is still open."""

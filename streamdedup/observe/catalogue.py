@@ -14,10 +14,10 @@ from streamdedup.model import Outcome
 PREFIX = "streamdedup_"
 
 Kind = Literal["counter", "gauge", "histogram", "batch histogram", "info"]
-Stage = Literal["poll", "sketch", "probe", "resolve", "transaction", "index"]
+Stage = Literal["poll", "sketch", "probe", "resolve", "encode", "transaction", "index"]
 TransactionResult = Literal["committed", "unknown", "fenced"]
 
-STAGES = ("poll", "sketch", "probe", "resolve", "transaction", "index")
+STAGES = ("poll", "sketch", "probe", "resolve", "encode", "transaction", "index")
 _SIMILARITIES = tuple(share / 100 for share in (*range(10, 50, 10), *range(50, 100, 5), 98, 100))
 _DURATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LATENCIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)

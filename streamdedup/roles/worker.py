@@ -42,7 +42,7 @@ from streamdedup.kafka.topics import (
     retention_warning,
     topic_notes,
 )
-from streamdedup.kafka.writer import TransactionalWriter
+from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import IndexStats, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
@@ -168,13 +168,13 @@ class Worker:
             if offset > index.next_offset(*partition)
         )
         if not ranges:
-            await writer.commit(Transaction([], [], offsets))
+            await writer.commit(writer.build(Transaction([], [], offsets)))
             return
         update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
         entries = changelog.encode(
             update, self._fingerprint, self._settings.batch.changelog_entry_bytes
         )
-        applied = await writer.commit(Transaction([], entries, offsets))
+        applied = await writer.commit(writer.build(Transaction([], entries, offsets)))
         await self._index.call(index.apply, update, applied, self._notes)
 
     async def _open_index(self, facts: ClusterFacts) -> Index:
@@ -228,7 +228,7 @@ class Worker:
                 group.create_task(self._read(source, composer, queue))
                 upkeep = group.create_task(self._write_checkpoints())
                 while (polled := await queue.get()) is not None:
-                    judgement, transaction = await self._judgement(polled, composer)
+                    judgement, transaction = await self._judgement(polled, composer, writer)
                     # Held until the transaction is committed.
                     await self._commits.acquire()
                     with self._metrics.stage("index"):
@@ -289,14 +289,14 @@ class Worker:
             stopping.cancel()
 
     async def _judgement(
-        self, polled: _Polled, composer: Composer
-    ) -> tuple[Judgement, Transaction]:
+        self, polled: _Polled, composer: Composer, writer: TransactionalWriter
+    ) -> tuple[Judgement, BuiltTransaction]:
         """Judge a batch from the pool; meanwhile the one before it may be committed."""
         batch = await self._prepared(polled.pending)
         self._metrics.observe_stage("sketch", time.perf_counter() - polled.polled_at)
         records = polled.pending.records
         try:
-            return await self._index.call(self._judge, records, batch, composer)
+            return await self._index.call(self._judge, records, batch, composer, writer)
         except StreamdedupError:
             async with self._commits:  # what was judged before is not affected
                 raise
@@ -305,7 +305,7 @@ class Worker:
         self,
         polled: _Polled,
         judgement: Judgement,
-        transaction: Transaction,
+        transaction: BuiltTransaction,
         writer: TransactionalWriter,
     ) -> None:
         """Commit the transaction of a staged batch, and confirm its update."""
@@ -322,7 +322,7 @@ class Worker:
             self._state.recent.add(records, judgement)
         await self._index.show()
 
-    async def _commit(self, writer: TransactionalWriter, transaction: Transaction) -> int:
+    async def _commit(self, writer: TransactionalWriter, transaction: BuiltTransaction) -> int:
         try:
             applied = await writer.commit(transaction)
         except (Fenced, BrokerUnavailable) as error:
@@ -351,8 +351,12 @@ class Worker:
             self._state.recovery = ""
 
     def _judge(
-        self, records: RecordColumns, batch: SketchedBatch, composer: Composer
-    ) -> tuple[Judgement, Transaction]:
+        self,
+        records: RecordColumns,
+        batch: SketchedBatch,
+        composer: Composer,
+        writer: TransactionalWriter,
+    ) -> tuple[Judgement, BuiltTransaction]:
         index = self._index.opened
         with self._metrics.stage("probe"):
             candidates = index.probe(batch.documents)
@@ -362,8 +366,10 @@ class Worker:
             judgement = resolve(
                 batch, candidates, self._rule, index.next_number, index.clock, latest_ms
             )
+        with self._metrics.stage("encode"):
             transaction = composer.compose(records, judgement.verdicts, judgement.update, now_ms)
-        return judgement, transaction
+            built = writer.build(transaction)
+        return judgement, built
 
     def _observe(self, source: Source, waiting: int) -> None:
         self._state.partitions = source.partitions

@@ -109,6 +109,8 @@ async def _commit_in_the_future(settings: Settings) -> None:
         await writer.start(0)
         message = Outgoing(settings.topics.clean, b"k", b"v", (), in_two_hours)
         with pytest.raises(ClockWrong, match="the broker refuses a timestamp"):
-            await writer.commit(Transaction([Messages.of(message.topic, [message])], [], {}))
+            await writer.commit(
+                writer.build(Transaction([Messages.of(message.topic, [message])], [], {}))
+            )
     finally:
         await writer.close()
