@@ -181,6 +181,7 @@ def test_a_new_changelog_continues_an_index(
     stage.produce_json(documents)
     stage.run_until_committed({0: PART})
     known = kept(stage)
+    stage.delete_topic("changelog")
     restarted = stage.variant("restarted", topics={"changelog": f"{stage.name}-changelog-2"})
     restarted.create_topics()
     into = (restarted.index, "--for-changelog", "-c", restarted.config)
