@@ -12,6 +12,7 @@ files use, delete the cache.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -105,6 +106,15 @@ def uninterrupted(compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def compile_seconds() -> float:
     """Return how long this process has compiled kernels; loading cached ones does not count."""
     return float(_compiling.duration) if _compiling.done else 0.0
+
+
+def spare_collector() -> None:
+    """Exempt the objects that exist now from garbage collection, numba's hundred thousands.
+
+    Looking at them takes a collection 100 ms, in which no other thread runs.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class WarmedCacheLocator(UserProvidedCacheLocator):

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from streamdedup.batches import SketchedBatch
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.prepare import Preparer, RawBatch
-from streamdedup.kernels import compile_seconds
+from streamdedup.kernels import compile_seconds, spare_collector
 from streamdedup.model import Rejection
 from streamdedup.settings.sections import Settings
 
@@ -112,6 +112,7 @@ def _initialise(settings: Settings) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _preparer = Preparer(settings)
     _preparer.warm()
+    spare_collector()
 
 
 def _die_with_parent() -> None:

@@ -25,6 +25,10 @@ log = structlog.get_logger(__name__)
 _FETCH_BYTES, _PARTITION_FETCH_BYTES = 50 * 1024**2, 4 * 1024**2
 """Bytes of one fetch, and of a partition in it: some batches of large records. A broker returns
 larger batches of records too, one at a time."""
+_AT_ONCE_S = 0.001
+"""A poll that takes less returns what the consumer had fetched before."""
+_MORE_MS = 5
+"""How long such a poll waits for what has arrived since."""
 _FIRST_LOOK = 16
 """Records that are taken first, to learn how large they are."""
 _RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"
@@ -184,7 +188,16 @@ class Source:
         """
         batch: list[Any] = []
         size, wanted, timeout_ms = 0, _FIRST_LOOK, self._linger_ms
-        while wanted and (self._held or await self._take(wanted, timeout_ms)):
+        began_at, may_wait = time.monotonic(), False
+        while wanted:
+            if not (self._held or await self._take(wanted, timeout_ms)):
+                if not may_wait:
+                    break
+                timeout_ms, may_wait = _MORE_MS, False
+                continue
+            if not batch:
+                # The consumer had them. It asks for more only now, and there may be some.
+                may_wait = time.monotonic() - began_at < _AT_ONCE_S
             size += self._move_into(batch, self._max_bytes - size)
             if self._held:  # no room
                 break

@@ -43,6 +43,7 @@ from streamdedup.kafka.topics import (
     topic_notes,
 )
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
+from streamdedup.kernels import spare_collector
 from streamdedup.model import IndexStats, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import Recent
@@ -150,6 +151,7 @@ class Worker:
             if first_offsets:
                 await self._commit_first(writer, index, first_offsets)
             tally = latest_tally(await source.notes())
+            spare_collector()
             self._phases.enter("running")
             log.info("running", partitions=partitions, documents=stats.documents)
             yield writer, source, Composer(self._settings, facts, self._fingerprint, tally)
