@@ -27,7 +27,7 @@ import numba
 from numba.core import event
 from numba.core.caching import UserProvidedCacheLocator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)  # without a configuration, it writes warnings to stderr
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -31,26 +31,15 @@ async def claim(settings: Settings) -> None:
         BrokerRefused: this client may not use the group of the claims.
         BrokerUnavailable: its coordinator does not answer.
     """
-    await check_claims(settings)
-    await _commit(settings, settings.topics.source)
-    try:
-        await check_claims(settings)
-    except TopicError:
-        # Another one has claimed at the same moment, and may have been accepted.
-        await _commit(settings, "")
-        raise
-
-
-async def _commit(settings: Settings, source: str) -> None:
-    topics = settings.topics
-    request = OffsetCommitRequest(
-        topics.claims,
-        OffsetCommitRequest.DEFAULT_GENERATION_ID,
-        "",
-        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
-        [(topics.changelog, [(0, 0, source)])],
-    )
-    await _ask(settings, request)
+    async with admin_client(settings.kafka) as admin:
+        await _check(admin, settings)
+        await _commit(admin, settings, settings.topics.source)
+        try:
+            await _check(admin, settings)
+        except TopicError:
+            # Another one has claimed at the same moment, and may have been accepted.
+            await _commit(admin, settings, "")
+            raise
 
 
 async def check_claims(settings: Settings) -> None:
@@ -61,11 +50,29 @@ async def check_claims(settings: Settings) -> None:
         BrokerRefused: this client may not use the group of the claims.
         BrokerUnavailable: its coordinator does not answer.
     """
+    async with admin_client(settings.kafka) as admin:
+        await _check(admin, settings)
+
+
+async def _commit(admin: AIOKafkaAdminClient, settings: Settings, source: str) -> None:
     topics = settings.topics
-    claims = await _ask(settings, OffsetFetchRequest(topics.claims, None))
+    request = OffsetCommitRequest(
+        topics.claims,
+        OffsetCommitRequest.DEFAULT_GENERATION_ID,
+        "",
+        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
+        [(topics.changelog, [(0, 0, source)])],
+    )
+    await _ask(admin, settings, request)
+
+
+async def _check(admin: AIOKafkaAdminClient, settings: Settings) -> None:
+    topics = settings.topics
+    claims = await _ask(admin, settings, OffsetFetchRequest(topics.claims, None))
     others = [
         changelog
-        for changelog, ((_, _, source, _),) in claims
+        for changelog, partitions in claims
+        for _, _, source, _ in partitions
         if source == topics.source and changelog != topics.changelog
     ]
     if others:
@@ -78,17 +85,16 @@ async def check_claims(settings: Settings) -> None:
         )
 
 
-async def _ask(settings: Settings, request: Any) -> Any:
+async def _ask(admin: AIOKafkaAdminClient, settings: Settings, request: Any) -> Any:
     """Send a request to the coordinator of the claims until it answers; return the topics."""
-    async with admin_client(settings.kafka) as admin:
-        async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
-            while True:
-                try:
-                    return await _answer(admin, settings.topics.claims, request)
-                except errors.KafkaError as error:
-                    if not error.retriable:
-                        raise
-                await asyncio.sleep(POLL_S)
+    async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
+        while True:
+            try:
+                return await _answer(admin, settings.topics.claims, request)
+            except errors.KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(POLL_S)
 
 
 async def _answer(admin: AIOKafkaAdminClient, group: str, request: Any) -> Any:
