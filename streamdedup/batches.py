@@ -102,7 +102,8 @@ class SketchedBatch:
 class Candidates:
     """The kept documents that share a bucket with the ``n`` documents of a batch.
 
-    A hit is a pair of a document of the batch and a kept document, in one bucket.
+    A hit is a pair of a document of the batch and a kept document, in one bucket. Of the documents
+    of the batch that share a bucket, only the first has its hits.
 
     Attributes:
         hit_rows: row of the document in the batch, ``(h,)`` int64, ascending.

@@ -55,6 +55,7 @@ class Batch(NamedTuple):
         firsts: ``(n,)`` int64, the earlier row with the same position; -1 if there is none.
         now_ms: ``(n,)`` int64, the clock when each is judged.
         buckets: ``(n, columns)`` int32, the bucket of each band key that occurs several times.
+        leaders: ``(n, columns)`` int32, the first row with each band key, which has its hits.
     """
 
     skipped: Bools
@@ -62,20 +63,20 @@ class Batch(NamedTuple):
     firsts: I64
     now_ms: I64
     buckets: I32
+    leaders: I32
 
 
 class Hits(NamedTuple):
     """The hits in the index, by row of the batch, column and number.
 
     Attributes:
-        starts: ``(n + 1,)`` int64: the hits of a row are those from ``starts[row]`` on.
-        columns: ``(h,)`` int64.
+        starts: ``(n * columns + 1,)`` int64: those of a row and column are from
+            ``starts[row * columns + column]`` on.
         places: ``(h,)`` int64; -1 for an erased document.
         numbers: ``(m,)`` int64, the numbers of the documents at the places.
     """
 
     starts: I64
-    columns: I64
     places: I64
     numbers: I64
 
@@ -149,7 +150,7 @@ def words_of(signatures: U8) -> U64:
 
 
 @kernel
-def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, int]:
+def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, I32, int]:
     """Number the buckets that several documents of a batch share.
 
     Args:
@@ -157,11 +158,12 @@ def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, int]:
         ignored_bits: the lowest bits of a key, which do not count.
 
     Returns:
-        The bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; and
-        the number of buckets.
+        The bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; the
+        first row with each key, ``(n, columns)`` int32; and the number of buckets.
     """
     rows, columns = keys.shape
     buckets = np.full((rows, columns), ALONE, dtype=np.int32)
+    leaders = np.empty((rows, columns), dtype=np.int32)
     cells = 16
     while cells < 2 * rows:
         cells *= 2
@@ -177,22 +179,21 @@ def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, int]:
                 cell = (cell + np.uint64(1)) & mask
             first = table[cell]
             if first < 0:
-                table[cell] = row
+                table[cell] = leaders[row, column] = row
                 continue
+            leaders[row, column] = first
             if buckets[first, column] == ALONE:
                 buckets[first, column] = count
                 count += 1
             buckets[row, column] = buckets[first, column]
-    return buckets, count
+    return buckets, leaders, count
 
 
 @kernel(inline="always")
 def _is_comparable(
     row: int, mine: Documents, theirs: Documents, other: int, batch: Batch, limits: Limits
 ) -> bool:
-    """Tell whether a document may match: same namespace, in the window, and earlier."""
-    if mine.namespaces[row] != theirs.namespaces[other]:
-        return False
+    """Tell whether a document of the same namespace may match: in the window, and earlier."""
     if limits.window_ms >= 0:
         one, two = mine.compared_ms[row], theirs.compared_ms[other]
         # The difference of two times may need 64 bits without a sign.
@@ -218,13 +219,17 @@ def find(
 ) -> int:
     """Find the candidates of a document; return how many there are in ``state.found``."""
     oldest = limits.first_number + state.kept[0] - limits.window_documents
-    places = len(hits.numbers)
+    # Reading an array from a tuple counts references, which takes longer than the work here.
+    seen, candidates, older, kept_index = state.seen, state.found, state.older, state.kept_index
+    hit_places, numbers = hits.places, hits.numbers
+    own, stored_namespaces, namespace = mine.namespaces, stored.namespaces, mine.namespaces[row]
+    is_simple = limits.window_ms < 0 and not batch.judged[row]
+    places = len(numbers)
     found = 0
-    hit, end = hits.starts[row], hits.starts[row + 1]
-    for column in range(batch.buckets.shape[1]):
-        begin = hit
-        while hit < end and hits.columns[hit] == column:
-            hit += 1
+    columns = batch.buckets.shape[1]
+    for column in range(columns):
+        cell = batch.leaders[row, column] * columns + column
+        begin, hit = hits.starts[cell], hits.starts[cell + 1]
         bucket = batch.buckets[row, column]
         fresh = state.sizes[bucket] if bucket >= 0 else 0
         fresh = min(fresh, limits.bucket_size)
@@ -233,31 +238,38 @@ def find(
             state.counters[TRUNCATED] += 1
         other = state.newest[bucket] if fresh else -1
         for _ in range(fresh):
-            if state.seen[places + other] != row + 1:
-                state.seen[places + other] = row + 1
-                number = limits.first_number + state.kept_index[other]
-                if number >= oldest and _is_comparable(row, mine, mine, other, batch, limits):
-                    state.found[found] = places + other
+            if seen[places + other] != row + 1:
+                seen[places + other] = row + 1
+                in_reach = limits.first_number + kept_index[other] >= oldest
+                if (
+                    in_reach
+                    and own[other] == namespace
+                    and (is_simple or _is_comparable(row, mine, mine, other, batch, limits))
+                ):
+                    candidates[found] = places + other
                     found += 1
-            other = state.older[other, column]
+            other = older[other, column]
         for index in range(hit - known, hit):
-            place = hits.places[index]
-            if place < 0 or state.seen[place] == row + 1:
+            place = hit_places[index]
+            if place < 0 or seen[place] == row + 1:
                 continue
-            state.seen[place] = row + 1
-            in_reach = hits.numbers[place] >= oldest
-            if in_reach and _is_comparable(row, mine, stored, place, batch, limits):
-                state.found[found] = place
+            seen[place] = row + 1
+            if (
+                numbers[place] >= oldest
+                and stored_namespaces[place] == namespace
+                and (is_simple or _is_comparable(row, mine, stored, place, batch, limits))
+            ):
+                candidates[found] = place
                 found += 1
     return found
 
 
 @kernel(inline="always")
-def unequal(one: U64, two: U64, bits: int) -> np.int64:
-    """Return the number of values that differ, ``bits`` of each being compared."""
+def unequal(one: U64, others: U64, row: int, bits: int) -> np.int64:
+    """Return how many values of a signature and of a row differ; each has so many bits."""
     count = np.int64(0)
     for word in range(len(one)):
-        differs = one[word] ^ two[word]
+        differs = one[word] ^ others[row, word]
         # Of each value, the lowest bit becomes 1 if any bit differs.
         if bits >= _BYTE:
             differs |= differs >> np.uint64(4)
@@ -290,16 +302,19 @@ def compare(
         Whether the texts decide about any of them.
     """
     places, signature = len(stored.signatures), mine.signatures[row]
+    of_batch, of_index = mine.signatures, stored.signatures
+    candidates, differences, counts = state.found, state.differences, state.unequal
+    near = limits.near
     is_near = False
     for candidate in range(found):
-        place = state.found[candidate]
+        place = candidates[candidate]
         if place < places:
-            count = unequal(signature, stored.signatures[place], limits.bits)
+            count = unequal(signature, of_index, place, limits.bits)
         else:
-            count = unequal(signature, mine.signatures[place - places], limits.bits)
-        state.differences[candidate] = count
-        state.unequal[count] += 1
-        is_near = is_near or limits.near[count]
+            count = unequal(signature, of_batch, place - places, limits.bits)
+        differences[candidate] = count
+        counts[count] += 1
+        is_near = is_near or near[count]
     state.counters[CANDIDATES] += found
     return is_near
 
@@ -320,8 +335,9 @@ def decide(
     """
     most = state.match_places.shape[1]
     matches = 0
+    candidates = state.found
     for candidate in range(found):
-        similarity, place = similarities[candidate], state.found[candidate]
+        similarity, place = similarities[candidate], candidates[candidate]
         if similarity < limits.threshold:
             continue
         state.counters[VERIFIED] += 1
@@ -391,6 +407,7 @@ def run(
         verdict is open. After the last row: the number of rows, and 0.
     """
     similarities = np.empty(len(state.found), dtype=np.float64)
+    estimates, differences = limits.estimates, state.differences
     for row in range(start, len(batch.judged)):
         first = batch.firsts[row]
         if batch.skipped[row] or (first >= 0 and state.kept_index[first] >= 0):
@@ -400,6 +417,6 @@ def run(
         if is_near:
             return row, found
         for candidate in range(found):
-            similarities[candidate] = limits.estimates[state.differences[candidate]]
+            similarities[candidate] = estimates[differences[candidate]]
         decide(row, found, similarities, batch, limits, state)
     return len(batch.judged), 0

@@ -185,7 +185,8 @@ class _Judging:
         self._effective_ms = effective_ms(times_ms, now_ms, rule.allowances)
         skipped = np.zeros(count, dtype=np.bool_)
         skipped[list(batch.blank | candidates.already_kept)] = True
-        buckets, shared = group(documents.sketches.band_keys, IGNORED_KEY_BITS)
+        keys = documents.sketches.band_keys
+        buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
         both = Positions.concatenate([candidates.documents.positions, documents.positions])
         _, sources = both.sources()
         stored = len(candidates.numbers)
@@ -194,9 +195,9 @@ class _Judging:
             candidates.documents, candidates.effective_times_ms, sources[:stored]
         )
         self._arrays = Batch(
-            skipped, judged, first_rows(documents.positions, judged), now_ms, buckets
+            skipped, judged, first_rows(documents.positions, judged), now_ms, buckets, leaders
         )
-        self._hits = hits_of(candidates, count)
+        self._hits = hits_of(candidates, keys.shape)
         self._limits = self._limits_of(rule)
         self._state = self._new_state(count, stored, buckets.shape[1], shared)
 

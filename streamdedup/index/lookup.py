@@ -12,6 +12,8 @@ import numpy as np
 
 from streamdedup.batches import Candidates, DocumentColumns
 from streamdedup.columns import I64, U64, Positions
+from streamdedup.dedup.buckets import IGNORED_KEY_BITS
+from streamdedup.dedup.judge import group
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
@@ -96,6 +98,9 @@ class Lookup:
     def hits(self, keys: U64, size: int, known: Bools | None = None) -> I64:
         """Return the hits of band keys, those of erased documents included.
 
+        Of equal keys of a column only the first has hits, so that a bucket which many of the
+        documents share is read once.
+
         Args:
             keys: ``(n, columns)`` band keys.
             size: most hits of a key, the newest ones.
@@ -106,10 +111,13 @@ class Lookup:
         """
         hits = np.empty((max(_LEAST_HITS, keys.size // 8), 3), dtype=np.int64)
         masks = self._masks(keys)
+        _, leaders, _ = group(keys, IGNORED_KEY_BITS)
+        repeated = leaders != np.arange(len(keys))[:, None]
         while True:
-            counts = np.zeros(keys.shape, dtype=np.uint64)
+            # A bucket that is not searched counts as full.
+            counts = np.where(repeated, np.uint64(size), np.uint64(0))
             if known is not None:
-                counts[:, ~known] = size  # such a bucket counts as full
+                counts[:, ~known] = size
             looks = np.zeros(3, dtype=np.int64)
             filled = self._find(keys, masks, size, counts, hits, looks)
             if filled <= len(hits):

@@ -34,9 +34,9 @@ def test_unequal_values(bits: int, num_perm: int) -> None:
     values = rng.integers(0, 2**63, (2, num_perm), dtype=np.uint64)
     values[1, ::3] = values[0, ::3]
     signatures = codec.pack(values)
-    one, two = judge.words_of(signatures)
+    words = judge.words_of(signatures)
     stored = codec.unpack(signatures)
-    found = int(judge.unequal(one, two, bits))
+    found = int(judge.unequal(words[0], words, 1, bits))
     assert found == np.count_nonzero(stored[0] != stored[1])
     estimate = codec.estimate_jaccard(signatures[0], signatures[1:])[0]
     assert codec.estimates()[found] == estimate

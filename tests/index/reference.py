@@ -172,9 +172,12 @@ class Reference:
         held = np.stack([each.keys for each in self.documents]) if self.documents else keys[:0]
         for row in range(len(keys)):
             same = held >> _STORED == keys[row] >> _STORED
-            for column in range(COLUMNS):
+            # Only the first document with a key has hits.
+            leaders = (keys >> _STORED == keys[row] >> _STORED).argmax(axis=0).tolist()
+            for column, leader in enumerate(leaders):
                 bucket = (self.first + np.flatnonzero(same[:, column])).tolist()
-                self._compare_bucket(bucket, seen[row, column], oldest)
+                self._compare_bucket(bucket, seen[leader, column], oldest)
+                assert row == leader or (row, column) not in seen
         assert found.erased == self.erased.intersection(found.hit_numbers.tolist())
         assert {*found.numbers.tolist()} == {*found.hit_numbers.tolist()} - found.erased
         self._compare_documents(found)
