@@ -52,9 +52,11 @@ def keep(index: Index, batch: Batch) -> Rows:
 def find(batch: Batch, candidates: Candidates) -> Rows:
     """Return which rows have a candidate with an equal signature."""
     rows = candidates.hit_rows[_equal(batch, candidates)]
+    found = np.zeros(len(batch.documents), dtype=np.bool_)
+    found[rows] = True
     # Of documents that are equal, only the first has hits.
-    _, equals = np.unique(batch.documents.sketches.band_keys[:, 0], return_inverse=True)
-    return np.isin(equals, equals[rows])
+    same: Rows = found[candidates.leaders[:, 0]]
+    return found | same
 
 
 def count_wrong(batch: Batch, candidates: Candidates) -> int:

@@ -106,6 +106,10 @@ class Candidates:
     of the batch that share a bucket, only the first has its hits.
 
     Attributes:
+        buckets: ``(n, columns)`` int32, the bucket of each band key that occurs several times in
+            the batch; see :func:`streamdedup.dedup.judge.group`.
+        leaders: ``(n, columns)`` int32, the first row with each band key.
+        shared: the number of these buckets.
         hit_rows: row of the document in the batch, ``(h,)`` int64, ascending.
         hit_columns: column of ``band_keys`` that both share, ``(h,)`` int64.
         hit_numbers: number of the kept document, ``(h,)`` int64; ascending in each bucket.
@@ -118,6 +122,9 @@ class Candidates:
         already_judged: ``(n,)`` bool, whether the position was judged before.
     """
 
+    buckets: NDArray[np.int32]
+    leaders: NDArray[np.int32]
+    shared: int
     hit_rows: I64
     hit_columns: I64
     hit_numbers: I64

@@ -47,14 +47,14 @@ def first_rows(positions: Positions, judged: NDArray[np.bool_]) -> I64:
     return firsts
 
 
-def hits_of(candidates: Candidates, shape: tuple[int, ...]) -> Hits:
-    """Return the hits of a batch, whose band keys have this shape, as the kernels need them."""
+def hits_of(candidates: Candidates) -> Hits:
+    """Return the hits of a batch as the kernels need them."""
     numbers = candidates.numbers
     places = np.searchsorted(numbers, candidates.hit_numbers)
     if candidates.erased:
         erased = np.array(sorted(candidates.erased), dtype=np.int64)
         places = np.where(np.isin(candidates.hit_numbers, erased), -1, places)
-    rows, columns = shape
+    rows, columns = candidates.buckets.shape
     starts = np.zeros(rows * columns + 1, dtype=np.int64)
     cells = candidates.hit_rows * columns + candidates.hit_columns
     np.cumsum(np.bincount(cells, minlength=rows * columns), out=starts[1:])

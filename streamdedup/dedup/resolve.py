@@ -35,7 +35,7 @@ from streamdedup.batches import (
     Verdicts,
 )
 from streamdedup.columns import I64, Positions
-from streamdedup.dedup.buckets import IGNORED_KEY_BITS, first_rows, hits_of, judged_within
+from streamdedup.dedup.buckets import first_rows, hits_of, judged_within
 from streamdedup.dedup.clock import (
     UNLIMITED,
     Allowances,
@@ -45,7 +45,7 @@ from streamdedup.dedup.clock import (
     effective_ms,
     is_out_of_reach,
 )
-from streamdedup.dedup.judge import Batch, Documents, Limits, State, decide, group, run, words_of
+from streamdedup.dedup.judge import Batch, Documents, Limits, State, decide, run, words_of
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import Settings
@@ -185,8 +185,6 @@ class _Judging:
         self._effective_ms = effective_ms(times_ms, now_ms, rule.allowances)
         skipped = np.zeros(count, dtype=np.bool_)
         skipped[list(batch.blank | candidates.already_kept)] = True
-        keys = documents.sketches.band_keys
-        buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
         both = Positions.concatenate([candidates.documents.positions, documents.positions])
         _, sources = both.sources()
         stored = len(candidates.numbers)
@@ -195,11 +193,16 @@ class _Judging:
             candidates.documents, candidates.effective_times_ms, sources[:stored]
         )
         self._arrays = Batch(
-            skipped, judged, first_rows(documents.positions, judged), now_ms, buckets, leaders
+            skipped,
+            judged,
+            first_rows(documents.positions, judged),
+            now_ms,
+            candidates.buckets,
+            candidates.leaders,
         )
-        self._hits = hits_of(candidates, keys.shape)
+        self._hits = hits_of(candidates)
         self._limits = self._limits_of(rule)
-        self._state = self._new_state(count, stored, buckets.shape[1], shared)
+        self._state = self._new_state(count, stored)
 
     def _limits_of(self, rule: Rule) -> Limits:
         estimates = rule.codec.estimates()
@@ -216,8 +219,9 @@ class _Judging:
             near=compares & (np.abs(estimates - rule.threshold) <= rule.borderline),
         )
 
-    def _new_state(self, count: int, stored: int, columns: int, shared: int) -> State:
-        most = self._rule.max_matches
+    def _new_state(self, count: int, stored: int) -> State:
+        most, shared = self._rule.max_matches, self._candidates.shared
+        columns = self._candidates.buckets.shape[1]
         # A document has no more candidates than its buckets hold.
         room = min(stored + count, columns * self._rule.bucket_size)
         return State(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.batches import Candidates, DocumentColumns
 from streamdedup.columns import I64, U64, Positions
@@ -80,10 +81,15 @@ class Lookup:
             texts: whether to return the candidates' texts.
             known: ``(columns,)`` which columns to search; None for all.
         """
-        hits = self.hits(documents.sketches.band_keys, size, known)
+        keys = documents.sketches.band_keys
+        buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
+        hits = self._hits(keys, leaders, size, known)
         numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
         effective_times_ms, found = self.documents(numbers, texts=texts)
         return Candidates(
+            buckets=buckets,
+            leaders=leaders,
+            shared=shared,
             hit_rows=hits[:, 0],
             hit_columns=hits[:, 1],
             hit_numbers=hits[:, 2],
@@ -95,7 +101,7 @@ class Lookup:
             already_judged=np.zeros(len(documents), dtype=np.bool_),
         )
 
-    def hits(self, keys: U64, size: int, known: Bools | None = None) -> I64:
+    def _hits(self, keys: U64, leaders: NDArray[np.int32], size: int, known: Bools | None) -> I64:
         """Return the hits of band keys, those of erased documents included.
 
         Of equal keys of a column only the first has hits, so that a bucket which many of the
@@ -103,6 +109,7 @@ class Lookup:
 
         Args:
             keys: ``(n, columns)`` band keys.
+            leaders: ``(n, columns)``, the first row with each key.
             size: most hits of a key, the newest ones.
             known: ``(columns,)`` which columns to search; None for all.
 
@@ -111,7 +118,6 @@ class Lookup:
         """
         hits = np.empty((max(_LEAST_HITS, keys.size // 8), 3), dtype=np.int64)
         masks = self._masks(keys)
-        _, leaders, _ = group(keys, IGNORED_KEY_BITS)
         repeated = leaders != np.arange(len(keys))[:, None]
         while True:
             # A bucket that is not searched counts as full.

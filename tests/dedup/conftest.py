@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamdedup.dedup import judge, resolve
+from streamdedup.index import lookup
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,5 +24,7 @@ def plain_kernels() -> Iterator[None]:
         for name, kernel in list(vars(judge).items()):
             if plain := getattr(kernel, "py_func", None):
                 patch.setattr(judge, name, plain)
-                patch.setattr(resolve, name, plain, raising=False)
+                for user in (resolve, lookup):
+                    if hasattr(user, name):
+                        patch.setattr(user, name, plain)
         yield
