@@ -228,7 +228,7 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
-                upkeep = group.create_task(self._write_checkpoints())
+                upkeep = group.create_task(self._keep_up())
                 while (polled := await queue.get()) is not None:
                     judgement, transaction = await self._judgement(polled, composer, writer)
                     # Held until the transaction is committed.
@@ -242,7 +242,7 @@ class Worker:
         except* StreamdedupError as errors:
             raise decisive(errors) from errors
 
-    async def _write_checkpoints(self) -> None:
+    async def _keep_up(self) -> None:
         """Renew the claim at intervals, and write the index to disk unless it does so by itself.
 
         The index flushes full deltas, which may take a slow stream longer than the changelog's
