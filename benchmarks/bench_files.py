@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, Plan, document_id, plan
-from benchmarks.files_peer import BANDS, PEERS, PROCESSES, ROWS
+from benchmarks.files_peer import BANDS, PEERS, ROWS
 from benchmarks.pipeline_check import Check, check
 from benchmarks.processes import Child, ProcessEnded, busy_seconds, resident_of, running, terminable
 from benchmarks.progress import Steps
@@ -99,7 +99,9 @@ class Measured(NamedTuple):
     figures: dict[str, Any]
 
 
-def run_program(program: str, path: Path, planned: Plan, folder: Path) -> Job:
+def run_program(
+    program: str, path: Path, planned: Plan, folder: Path, peer_processes: int = 2
+) -> Job:
     """Run a program on the first lines of a file, as many as the plan has."""
     documents = len(planned.originals)
     kept, duplicates = folder / "kept.jsonl", folder / "duplicates.jsonl"
@@ -108,7 +110,7 @@ def run_program(program: str, path: Path, planned: Plan, folder: Path) -> Job:
         command = [sys.executable, "-m", "streamdedup", "dedup", str(path), *outputs, "--json"]
     else:
         command = [sys.executable, "-m", "benchmarks.files_peer", program, str(path), *outputs]
-        command += ["--documents", str(documents)]
+        command += ["--documents", str(documents), "--processes", str(peer_processes)]
     measured = measure(command, folder)
     if measured.figures["documents"] != documents:
         raise ProcessEnded(f"{program} read {measured.figures['documents']} of {documents} lines")
@@ -180,7 +182,9 @@ def prefix(planned: Plan, documents: int) -> Plan:
     return Plan(planned.originals[:documents], planned.near[:documents])
 
 
-def run_corpus(corpus: Corpus, copies: str, part: int, folder: Path, steps: Steps) -> Iterator[Job]:
+def run_corpus(
+    corpus: Corpus, copies: str, part: int, peer_processes: int, folder: Path, steps: Steps
+) -> Iterator[Job]:
     """Yield the job of each program."""
     documents = corpus.file_bytes // corpus.mean_bytes // part
     planned = plan(documents, *COPIES[copies])
@@ -193,7 +197,7 @@ def run_corpus(corpus: Corpus, copies: str, part: int, folder: Path, steps: Step
             continue
         count = min(documents, corpus.peers.get(program, documents * part) // part)
         steps.begin(f"{corpus.kind}, {copies} copies: {program}")
-        yield run_program(program, path, prefix(planned, count), folder)
+        yield run_program(program, path, prefix(planned, count), folder, peer_processes)
 
 
 def line_of(job: Job, first: Job) -> str:
@@ -208,16 +212,17 @@ def line_of(job: Job, first: Job) -> str:
     )
 
 
-def run(part: int, kinds: list[str], parent: Path | None) -> dict[str, Any]:
+def run(part: int, kinds: list[str], peer_processes: int, parent: Path | None) -> dict[str, Any]:
     """Run all corpora; return the figures."""
     figures: dict[str, Any] = {
         "processors": os.cpu_count(),
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
+        "peer_processes": peer_processes,
     }
     with Steps() as steps, tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as name:
         folder = Path(name)
-        steps.say(f"peers: {PROCESSES} sketching processes, {BANDS} bands of {ROWS} rows")
+        steps.say(f"peers: {peer_processes} sketching processes, {BANDS} bands of {ROWS} rows")
         steps.begin("loading kernels")
         small = folder / "small.jsonl"
         small.write_text(json.dumps({"id": document_id(0), "text": "compiles the kernels"}) + "\n")
@@ -235,7 +240,7 @@ def run(part: int, kinds: list[str], parent: Path | None) -> dict[str, Any]:
                     f"{'wrong':>6} {'other load':>11}"
                 )
                 jobs: list[Job] = []
-                for job in run_corpus(corpus, copies, part, folder, steps):
+                for job in run_corpus(corpus, copies, part, peer_processes, folder, steps):
                     jobs.append(job)
                     steps.say(line_of(job, jobs[0]))
                 figures[f"{corpus.kind}, {copies} copies"] = [
@@ -250,13 +255,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the documents")
     kinds = [corpus.kind for corpus in CORPORA]
     parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
+    parser.add_argument(
+        "--peer-processes", type=int, default=2, help="processes that sketch for each peer"
+    )
     parser.add_argument("--directory", type=Path, help="folder for all files; default: temporary")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
     try:
         with terminable():
             part = _QUICK if arguments.quick else 1
-            figures = run(part, arguments.kinds, arguments.directory)
+            figures = run(part, arguments.kinds, arguments.peer_processes, arguments.directory)
     except ProcessEnded as error:
         raise SystemExit(f"bench-files: {error}") from error
     except KeyboardInterrupt:

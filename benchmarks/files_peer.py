@@ -30,7 +30,6 @@ from streamdedup.sketch.bands import choose_bands
 
 BANDS, ROWS = choose_bands(0.8, 0.99, 128)
 NUM_PERM = BANDS * ROWS
-PROCESSES = 2
 _CHUNK = 500
 """Lines that are sketched together."""
 
@@ -140,9 +139,10 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Judge the lines; return the number of documents, and the seconds without the start-up."""
     kind = PEERS[arguments.peer]
     peer = kind()
-    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         # The processes import what they need.
-        pool.map(kind.sketch, [[b'{"id": "", "text": ""}']] * PROCESSES, chunksize=1)
+        first = [[b'{"id": "", "text": ""}']] * arguments.processes
+        pool.map(kind.sketch, first, chunksize=1)
         started_at = time.perf_counter()
         documents = 0
         with arguments.kept.open("wb") as kept, arguments.duplicates.open("w") as duplicates:
@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("peer", choices=PEERS)
     for name in ("input", "--kept", "--duplicates"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--processes", type=int, default=2, help="processes that sketch")
     parser.add_argument("--documents", type=int, help="only this number of lines")
     print(json.dumps(run(parser.parse_args())), flush=True)
 

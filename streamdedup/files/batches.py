@@ -6,14 +6,18 @@ import codecs
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import compress
 
+import numpy as np
+
+from streamdedup.columns import Positions, RecordColumns
 from streamdedup.errors import InputError
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import STANDARD, Line, LineReader, Mark
-from streamdedup.model import Position, Record, Rejection
+from streamdedup.model import NO_TIMESTAMP, Rejection
 from streamdedup.settings.sections import Settings
 
 LINGER_S = 0.5
@@ -33,7 +37,10 @@ class Batch:
     """A batch of lines, and how far the inputs are judged once it has its verdicts.
 
     Attributes:
-        records: the lines that hold a document, in order.
+        values: the lines that hold a document, in order; None for one that is too long.
+        keys: the name of each line.
+        offsets: the number of each line in its input.
+        topics: the topic of each input with such lines, and the row of its first one.
         refused: the reasons for records that are rejected without a look at their value, by row.
         marks: the new mark of each input of the batch, by topic.
         size_bytes: total size of the values.
@@ -44,7 +51,10 @@ class Batch:
         began: when the first of the records was read, in seconds of the monotonic clock.
     """
 
-    records: list[Record] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    topics: list[tuple[str, int]] = field(default_factory=list)
     refused: dict[int, Rejection] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     size_bytes: int = 0
@@ -56,7 +66,52 @@ class Batch:
 
     def is_empty(self) -> bool:
         """Whether the batch covers no line."""
-        return not (self.records or self.blank_lines or self.unfinished_lines or self.judged_before)
+        return not (self.values or self.blank_lines or self.unfinished_lines or self.judged_before)
+
+    def records(self) -> RecordColumns:
+        """Return the lines that hold a document as records."""
+        rows = len(self.values)
+        names, firsts = zip(*self.topics, strict=True) if self.topics else ((), ())
+        inputs = np.repeat(np.arange(len(names)), np.diff([*firsts, rows]))
+        positions = Positions(
+            names, inputs, np.zeros(rows, dtype=np.int64), np.array(self.offsets, dtype=np.int64)
+        )
+        times_ms = np.full(rows, NO_TIMESTAMP, dtype=np.int64)
+        return RecordColumns(positions, self.values, self.keys, [()] * rows, times_ms)
+
+    def add(self, topic: str, label: bytes, number: int, lines: Sequence[bytes]) -> None:
+        """Add consecutive lines of an input.
+
+        Args:
+            topic: the topic in the positions of the input's lines.
+            label: the name of the input in the keys of its lines.
+            number: the number of the first of the lines, counted from 0.
+            lines: the lines.
+        """
+        numbers: Iterable[int] = range(number, number + len(lines))
+        blank = [not line or line.isspace() for line in lines]
+        if any(blank):
+            self.blank_lines += sum(blank)
+            filled = [not one for one in blank]
+            lines, numbers = list(compress(lines, filled)), list(compress(numbers, filled))
+        self._append(topic, label, lines, numbers)
+        self.size_bytes += sum(map(len, lines))
+
+    def refuse(self, topic: str, label: bytes, number: int, rejection: Rejection) -> None:
+        """Add a line that is rejected, without its value."""
+        self.refused[len(self.values)] = rejection
+        self._append(topic, label, [None], [number])
+
+    def _append(
+        self, topic: str, label: bytes, values: Sequence[bytes | None], numbers: Iterable[int]
+    ) -> None:
+        if not self.values:
+            self.began = time.monotonic()
+        if not self.topics or self.topics[-1][0] != topic:
+            self.topics.append((topic, len(self.values)))
+        self.values += values
+        self.offsets += numbers
+        self.keys += [b"%b:%d" % (label, number + 1) for number in numbers]
 
 
 class BatchReader:
@@ -106,7 +161,7 @@ class BatchReader:
 
     def _wait(self, is_ready: Callable[[float], bool]) -> None:
         """Hand over the lines so far if no further ones come in time."""
-        left = self._batch.began + LINGER_S - time.monotonic() if self._batch.records else 0
+        left = self._batch.began + LINGER_S - time.monotonic() if self._batch.values else 0
         if is_ready(max(0, left)):
             return
         if self._reading is not None:
@@ -121,11 +176,16 @@ class BatchReader:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
         # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
-        topic, before = self._ledger.topic(path), self._bytes_read
+        topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
         self._reading = topic, lines, before
         try:
             for line in iter(lines.read, None):
-                self._add(path, Position(topic, 0, line.number), line)
+                if line.size > self._most_bytes:
+                    self._batch.refuse(topic, label, line.number, self._too_large(line))
+                else:
+                    self._batch.add(topic, label, line.number, [line.content])
+                while not self._is_full() and (more := lines.read_buffered(*self._room())):
+                    self._batch.add(topic, label, lines.lines - len(more), more)
                 if self._is_full():
                     self._note_progress(topic, lines, before)
                     yield self._batch
@@ -152,23 +212,14 @@ class BatchReader:
         self._batch.bytes_read = self._bytes_read
         self._batch.marks[topic] = lines.mark()
 
-    def _is_full(self) -> bool:
+    def _room(self) -> tuple[int, int]:
+        """Return how many lines and bytes the batch may still get, of lines within the limit."""
         batch, most = self._batch, self._batch_settings
-        return len(batch.records) >= most.documents or batch.size_bytes >= most.bytes
+        left_bytes = min(most.bytes - batch.size_bytes, self._most_bytes)
+        return most.documents - len(batch.values), left_bytes
 
-    def _add(self, path: str, position: Position, line: Line) -> None:
-        batch, value = self._batch, line.content
-        if not batch.records:
-            batch.began = time.monotonic()
-        key = f"{_label(path)}:{line.number + 1}".encode()
-        if line.size > self._most_bytes:
-            batch.refused[len(batch.records)] = self._too_large(line)
-            batch.records.append(Record(position, None, key))
-        elif value.strip():
-            batch.records.append(Record(position, value, key))
-            batch.size_bytes += len(value)
-        else:
-            batch.blank_lines += 1
+    def _is_full(self) -> bool:
+        return min(self._room()) <= 0
 
     def _too_large(self, line: Line) -> Rejection:
         message = (
@@ -191,8 +242,8 @@ def _never(_: bytes) -> bool:
     return False
 
 
-def _label(path: str) -> str:
+def _label(path: str) -> bytes:
     """Return the name of an input in the ids of documents that have none."""
     if path == STANDARD:
-        return "stdin"
-    return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace")
+        return b"stdin"
+    return os.fsencode(os.path.basename(path)).decode("utf-8", "backslashreplace").encode()

@@ -92,6 +92,7 @@ class LineReader:
             :meth:`skip` and :meth:`begins_with`, :meth:`mark` is then right.
 
     Attributes:
+        lines: number of lines read so far.
         left_unfinished: whether a last line was not read; blank lines do not count.
 
     Raises:
@@ -114,7 +115,7 @@ class LineReader:
             self._raw: io.FileIO = _Input(path, on_wait)
             self._file: io.BufferedReader[io.FileIO] = io.BufferedReader(self._raw, CHUNK_BYTES)
             self._content = unpacked(self._file, self.name)
-        self._lines = 0
+        self.lines = 0
         self._length = 0
         self._hash = xxhash.xxh3_128()
         self._ended = True
@@ -123,14 +124,14 @@ class LineReader:
 
     def mark(self) -> Mark:
         """Return the mark of the lines read so far."""
-        return Mark(self._lines, self._length, self._hash.digest(), self._ended)
+        return Mark(self.lines, self._length, self._hash.digest(), self._ended)
 
     def read(self) -> Line | None:
         """Return the next line, or None at the end."""
         part = raw = self._next(self._room)
         if not raw:
             return None
-        if not self._lines:
+        if not self.lines:
             self._check_encoding(raw)
         # If the rest of the line turns out to be damaged, the mark stays before the line.
         hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
@@ -146,8 +147,27 @@ class LineReader:
         self._hash = hashed
         self._length += length
         self._ended = ended
-        self._lines += 1
+        self.lines += 1
         return self._line(raw, length)
+
+    def read_buffered(self, most: int, most_bytes: int) -> list[bytes]:
+        """Return whole lines that follow the first one, without line feeds, at little cost a line.
+
+        Args:
+            most: the number of lines, at most.
+            most_bytes: their bytes, at most.
+
+        Returns:
+            Lines that are in memory already; none if :meth:`read` must read the next one.
+        """
+        if not self.lines:
+            return []
+        ahead = self._peek()[:most_bytes]
+        *lines, rest = ahead.split(b"\n", most)
+        if lines:
+            self._count(self._next(len(ahead) - len(rest), whole_lines=False))
+            self.lines += len(lines)
+        return lines
 
     def _check_encoding(self, start: bytes) -> None:
         for wide, encoding in _WIDE_STARTS.items():
@@ -170,7 +190,7 @@ class LineReader:
                 f"{self.name} has changed: it does not begin with the {mark.lines} lines that "
                 f"earlier runs judged; {_RENAME}"
             )
-        self._lines, self._ended = mark.lines, mark.ended
+        self.lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
             self._end_line()
 
@@ -225,19 +245,21 @@ class LineReader:
 
     def _line(self, raw: bytes, length: int) -> Line:
         # A byte order mark belongs to the file, not to its first line.
-        content = raw.removeprefix(_BYTE_ORDER_MARK) if self._lines == 1 else raw
+        content = raw.removeprefix(_BYTE_ORDER_MARK) if self.lines == 1 else raw
         size = length - (len(raw) - len(content)) - self._ended
-        return Line(self._lines - 1, content.removesuffix(b"\n"), size)
+        return Line(self.lines - 1, content.removesuffix(b"\n"), size)
 
     def _count(self, part: bytes) -> None:
         self._hash.update(part)
         self._length += len(part)
 
+    def _peek(self) -> bytes:
+        with _translated(f"cannot read {self.name}"):
+            return self._content.peek()
+
     def _next(self, most: int, *, whole_lines: bool = True) -> bytes:
-        try:
+        with _translated(f"cannot read {self.name}"):
             return self._content.readline(most) if whole_lines else self._content.read(most)
-        except OSError as error:
-            raise InputError(f"cannot read {self.name}: {error.strerror or error}") from error
 
 
 class _Input(io.FileIO):

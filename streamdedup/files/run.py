@@ -269,7 +269,7 @@ class _Run:
     def _submit(self, batch: Batch) -> None:
         """Let a batch be prepared; judge the oldest one if there are enough ahead of it."""
         sketching = self._sketching or self._start(InProcess)
-        self._pending.append((batch, sketching, sketching.submit(batch.records, batch.refused)))
+        self._pending.append((batch, sketching, sketching.submit(batch.records(), batch.refused)))
         if len(self._pending) > sketching.size:
             self._settle(*self._pending.popleft())
 
@@ -282,19 +282,19 @@ class _Run:
                 index.apply(update, index.applied + 1, notes, forgotten)
 
     def _settle(self, batch: Batch, sketching: _Sketching, pending: PendingBatch) -> None:
-        verdicts = self._judge(batch, sketching.result(pending)) if batch.records else None
+        records = pending.records
+        verdicts = self._judge(batch, records, sketching.result(pending)) if len(records) else None
         self._count(batch, verdicts)
         if verdicts is not None and self._hooks.on_verdict is not None:
-            for record, verdict in zip(batch.records, verdicts, strict=True):
+            for record, verdict in zip(records, verdicts, strict=True):
                 self._hooks.on_verdict(record, verdict)
         self._hooks.on_batch(self.tally)
 
-    def _judge(self, batch: Batch, sketched: SketchedBatch) -> Verdicts:
+    def _judge(self, batch: Batch, records: RecordColumns, sketched: SketchedBatch) -> Verdicts:
         """Judge a batch, write its lines to the outputs, and commit it."""
         judgement = self._deduplicator.judge(sketched)
         lines = {
-            outcome: self._lines(outcome, batch.records, judgement.verdicts)
-            for outcome in self._outputs
+            outcome: self._lines(outcome, records, judgement.verdicts) for outcome in self._outputs
         }
         with self._hooks.shield():
             for outcome, output in self._outputs.items():
@@ -305,18 +305,18 @@ class _Run:
             self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths, end))
         return judgement.verdicts
 
-    def _lines(self, outcome: Outcome, records: list[Record], verdicts: Verdicts) -> bytes:
+    def _lines(self, outcome: Outcome, records: RecordColumns, verdicts: Verdicts) -> bytes:
         """Return the lines of an output. Only duplicates need their verdicts as objects."""
         rows = verdicts.rows_with(OUTCOMES.index(outcome))
         if outcome is Outcome.KEPT:
-            lines = [records[row].value or b"" for row in rows]
+            lines = [records.values[row] or b"" for row in rows]
         elif outcome is Outcome.REJECTED:
             lines = [rejected_record(records[row], verdicts.rejections[row]) for row in rows]
         else:
             lines = [
-                duplicate_record(records[row].value, verdicts[row], self._rule) for row in rows
+                duplicate_record(records.values[row], verdicts[row], self._rule) for row in rows
             ]
-        return b"".join(line + b"\n" for line in lines)
+        return b"\n".join([*lines, b""])
 
     def _count(self, batch: Batch, verdicts: Verdicts | None) -> None:
         tally = self.tally

@@ -10,8 +10,10 @@ import struct
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
+import xxhash
 import zstandard
 
 from streamdedup.errors import InputError
@@ -229,6 +231,39 @@ def test_another_encoding_is_named(tmp_path: Path, encoding: str, name: str) -> 
         with pytest.raises(InputError, match=rf"is in {name}; convert it to UTF-8, .* -f {name} "):
             reader.read()
         assert reader.mark() == Mark()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_buffered_lines_and_single_ones_are_the_same(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """Short lines, long ones and those over the limit, across the chunks of a file."""
+    random = Random(1)
+    sizes = [random.choice((0, 1, 30, 900, 5 * MOST, 300_000)) for _ in range(300)]
+    content = b"\n".join(bytes([97 + size % 26]) * size for size in sizes)
+    path = written(tmp_path / "file", pack(content))
+    with closing(LineReader(path, MOST)) as reader:
+        expected = [line.content for line in read_all(reader)]
+        end = reader.mark()
+    lines: list[bytes] = []
+    with closing(LineReader(path, MOST)) as reader:
+        assert reader.read_buffered(MOST, MOST) == []
+        while (line := reader.read()) is not None:
+            assert line.number == len(lines)
+            lines.append(line.content)
+            more = reader.read_buffered(most := random.randint(1, 9), MOST)
+            assert len(more) <= most
+            assert sum(map(len, more)) <= MOST
+            lines += more
+            assert reader.mark() == marked(content, len(lines))
+        assert reader.mark() == end
+    assert lines == expected
+
+
+def marked(content: bytes, lines: int) -> Mark:
+    """Return the mark after so many lines."""
+    start = b"".join(content.splitlines(keepends=True)[:lines])
+    return Mark(lines, len(start), xxhash.xxh3_128_digest(start), start.endswith(b"\n"))
 
 
 @pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())
