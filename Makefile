@@ -7,9 +7,10 @@ BENCH := .venv-bench
 LOCKS := deploy/requirements
 PORT ?= 9092
 ARGS ?=
+SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-long coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test test-faults test-long coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +22,10 @@ demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 	@$(BIN)/python -m deploy.demo_kafka
 
 test: $(VENV)/dev.stamp ## Run the tests against a real Kafka broker
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long"
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long and not faults"
+
+test-faults: $(VENV)/dev.stamp ## Inject faults at every fail-point (SEEDS=3 for each)
+	@STREAMDEDUP_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest --numprocesses 2 -m faults tests/faults
 
 test-long: $(VENV)/dev.stamp ## Run the tests that take long: kills, lost brokers, rebuilds
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m long
@@ -38,7 +42,7 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
-	@$(BIN)/python -m pytest -m "kafka and not long"
+	@$(BIN)/python -m pytest -m "kafka and not long and not faults"
 
 broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
 	@$(BIN)/python -m deploy.broker --port $(PORT)

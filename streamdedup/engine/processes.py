@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from streamdedup.batches import SketchedBatch
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.prepare import Preparer, RawBatch
+from streamdedup.failpoints import reach
 from streamdedup.kernels import compile_seconds, spare_collector
 from streamdedup.model import Rejection
 from streamdedup.settings.sections import Settings
@@ -127,4 +128,5 @@ def prepare(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
     """Prepare a batch, in a pool process."""
     if _preparer is None:
         raise RuntimeError("prepare was called outside a pool process")
+    reach("pool")
     return _preparer.prepare_raw(batch, refused)

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from streamdedup.failpoints import reach
 from streamdedup.index.jobs import Flush, Job, Merge, Remove, Workshop
 from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
@@ -141,6 +142,7 @@ class Background:
 
     def _give_way(self) -> None:
         """Perform urgent jobs between two parts of a merge, or abandon the merge."""
+        reach("merge-part")
         while self._urgent:
             self._perform(self._urgent.popleft())
         if self._stopping:

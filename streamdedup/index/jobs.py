@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from streamdedup.columns import I64, U64
+from streamdedup.failpoints import reach
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directory
 from streamdedup.index.entries import Checkpoint, SegmentEntry
@@ -132,11 +133,13 @@ class Workshop:
             case Merge():
                 self._merge(job, pause)
             case Expire():
+                reach("expire")
                 self._manifest.drop(job.segment.entry)
             case Remove():
                 self._remove(job)
 
     def _flush(self, job: Flush) -> None:
+        reach("flush")
         delta, size = job.delta, self._geometry.bucket_size
         work = np.empty(delta.count, dtype=np.uint64)
 
@@ -148,6 +151,7 @@ class Workshop:
 
         content = Content(delta.first, delta.count, rows, column)
         entry = self._write(content, job.slot, pause=_do_not_pause, store_filter=False)
+        reach("flush-write")
         job.segment = self._open(entry, job.slot)
         here = range(entry.first, entry.end)
         self._manifest.announce(
@@ -156,8 +160,10 @@ class Workshop:
             erased=[number for number in job.erased if number not in here],
             overwritten=[number for number in job.erased if number in here],
         )
+        reach("flush-announce")
 
     def _merge(self, job: Merge, pause: Callable[[], None]) -> None:
+        reach("merge")
         first, end = job.members[0].entry.first, job.members[-1].entry.end
         subs = np.stack([member.subs for member in job.members])
         shifts = np.array([member.entry.first - first for member in job.members], dtype=np.int64)
@@ -172,15 +178,18 @@ class Workshop:
         rows = partial(_merged_rows, job, shifts, self._geometry.width)
         content = Content(first, end - first, rows, column)
         entry = self._write(content, job.slot, pause=pause, store_filter=job.store_filter)
+        reach("merge-write")
         job.segment = self._open(entry, job.slot)
         self._manifest.announce(
             segment=entry,
             instead_of=[member.entry for member in job.members],
             overwritten=job.erased,
         )
+        reach("merge-announce")
 
     def _remove(self, job: Remove) -> None:
         for segment in job.segments:
+            reach("remove")
             segment.remove()
         for slot in job.slots:
             self._banks[slot // SLOTS].clear(slot % SLOTS)

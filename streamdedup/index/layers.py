@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 from streamdedup.columns import U64
 from streamdedup.errors import IndexFull
+from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
 from streamdedup.index.background import Background, Outcome
 from streamdedup.index.delta import Delta
@@ -267,6 +268,7 @@ class Layers:
 
     def _announce_checkpoint(self) -> None:
         """Write the checkpoint of an index whose documents all lie in segments."""
+        reach("checkpoint")
         self._manifest.announce(
             checkpoint=self._state.checkpoint(), erased=self._erasures.waiting()
         )

@@ -23,6 +23,7 @@ import lmdb
 import msgspec
 
 from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch, IndexUnusable
+from streamdedup.failpoints import reach
 from streamdedup.index.directory import (
     DATA_FILE,
     MANIFEST,
@@ -213,6 +214,7 @@ class Manifest:
                 records = Records(txn, self._databases)
                 yield records
                 records.save()
+                reach("manifest")
             self._extend_file()
 
     def _decode(self, raw: bytes, kind: type[T]) -> T:

@@ -18,6 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from streamdedup.errors import TopicError
+from streamdedup.failpoints import reach
 from streamdedup.kafka.cluster import admin_client
 from streamdedup.kafka.connection import POLL_S
 from streamdedup.settings.sections import Settings
@@ -34,6 +35,7 @@ async def claim(settings: Settings) -> None:
     async with admin_client(settings.kafka) as admin:
         await _check(admin, settings)
         await _commit(admin, settings, settings.topics.source)
+        reach("claim")
         try:
             await _check(admin, settings)
         except TopicError:

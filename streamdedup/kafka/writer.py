@@ -21,6 +21,7 @@ from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable, TopicError
+from streamdedup.failpoints import reach
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
 from streamdedup.kafka.clocks import clock_warning, least_difference_ms
 from streamdedup.kafka.connection import (
@@ -278,9 +279,11 @@ class TransactionalWriter:
         """
         with translated("the transaction failed"):
             async with self._transaction():
+                reach("begin")
                 sent = [await self._send(batch) for batch in transaction.batches]
                 logged = [await self._send(batch) for batch in transaction.changelog]
                 await asyncio.gather(*sent, *logged)
+                reach("produce")
                 # Not at the same time: a broker asks the coordinator about one request of a
                 # transaction at a time (Kafka's AddPartitionsToTxnManager), and lets the client
                 # repeat the other one after a pause.
@@ -288,6 +291,7 @@ class TransactionalWriter:
                     await self._producer.send_offsets_to_transaction(
                         transaction.offsets, self._group_id
                     )
+                reach("offsets")
                 await self._producer.commit_transaction()
         if not logged:
             return 0

@@ -28,6 +28,7 @@ from streamdedup.columns import RecordColumns
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
+from streamdedup.failpoints import reach
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.claim import claim
@@ -142,6 +143,7 @@ class Worker:
             resources.push_async_callback(writer.close)
             applied = await self._index.call(lambda: index.applied)
             await writer.start(applied)
+            reach("start")
             stats = await self._replay(index, applied)
             partitions = facts.topics[self._settings.topics.source].partitions
             source = Source(self._settings, partitions)
@@ -217,6 +219,7 @@ class Worker:
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
         index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
+        reach("replay")
 
     async def _process(
         self, writer: TransactionalWriter, source: Source, composer: Composer
@@ -235,6 +238,7 @@ class Worker:
                     await self._commits.acquire()
                     with self._metrics.stage("index"):
                         await self._index.call(self._index.opened.stage, judgement.update)
+                    reach("stage")
                     finishing = self._finish(polled, judgement, transaction, writer)
                     group.create_task(finishing)
                 async with self._commits:
@@ -269,6 +273,7 @@ class Worker:
             if records:
                 self._in_flight += 1
                 self._idle.clear()
+                reach("poll")
                 self._metrics.count_received(records)
                 refused = await asyncio.to_thread(composer.refused, records, _now_ms())
                 pending = self._pool.submit(records, refused)
@@ -314,7 +319,9 @@ class Worker:
         records = polled.pending.records
         with self._metrics.stage("transaction"):
             applied = await self._commit(writer, transaction)
+        reach("commit")
         await self._index.call(self._index.opened.confirm, applied, self._notes)
+        reach("confirm")
         self._commits.release()
         self._in_flight -= 1
         if not self._in_flight:
@@ -371,6 +378,7 @@ class Worker:
         with self._metrics.stage("encode"):
             transaction = composer.compose(records, judgement.verdicts, judgement.update, now_ms)
             built = writer.build(transaction)
+        reach("judge")
         return judgement, built
 
     def _observe(self, source: Source, waiting: int) -> None:

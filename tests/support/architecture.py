@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sketch",),
     ("batches",),
     ("columns",),
-    ("kernels", "model", "errors"),
+    ("failpoints", "kernels", "model", "errors"),
 )
 """From the top down. A room imports rooms of lower layers, and its own modules."""
 

@@ -193,9 +193,11 @@ class Stage:
         ends = asyncio.run(topics.end_offsets(self.bootstrap, list(names.values())))
         return {role: ends[name] for role, name in names.items()}
 
-    def start_worker(self, *flags: str, env: Mapping[str, str] | None = None) -> WorkerProcess:
+    def start_worker(
+        self, *flags: str, env: Mapping[str, str] | None = None, module: str = "streamdedup"
+    ) -> WorkerProcess:
         """Start a worker process."""
-        return WorkerProcess(self.config, self.folder, flags, env or {})
+        return WorkerProcess(self.config, self.folder, flags, env or {}, module)
 
     def run_until_judged(self, count: int) -> WorkerProcess:
         """Run a worker until this number of records has an outcome, and drain it."""

@@ -26,13 +26,19 @@ class WorkerProcess:
         folder: where to write the log.
         flags: more arguments of the command.
         env: changes to the environment.
+        module: the program, if it is not streamdedup itself.
     """
 
     def __init__(
-        self, config: Path, folder: Path, flags: Sequence[str], env: Mapping[str, str]
+        self,
+        config: Path,
+        folder: Path,
+        flags: Sequence[str],
+        env: Mapping[str, str],
+        module: str = "streamdedup",
     ) -> None:
         self._log = folder / f"worker-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "streamdedup", "run", "--config", str(config), *flags]
+        command = [sys.executable, "-m", module, "run", "--config", str(config), *flags]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True

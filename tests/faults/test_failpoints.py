@@ -1,0 +1,161 @@
+"""A fault at each step of a batch's life, many times: nothing is lost, doubled or judged otherwise.
+
+``make test-faults`` runs a few seeds per fail-point, ``make test-faults SEEDS=20`` more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.broker.broker import Broker
+from streamdedup.failpoints import POINTS
+from tests.support.corpora import stream_of_documents
+from tests.support.faulty import Action, Fault
+from tests.support.oracle import assert_undisturbed
+from tests.support.patience import PATIENCE_S
+from tests.support.stage import Stage
+from tests.support.workers import WorkerProcess
+
+pytestmark = [pytest.mark.kafka, pytest.mark.faults]
+
+SEEDS = int(os.environ.get("STREAMDEDUP_TEST_SEEDS", "3"))
+PARTITIONS = 3
+BLOCK = 300
+"""Documents that follow each fault."""
+OFTEN = frozenset(
+    {"poll", "pool", "judge", "stage", "begin", "produce", "offsets", "commit", "confirm"}
+)
+"""Points that every batch reaches; the others are hit at their first turn."""
+ACTIONS: tuple[Action, ...] = ("kill", "stop", "kill later", "error", "kill", "delay")
+FAULTY = "tests.support.faulty"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "batch": {"documents": 60},
+    "index": {"delta_documents": 64, "window_documents": 1500},
+    "kafka": {"transaction_timeout": "5s"},
+}
+"""With these a few hundred documents reach every point."""
+
+
+class Documents:
+    """Endless documents, and copies of recent ones."""
+
+    def __init__(self) -> None:
+        self._all = itertools.cycle(stream_of_documents(20_000))
+        self._recent: list[dict[str, Any]] = []
+        self._made = 0
+
+    def block(self, *, copies_only: bool) -> list[dict[str, Any]]:
+        """Return the next documents; every fifth repeats a text, or all do."""
+        block = [self._next(copies_only or number % 5 == 4) for number in range(BLOCK)]
+        self._recent = [*self._recent, *block][-BLOCK:]
+        return block
+
+    def _next(self, repeats: bool) -> dict[str, Any]:
+        self._made += 1
+        if repeats and self._recent:
+            text = self._recent[self._made % len(self._recent)]["text"]
+        else:
+            text = f"{self._made} {next(self._all)['text'][:600]}"
+        return {"id": f"document-{self._made}", "text": text}
+
+
+class Storm:
+    """One stream of documents, and the faults that its workers meet.
+
+    Attributes:
+        fed: documents in the source topic.
+        happened: the faults so far, by action.
+        ends: the exit codes of the workers; negative ones are signals.
+    """
+
+    def __init__(self, stage: Stage, point: str) -> None:
+        self._stage = stage
+        self._point = point
+        self._documents = Documents()
+        self.fed = 0
+        self.happened: Counter[str] = Counter()
+        self.ends: Counter[int] = Counter()
+
+    def feed(self) -> None:
+        """Append a block of documents to the source topic."""
+        # An update without a kept document makes no segment, but a checkpoint.
+        copies_only = self._point == "checkpoint" and self.fed > 0
+        block = self._documents.block(copies_only=copies_only)
+        for partition in range(PARTITIONS):
+            self._stage.produce_json(block[partition::PARTITIONS], partition)
+        self.fed += len(block)
+
+    def strike(self, number: int) -> None:
+        """Run a worker until the fault of this number has happened, and end it."""
+        rng = random.Random(f"{self._point} {number}")
+        action = ACTIONS[number % len(ACTIONS)]
+        fault = Fault(
+            point=self._point,
+            turn=rng.randint(1, 4) if self._point in OFTEN else 1,
+            action=action,
+            seconds=rng.uniform(0, 0.02) if action == "kill later" else rng.uniform(0.1, 1),
+            record=str(self._stage.folder / f"fault-{number}"),
+        )
+        self.feed()
+        with self._stage.start_worker(env=fault.environment(), module=FAULTY) as worker:
+            process = self._wait_for(fault, worker)
+            self.happened[action] += 1
+            if action == "stop":
+                time.sleep(fault.seconds)
+                os.kill(process, signal.SIGCONT)
+            time.sleep(rng.uniform(0, 1))
+            if worker.process.poll() is None:
+                worker.process.send_signal(rng.choice((signal.SIGKILL, signal.SIGTERM)))
+            self.ends[worker.wait()] += 1
+            assert "Traceback" not in worker.log(), worker.log()
+
+    def _wait_for(self, fault: Fault, worker: WorkerProcess) -> int:
+        """Return the process in which the fault happens; feed until it does."""
+        limit = time.monotonic() + PATIENCE_S
+        while not (processes := fault.processes()):
+            assert time.monotonic() < limit, f"{fault} does not happen:\n{worker.log()}"
+            assert worker.process.poll() is None, worker.log()
+            if sum(self._stage.committed().values()) >= self.fed:
+                self.feed()
+            time.sleep(0.05)
+        return processes[0]
+
+
+@pytest.mark.timeout(60 + 30 * SEEDS)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_fault_loses_doubles_and_changes_nothing(
+    point: str, broker: Broker, tmp_path: Path
+) -> None:
+    """Kills, stops, delays and errors at a fail-point, one after the other, over one stream."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(**SETTINGS)
+    retention = {"changelog": {"retention.ms": "4000"}} if point == "checkpoint" else {}
+    stage.create_topics(PARTITIONS, **retention)
+    storm = Storm(stage, point)
+    for number in range(SEEDS):
+        storm.strike(number)
+    stage.run_until_judged(storm.fed)
+    outcomes = assert_undisturbed(stage)
+    report = {
+        "point": point,
+        "faults": sum(storm.happened.values()),
+        "actions": storm.happened,
+        "exit codes": storm.ends,
+        "documents": storm.fed,
+        "outcomes": outcomes,
+    }
+    print(json.dumps(report))  # noqa: T201 - the report of the storm
+    assert sum(storm.happened.values()) == SEEDS
+    assert outcomes["duplicates"] > storm.fed // 20
+    assert outcomes["dead_letter"] == 0

@@ -1,0 +1,105 @@
+"""*Blocking.* ``streamdedup`` with a fault at one of its fail-points, for the fault tests.
+
+    FAULT='{"point": "commit", "turn": 3, "action": "kill"}' python -m tests.support.faulty run ...
+
+The processes of the pool import this module again, so they have the fault, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from streamdedup import failpoints
+from streamdedup.errors import BrokerUnavailable
+
+Action = Literal["kill", "kill later", "stop", "delay", "error"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+_VARIABLE = "FAULT"
+_OF_BROKERS = frozenset(
+    {"begin", "claim", "commit", "confirm", "offsets", "poll", "produce", "stage", "start"}
+)
+"""Points in the code that talks to brokers; an error there is one of a broker."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens once in a process.
+
+    Attributes:
+        point: one of :data:`streamdedup.failpoints.POINTS`.
+        turn: at which call of the point, counted from 1.
+        action: ``kill`` and ``stop`` send a signal to the process, ``kill later`` after some
+            seconds; ``delay`` blocks the thread for some seconds; ``error`` raises.
+        seconds: of ``kill later`` and ``delay``.
+        record: a file that gets the number of the process before the action.
+    """
+
+    point: str
+    turn: int
+    action: Action
+    seconds: float
+    record: str
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment variable that gives a process this fault."""
+        return {_VARIABLE: json.dumps(asdict(self))}
+
+    def processes(self) -> list[int]:
+        """Return the numbers of the processes in which it has happened."""
+        path = Path(self.record)
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def install() -> None:
+    """Set the handler of this process, if the environment has a fault."""
+    if _VARIABLE not in os.environ:
+        return
+    fault = Fault(**json.loads(os.environ[_VARIABLE]))
+    turns = itertools.count(1)  # next() of it is one step, whichever threads call it
+    failpoints.handle(lambda point: _reach(fault, turns) if point == fault.point else None)
+
+
+def _reach(fault: Fault, turns: itertools.count[int]) -> None:
+    if next(turns) != fault.turn:
+        return
+    with Path(fault.record).open("a") as record:
+        record.write(f"{os.getpid()}\n")
+    match fault.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "kill later":
+            timer = threading.Timer(fault.seconds, os.kill, (os.getpid(), signal.SIGKILL))
+            timer.daemon = True
+            timer.start()
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "delay":
+            time.sleep(fault.seconds)
+        case "error":
+            raise _error(fault.point)
+
+
+def _error(point: str) -> Exception:
+    if point in _OF_BROKERS:
+        return BrokerUnavailable("an injected error")
+    if point in {"pool", "judge", "replay"}:
+        return MemoryError("an injected error")
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+install()
+
+if __name__ == "__main__":
+    from streamdedup.__main__ import main
+
+    main()
