@@ -1,9 +1,9 @@
 """*Blocking.* A pool of processes that decode and sketch, off the event loop.
 
-When a process dies (killed, out of memory), the whole pool breaks. The pool is restarted, and the
-batch is retried. If a process dies again, the batch is retried in isolation, in ever smaller parts,
-and a record that kills a process alone is refused. A process that does not answer is killed, and
-its batch retried in isolation.
+When a process dies (killed, out of memory, an unexpected error), the whole pool breaks. The pool is
+restarted, and the batch is retried. If a process dies again, the batch is retried in isolation, in
+ever smaller parts, and a record that kills a process alone is refused. A process that does not
+answer is killed, and its batch retried in isolation.
 """
 
 from __future__ import annotations

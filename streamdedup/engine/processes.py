@@ -10,8 +10,10 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -125,8 +127,19 @@ def _die_with_parent() -> None:
 
 
 def prepare(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
-    """Prepare a batch, in a pool process."""
+    """Prepare a batch, in a pool process.
+
+    An unexpected error ends the process. So the pool finds the record that causes it, as it finds
+    one that kills a process, and the other records get their verdicts.
+    """
     if _preparer is None:
         raise RuntimeError("prepare was called outside a pool process")
-    reach("pool")
-    return _preparer.prepare_raw(batch, refused)
+    try:
+        reach("pool")
+        return _preparer.prepare_raw(batch, refused)
+    except MemoryError:
+        sys.stderr.write("streamdedup: a sketch process has no memory left; raise its limit\n")
+    except Exception:  # noqa: BLE001 - any error that a record can cause
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)

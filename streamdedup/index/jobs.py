@@ -21,6 +21,7 @@ from streamdedup.index.directory import segment_directory
 from streamdedup.index.entries import Checkpoint, SegmentEntry
 from streamdedup.index.filter import Bank
 from streamdedup.index.geometry import SLOTS, Geometry
+from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
 from streamdedup.index.rows import Rows, concatenate
@@ -126,17 +127,22 @@ class Workshop:
         Args:
             job: its result is stored in it.
             pause: called between two parts of a merge.
+
+        Raises:
+            IndexFull: the disk is full.
+            IndexUnusable: the disk reports another error.
         """
-        match job:
-            case Flush():
-                self._flush(job)
-            case Merge():
-                self._merge(job, pause)
-            case Expire():
-                reach("expire")
-                self._manifest.drop(job.segment.entry)
-            case Remove():
-                self._remove(job)
+        with translated(self._directory):
+            match job:
+                case Flush():
+                    self._flush(job)
+                case Merge():
+                    self._merge(job, pause)
+                case Expire():
+                    reach("expire")
+                    self._manifest.drop(job.segment.entry)
+                case Remove():
+                    self._remove(job)
 
     def _flush(self, job: Flush) -> None:
         reach("flush")

@@ -159,6 +159,13 @@ CATALOGUE = (
         buckets=_DURATIONS,
     ),
     Entry("ready", "gauge", "1 while documents are being judged."),
+    Entry(
+        "degraded",
+        "gauge",
+        "1 while something keeps the worker from full service, by reason.",
+        "reason",
+        ("broker", "disk", "pool", "replay", "stuck"),
+    ),
     Entry("build_info", "info", "Version of streamdedup and of Python."),
     Entry("settings_info", "info", "Fingerprint of the parameters, threshold and bands."),
 )

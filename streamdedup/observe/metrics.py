@@ -214,6 +214,11 @@ class Metrics:
         """Record whether the worker judges documents."""
         self._gauges["ready"].set(ready)
 
+    def observe_degradations(self, degradations: Mapping[str, bool]) -> None:
+        """Record what keeps the worker from full service, by reason."""
+        for reason, holds in degradations.items():
+            self._gauges["degraded"].labels(reason).set(holds)
+
     def render(self) -> tuple[bytes, str]:
         """Return all metrics in Prometheus's text format, and its content type."""
         return generate_latest(_WithoutCreated(self._registry)), CONTENT_TYPE

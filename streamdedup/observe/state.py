@@ -25,6 +25,9 @@ class WorkerState:
         applied_offset: changelog offset up to which the index is complete.
         shortage: what will soon stop the worker, in plain text; empty if nothing will.
         recovery: why a batch is being recovered, in plain text; empty if none is.
+        busy: whether records are read that have no verdict yet.
+        steps: number of steps of the work so far: phases, replayed entries, committed batches.
+        stuck: why the process should be restarted, in plain text; empty if the work advances.
         recent: what the page shows of the latest batches; None without a page.
     """
 
@@ -38,16 +41,35 @@ class WorkerState:
     applied_offset: int = 0
     shortage: str = ""
     recovery: str = ""
+    busy: bool = False
+    steps: int = 0
+    stuck: str = ""
     recent: Recent | None = None
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Enter a phase; the new reason replaces the previous one."""
         self.phase, self.reason = phase, reason
+        self.steps += 1
 
     @property
     def ready(self) -> bool:
         """Whether the worker judges documents now, and nothing will soon stop it."""
-        return self.phase == "running" and not (self.shortage or self.recovery)
+        return self.phase == "running" and not (self.shortage or self.recovery or self.stuck)
+
+    @property
+    def must_advance(self) -> bool:
+        """Whether the work has to take a step, because neither brokers nor records are awaited."""
+        return self.phase in {"starting", "replaying", "draining"} or self.busy
+
+    def degradations(self) -> dict[str, bool]:
+        """Return what keeps the worker from full service, by the reasons of the metric."""
+        return {
+            "broker": self.phase == "waiting_for_broker",
+            "disk": bool(self.shortage),
+            "pool": bool(self.recovery),
+            "replay": self.phase == "replaying",
+            "stuck": bool(self.stuck),
+        }
 
     def explanation(self) -> str:
         """Return one line that says whether the worker is ready, and why not."""
@@ -56,6 +78,6 @@ class WorkerState:
         if self.phase == "replaying":
             return f"replaying the changelog: offset {self.replay_done} of {self.replay_total}"
         if self.phase == "running":
-            return f"running: {self.shortage or self.recovery}"
+            return f"running: {self.stuck or self.shortage or self.recovery}"
         phase = self.phase.replace("_", " ")
         return f"{phase}: {self.reason}" if self.reason else phase

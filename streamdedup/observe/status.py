@@ -14,6 +14,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.page import Page
 from streamdedup.observe.state import WorkerState
+from streamdedup.observe.watchdog import Watchdog
 from streamdedup.settings.sections import StatusSettings
 
 HEARTBEAT_S = 0.5
@@ -44,6 +45,7 @@ class StatusServer:
             self._application(), access_log=None, shutdown_timeout=_SHUTDOWN_S
         )
         self._heartbeat: asyncio.Task[None] | None = None
+        self._watchdog = Watchdog(state)
 
     async def start(self) -> int:
         """Listen, and return the bound port.
@@ -63,6 +65,7 @@ class StatusServer:
             ) from error
         self.port = self._runner.addresses[0][1]
         self._heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
+        self._watchdog.start()
         return self.port
 
     async def close(self) -> None:
@@ -71,6 +74,7 @@ class StatusServer:
             self._heartbeat.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._heartbeat
+            self._watchdog.close()
         await self._runner.cleanup()
 
     async def __aenter__(self) -> Self:
@@ -81,12 +85,13 @@ class StatusServer:
         await self.close()
 
     async def _beat(self) -> None:
-        """Measure repeatedly how late the event loop wakes this task."""
+        """Measure repeatedly how late the event loop wakes this task, and tell the watchdog."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + HEARTBEAT_S
             await asyncio.sleep(HEARTBEAT_S)
             self._metrics.observe_loop_lag(max(0.0, loop.time() - due))
+            self._watchdog.beat()
 
     def _application(self) -> web.Application:
         application = web.Application()
@@ -100,12 +105,14 @@ class StatusServer:
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
         self._metrics.observe_ready(self._state.ready)
+        self._metrics.observe_degradations(self._state.degradations())
         body, content_type = self._metrics.render()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _serve_live(self, _: web.Request) -> web.Response:
-        """Answer always: the probe only tests that the event loop runs."""
-        return web.Response(text="live\n")
+        """Answer 200 while the event loop runs and the work advances, with or without brokers."""
+        stuck = self._state.stuck
+        return web.Response(text=f"{stuck or 'live'}\n", status=503 if stuck else 200)
 
     async def _serve_ready(self, _: web.Request) -> web.Response:
         status = 200 if self._state.ready else 503

@@ -210,6 +210,7 @@ class Worker:
                     await self._index.call(self._apply_entry, index, data, offset + 1)
                     self._metrics.count_replayed()
                     self._state.replay_done = offset + 1
+                    self._state.steps += 1
             reader.warn_of_strangers()
             # The last offsets hold transaction markers.
             self._state.replay_done = reader.end
@@ -228,6 +229,7 @@ class Worker:
         # One batch may wait for each pool process, and one for its judgement.
         queue: asyncio.Queue[_Polled | None] = asyncio.Queue(maxsize=self._pool.size + 1)
         self._commits, self._in_flight, self._idle = asyncio.Lock(), 0, asyncio.Event()
+        self._state.busy = False
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
@@ -273,6 +275,7 @@ class Worker:
             if records:
                 self._in_flight += 1
                 self._idle.clear()
+                self._state.busy = True
                 reach("poll")
                 self._metrics.count_received(records)
                 refused = await asyncio.to_thread(composer.refused, records, _now_ms())
@@ -324,6 +327,8 @@ class Worker:
         reach("confirm")
         self._commits.release()
         self._in_flight -= 1
+        self._state.steps += 1
+        self._state.busy = bool(self._in_flight)
         if not self._in_flight:
             self._idle.set()
         self._metrics.count_judgement(judgement, records, _now_ms())

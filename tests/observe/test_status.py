@@ -59,6 +59,19 @@ async def test_start_returns_the_bound_port() -> None:
     await server.close()
 
 
+async def test_only_a_stuck_worker_is_not_live(site: Site) -> None:
+    """The orchestrator restarts it; not while it waits for brokers."""
+    site.state.enter("waiting_for_broker", "because")
+    assert (await site.get("/livez"))[0] == 200
+    site.state.stuck = "no step"
+    code, _, text = await site.get("/livez")
+    assert (code, text) == (503, "no step\n")
+    _, _, page = await site.get("/metrics")
+    assert 'streamdedup_degraded{reason="stuck"} 1.0\n' in page
+    assert 'streamdedup_degraded{reason="broker"} 1.0\n' in page
+    assert 'streamdedup_degraded{reason="disk"} 0.0\n' in page
+
+
 @pytest.mark.parametrize("phase", get_args(Phase))
 async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
     """/readyz is 200 in one phase only, and the gauge agrees."""

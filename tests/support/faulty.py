@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from streamdedup import failpoints
-from streamdedup.errors import BrokerUnavailable
+from streamdedup.errors import BrokerUnavailable, IndexDamaged
 
 Action = Literal["kill", "kill later", "stop", "delay", "error"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 _VARIABLE = "FAULT"
 _OF_BROKERS = frozenset(
-    {"begin", "claim", "commit", "confirm", "offsets", "poll", "produce", "stage", "start"}
+    {
+        *("begin", "claim", "commit", "confirm", "offsets", "poll", "produce", "replay", "stage"),
+        "start",
+    }
 )
 """Points in the code that talks to brokers; an error there is one of a broker."""
 
@@ -92,8 +95,10 @@ def _reach(fault: Fault, turns: itertools.count[int]) -> None:
 def _error(point: str) -> Exception:
     if point in _OF_BROKERS:
         return BrokerUnavailable("an injected error")
-    if point in {"pool", "judge", "replay"}:
+    if point == "pool":
         return MemoryError("an injected error")
+    if point == "judge":
+        return IndexDamaged("an injected error")
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
