@@ -10,7 +10,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults test-long coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(VENV)/dev.stamp ## Run the tests against a real Kafka broker
 
 test-faults: $(VENV)/dev.stamp ## Inject faults at every fail-point (SEEDS=3 for each)
 	@STREAMDEDUP_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest --numprocesses 2 -m faults tests/faults
+
+soak: $(VENV)/dev.stamp ## Disturb a worker for minutes or hours (ARGS="--minutes 60 --seed 2"), and check its verdicts
+	@$(BIN)/python -m tests.faults.soak $(ARGS)
 
 test-long: $(VENV)/dev.stamp ## Run the tests that take long: kills, lost brokers, rebuilds
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m long

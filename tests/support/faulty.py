@@ -2,7 +2,10 @@
 
     FAULT='{"point": "commit", "turn": 3, "action": "kill"}' python -m tests.support.faulty run ...
 
-The processes of the pool import this module again, so they have the fault, too.
+The processes of the pool import this module again, so they have the fault, too. CLOCK_STEP gives
+the clock of a process a difference, in seconds, from a moment after its start on:
+
+    CLOCK_STEP='[5, -1800]' python -m tests.support.faulty run ...
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from streamdedup.errors import BrokerUnavailable, IndexDamaged
 Action = Literal["kill", "kill later", "stop", "delay", "error"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 _VARIABLE = "FAULT"
+_CLOCK = "CLOCK_STEP"
 _OF_BROKERS = frozenset(
     {
         *("begin", "claim", "commit", "confirm", "offsets", "poll", "produce", "replay", "stage"),
@@ -72,6 +76,21 @@ def install() -> None:
     failpoints.handle(lambda point: _reach(fault, turns) if point == fault.point else None)
 
 
+def step_clock() -> None:
+    """Let the wall clock of this process jump, if the environment says so."""
+    if _CLOCK not in os.environ:
+        return
+    after_s, step_s = json.loads(os.environ[_CLOCK])
+    right_ns, begin = time.time_ns, time.monotonic()
+
+    def wrong_ns() -> int:
+        jumped = time.monotonic() - begin > after_s
+        return right_ns() + (int(step_s * 1e9) if jumped else 0)
+
+    time.time_ns = wrong_ns
+    time.time = lambda: wrong_ns() / 1e9
+
+
 def _reach(fault: Fault, turns: itertools.count[int]) -> None:
     if next(turns) != fault.turn:
         return
@@ -103,6 +122,7 @@ def _error(point: str) -> Exception:
 
 
 install()
+step_clock()
 
 if __name__ == "__main__":
     from streamdedup.__main__ import main

@@ -1,0 +1,420 @@
+"""*Blocking.* ``make soak``: one stream, all faults for minutes or hours, then the oracle.
+
+    python -m tests.faults.soak --minutes 5 --seed 1
+
+A producer writes documents to nine partitions. A worker judges them, and meets faults one after the
+other: SIGKILLs, storms of them, stops, lost and restarted brokers, a fault at a random fail-point,
+clock steps, a full disk, a takeover by a second worker. A ``read_committed`` reader counts every
+position as it appears. In the end all documents are judged by an undisturbed worker, and
+:func:`tests.support.oracle.assert_undisturbed` compares everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from deploy.broker.broker import Broker
+from deploy.broker.obtain import own_broker
+from streamdedup.failpoints import POINTS
+from tests.support.corpora import stream_of_documents
+from tests.support.faulty import ACTIONS, Fault
+from tests.support.oracle import assert_undisturbed
+from tests.support.outcomes import POSITION_IN
+from tests.support.stage import Stage
+from tests.support.workers import WorkerProcess
+
+PARTITIONS = 9
+FAULTY = "tests.support.faulty"
+EXPECTED_ENDS = frozenset({0, 7, 8, 12, 13, -signal.SIGKILL, -signal.SIGTERM})
+SETTINGS: dict[str, dict[str, Any]] = {
+    "batch": {"documents": 300},
+    "index": {"delta_documents": 512, "window_documents": 20_000},
+    "kafka": {"transaction_timeout": "10s"},
+}
+
+
+@dataclass
+class Report:
+    """What happened so far."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    ends: Counter[int] = field(default_factory=Counter)
+    produced: int = 0
+    unexpected: list[str] = field(default_factory=list)
+
+    def line(self, seconds: float, seen: int) -> str:
+        """Return one line about the progress."""
+        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
+        return f"{seconds:6.0f} s  produced {self.produced:,}  seen {seen:,}  faults: {faults}"
+
+
+class Producer(threading.Thread):
+    """Writes documents at a pace, whatever happens to the broker."""
+
+    def __init__(self, stage: Stage, per_second: int, report: Report) -> None:
+        super().__init__(name="producer", daemon=True)
+        self._stage, self._per_second, self._report = stage, per_second, report
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        """Produce until told to stop."""
+        asyncio.run(self._produce())
+
+    async def _produce(self) -> None:
+        documents = self._documents()
+        while not self.stopping.is_set():
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._stage.bootstrap, acks="all", request_timeout_ms=5_000
+            )
+            # A document whose write has an unknown outcome may be there twice: at two positions.
+            with suppress(KafkaError, OSError, TimeoutError):
+                try:
+                    await producer.start()
+                    while not self.stopping.is_set():
+                        began = time.monotonic()
+                        await self._block(producer, documents)
+                        await asyncio.sleep(max(0.0, began + 0.5 - time.monotonic()))
+                finally:
+                    with suppress(KafkaError, OSError, TimeoutError):
+                        await asyncio.wait_for(producer.stop(), 10)
+            await asyncio.sleep(0.5)
+
+    async def _block(self, producer: AIOKafkaProducer, documents: Iterator[dict[str, Any]]) -> None:
+        sent = []
+        for number in range(self._per_second // 2):
+            value = json.dumps(next(documents)).encode()
+            topic = self._stage.topics["source"]
+            sent.append(await producer.send(topic, value, partition=number % PARTITIONS))
+        await asyncio.wait_for(asyncio.gather(*sent), 30)
+        self._report.produced += len(sent)
+
+    @staticmethod
+    def _documents() -> Iterator[dict[str, Any]]:
+        """Yield documents with new ids; every fifth repeats one of the last thousand texts."""
+        rng = random.Random(1)
+        texts = [document["text"][:2_000] for document in stream_of_documents(20_000)]
+        recent = [texts[0]]
+        number = 0
+        while True:
+            number += 1
+            if number % 5 == 0:
+                text = rng.choice(recent)
+            else:
+                text = f"{number} {texts[number % len(texts)]}"
+                recent = [*recent[-999:], text]
+            yield {"id": f"document-{number}", "text": text}
+
+
+class Checker(threading.Thread):
+    """Reads the committed outputs as they appear, and counts each position."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(name="checker", daemon=True)
+        self._stage = stage
+        self.stopping = threading.Event()
+        self.seen: dict[tuple[int, int], str] = {}
+        self.twice: list[str] = []
+        self.latencies_s: list[float] = []
+
+    def run(self) -> None:
+        """Read until told to stop."""
+        asyncio.run(self._read())
+
+    async def _read(self) -> None:
+        names = {self._stage.topics[role]: role for role in POSITION_IN}
+        consumer = AIOKafkaConsumer(
+            *names,
+            bootstrap_servers=self._stage.bootstrap,
+            group_id=f"{self._stage.name}-checker",
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        try:
+            while not self.stopping.is_set():
+                with suppress(KafkaError):
+                    batches = await consumer.getmany(timeout_ms=500)
+                    for partition, records in batches.items():
+                        for record in records:
+                            self._count(names[partition.topic], record)
+        finally:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(consumer.stop(), 10)
+
+    def _count(self, role: str, record: Any) -> None:
+        place = POSITION_IN[role](record)
+        # The group's offsets are not stored: after a lost session it reads from the beginning.
+        before = self.seen.setdefault(place, f"{role} {record.partition}:{record.offset}")
+        if before != f"{role} {record.partition}:{record.offset}":
+            self.twice.append(f"{place}: {before} and {role} {record.partition}:{record.offset}")
+        elif role == "clean":
+            self.latencies_s.append(time.time() - record.timestamp / 1000)
+
+
+class Soak:
+    """The faults, in an order that a seed decides."""
+
+    def __init__(self, stage: Stage, broker: Broker, seed: int, report: Report) -> None:
+        self._stage, self._broker, self.report = stage, broker, report
+        self._rng = random.Random(seed)
+        self._number = 0
+        self._worker: WorkerProcess | None = None
+        self.actions: dict[Callable[[], None], int] = {
+            self.kill: 4,
+            self.storm: 3,
+            self.stop: 2,
+            self.fail: 6,
+            self.step_clock: 1,
+            self.fill_disk: 1,
+            self.take_over: 1,
+            self.drain: 1,
+            self.kill_broker: 2,
+            self.restart_broker: 1,
+            self.suspend_broker: 1,
+        }
+
+    def strike(self) -> None:
+        """Let one fault happen."""
+        actions, weights = list(self.actions), list(self.actions.values())
+        self._rng.choices(actions, weights)[0]()
+
+    def start(self, **environment: str) -> WorkerProcess:
+        """Return the running worker; start one if there is none, or if it needs an environment."""
+        worker = self._worker
+        if worker is not None and worker.process.poll() is not None:
+            self._note_end(worker)
+            worker = None
+        if worker is not None and environment:
+            self.end(signal.SIGKILL)
+            worker = None
+        if worker is None:
+            worker = self._stage.start_worker(env=environment, module=FAULTY)
+            self._worker = worker
+        return worker
+
+    def end(self, number: signal.Signals) -> None:
+        """End the worker with a signal, if it runs."""
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return
+        if worker.process.poll() is None:
+            worker.process.send_signal(number)
+        worker.wait()
+        self._note_end(worker)
+
+    def _note_end(self, worker: WorkerProcess) -> None:
+        code = worker.process.returncode
+        self.report.ends[code] += 1
+        if code not in EXPECTED_ENDS or "Traceback" in worker.log():
+            self.report.unexpected.append(f"exit code {code}:\n{worker.log()[-3000:]}")
+
+    def _work(self, least_s: float, most_s: float) -> None:
+        time.sleep(self._rng.uniform(least_s, most_s))
+
+    def kill(self) -> None:
+        """SIGKILL after some work."""
+        self.start()
+        self._work(2, 6)
+        self.end(signal.SIGKILL)
+        self.report.faults["worker killed"] += 1
+
+    def storm(self) -> None:
+        """SIGKILLs a moment after each other, while the worker starts, replays or works."""
+        for _ in range(self._rng.randint(3, 8)):
+            self.start()
+            self._work(0.1, 1) if self._rng.random() < 0.5 else self._work(1, 3)
+            self.end(signal.SIGKILL)
+            self.report.faults["worker killed"] += 1
+
+    def stop(self) -> None:
+        """SIGSTOP, and SIGCONT after seconds."""
+        worker = self.start()
+        self._work(2, 4)
+        if worker.process.poll() is None:
+            worker.process.send_signal(signal.SIGSTOP)
+            self._work(0.5, 15)
+            worker.process.send_signal(signal.SIGCONT)
+            self.report.faults["worker stopped"] += 1
+
+    def fail(self) -> None:
+        """A fault at a fail-point."""
+        self._number += 1
+        fault = Fault(
+            point=self._rng.choice(sorted(POINTS)),
+            turn=self._rng.randint(1, 6),
+            action=self._rng.choice(ACTIONS),
+            seconds=self._rng.uniform(0, 0.05),
+            record=str(self._stage.folder / f"fault-{self._number}"),
+        )
+        worker = self.start(**fault.environment())
+        limit = time.monotonic() + 15
+        while not fault.processes() and time.monotonic() < limit and worker.process.poll() is None:
+            time.sleep(0.05)
+        for process in fault.processes():
+            self.report.faults[f"fail-point, {fault.action}"] += 1
+            if fault.action == "stop":
+                self._work(0.5, 3)
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+        self._work(0, 2)
+
+    def step_clock(self) -> None:
+        """The wall clock of the worker jumps by up to half an hour."""
+        step = json.dumps([3, self._rng.choice((-1, 1)) * self._rng.uniform(1, 1800)])
+        self.start(CLOCK_STEP=step)
+        self._work(4, 8)
+        self.end(signal.SIGKILL)
+        self.report.faults["clock stepped"] += 1
+
+    def fill_disk(self) -> None:
+        """The disk is full at the next flush."""
+        self._number += 1
+        record = self._stage.folder / f"fault-{self._number}"
+        fault = Fault("flush-write", self._rng.randint(1, 2), "error", 0, str(record))
+        self.start(**fault.environment())
+        self._work(4, 8)
+        self.report.faults["disk full"] += len(fault.processes())
+
+    def take_over(self) -> None:
+        """A second worker with its own index directory takes over from the first one."""
+        self.start()
+        self._work(1, 3)
+        self._number += 1
+        other = self._stage.variant(f"takeover-{self._number}")
+        with other.start_worker() as second:
+            self._work(6, 10)
+            second.kill()
+            self.report.ends[second.process.returncode] += 1
+        self.end(signal.SIGKILL)
+        self.report.faults["taken over"] += 1
+
+    def drain(self) -> None:
+        """SIGTERM."""
+        self.start()
+        self._work(1, 4)
+        self.end(signal.SIGTERM)
+        self.report.faults["worker drained"] += 1
+
+    def kill_broker(self) -> None:
+        """SIGKILL of the broker, and a new start."""
+        self.start()
+        self._work(1, 3)
+        self._broker.kill()
+        self._work(0.5, 3)
+        self._broker.restart()
+        self.report.faults["broker killed"] += 1
+
+    def restart_broker(self) -> None:
+        """An orderly restart of the broker."""
+        self.start()
+        self._work(1, 3)
+        self._broker.stop()
+        self._broker.restart()
+        self.report.faults["broker restarted"] += 1
+
+    def suspend_broker(self) -> None:
+        """The broker does not answer for seconds."""
+        self.start()
+        self._work(1, 3)
+        self._broker.suspend()
+        self._work(1, 12)
+        self._broker.resume()
+        self.report.faults["broker stopped"] += 1
+
+
+def soak(seconds: float, seed: int, per_second: int, folder: Path) -> bool:
+    """Run, print the report, and return whether everything is as it must be."""
+    report = Report()
+    with own_broker() as broker:
+        stage = Stage(broker.bootstrap, folder)
+        stage.configure(**SETTINGS)
+        stage.create_topics(PARTITIONS)
+        producer, checker = Producer(stage, per_second, report), Checker(stage)
+        producer.start()
+        checker.start()
+        faults = Soak(stage, broker, seed, report)
+        began, reported = time.monotonic(), time.monotonic()
+        while time.monotonic() - began < seconds:
+            faults.strike()
+            if time.monotonic() - reported > 30:
+                reported = time.monotonic()
+                print(report.line(reported - began, len(checker.seen)), flush=True)
+        faults.end(signal.SIGKILL)
+        producer.stopping.set()
+        producer.join()
+        total = len(stage.read("source"))
+        print(f"the faults are over; judging the rest of {total:,} records", flush=True)
+        stage.run_until_judged(total)
+        deadline = time.monotonic() + 60
+        while len(checker.seen) < total and time.monotonic() < deadline:
+            time.sleep(0.2)
+        checker.stopping.set()
+        checker.join()
+        problems = [*checker.twice, *report.unexpected]
+        if len(checker.seen) != total:
+            problems.append(f"the reader saw {len(checker.seen)} of {total} positions")
+        outcomes: Counter[str] = Counter()
+        try:
+            outcomes = assert_undisturbed(stage)
+        except AssertionError as error:
+            problems.append(str(error)[:3000])
+    latencies = np.quantile(checker.latencies_s or [0.0], (0.5, 0.95, 0.99, 1)).round(2).tolist()
+    print(
+        json.dumps(
+            {
+                "seed": seed,
+                "minutes": round(seconds / 60, 1),
+                "python": platform.python_version(),
+                "records": total,
+                "partitions": PARTITIONS,
+                "outcomes": outcomes,
+                "faults": report.faults,
+                "exit codes": {str(code): count for code, count in report.ends.items()},
+                "latency_s": dict(zip(("p50", "p95", "p99", "max"), latencies, strict=True)),
+                "lost": total - len(checker.seen),
+                "twice": len(checker.twice),
+                "verdict": "as without faults" if not problems else "WRONG",
+            },
+            indent=2,
+        )
+    )
+    for problem in problems:
+        print(f"PROBLEM: {problem}", file=sys.stderr)
+    return not problems
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    parser = argparse.ArgumentParser(description="Disturb a worker, and check its verdicts.")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=int, default=60, help="documents per second")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        passed = soak(60 * arguments.minutes, arguments.seed, arguments.rate, Path(folder))
+    sys.exit(not passed)
+
+
+if __name__ == "__main__":
+    main()
