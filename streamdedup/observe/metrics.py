@@ -191,8 +191,12 @@ class Metrics:
         self._count_up("index_lookups_total", stats.lookups - stats.lookups_found, "absent")
         self._gauges["disk_free_bytes"].set(room.free_bytes)
 
+    def begin_index(self) -> None:
+        """Expect totals from zero: an index counts from when it was opened."""
+        self._totals.clear()
+
     def _count_up(self, name: str, total: int, *labels: str) -> None:
-        """Raise a counter to a total that was counted elsewhere."""
+        """Raise a counter by what an index has counted since the last call."""
         key = (name, *labels)
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(total - self._totals[key])

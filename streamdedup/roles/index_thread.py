@@ -60,6 +60,7 @@ class IndexThread:
             log_identity,
             texts=dedup.keeps_texts,
         )
+        self._metrics.begin_index()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in the thread."""

@@ -203,6 +203,15 @@ def test_the_index_is_observed(page: Page) -> None:
     assert page.value("index_lookups_total", result="absent") == 50
 
 
+def test_an_index_that_is_opened_again_counts_from_zero(page: Page) -> None:
+    """A session with an unknown outcome opens it again; counters only rise."""
+    room = DiskRoom(free_bytes=5, bytes_left=4)
+    page.metrics.observe_index(replace(STATS, flushes=5), room)
+    page.metrics.begin_index()
+    page.metrics.observe_index(replace(STATS, flushes=1), room)
+    assert page.value("index_flushes_total") == 6
+
+
 def test_settings_are_exposed(page: Page) -> None:
     """The fingerprint, the bands and the size of the pool are metrics."""
     settings = Settings(pool=PoolSettings(workers=3))
