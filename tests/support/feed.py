@@ -1,0 +1,59 @@
+"""*Blocking.* A stream of documents that a test appends to a source topic block by block."""
+
+from __future__ import annotations
+
+from tests.support.corpora import stream_of_documents
+from tests.support.patience import wait_until
+from tests.support.stage import Stage
+from tests.support.workers import WorkerProcess
+
+PARTITIONS = 3
+BLOCK = 300
+_TEXT = 600
+"""Characters of a document."""
+
+
+class Feed:
+    """Documents for one stage, of which every fifth repeats the text of an earlier one.
+
+    Attributes:
+        fed: documents in the source topic.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._corpus = stream_of_documents(10_000)
+        self.fed = 0
+
+    def add(self) -> None:
+        """Append a block to the source topic."""
+        block = [
+            {"id": f"document-{number}", "text": self._text(number)}
+            for number in range(self.fed, self.fed + BLOCK)
+        ]
+        for partition in range(PARTITIONS):
+            self._stage.produce_json(block[partition::PARTITIONS], partition)
+        self.fed += BLOCK
+
+    def is_committed(self) -> bool:
+        """Tell whether all documents are judged and their offsets committed."""
+        return sum(self._stage.committed().values()) == self.fed
+
+    def add_if_committed(self, worker: WorkerProcess) -> None:
+        """Append a block if the worker, which must run, has judged the ones before."""
+        worker.assert_running()
+        if self.is_committed():
+            self.add()
+
+    def wait(self, worker: WorkerProcess) -> None:
+        """Wait until a worker, which must not end, has judged all documents."""
+
+        def is_committed() -> bool:
+            worker.assert_running()
+            return self.is_committed()
+
+        wait_until(is_committed, f"{self.fed} documents to be judged")
+
+    def _text(self, number: int) -> str:
+        original = number - number % BLOCK // 2 - 1 if number % 5 == 4 else number
+        return f"{original} {self._corpus[original % len(self._corpus)]['text'][:_TEXT]}"
