@@ -5,6 +5,7 @@ Both origins use the same dictionary of Kafka's property names: as a file for th
 image's start script treats names with SASL_ or SSL specially.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deploy.broker.access import Access
@@ -42,6 +43,23 @@ _QUICK = {
 
 A killed broker may rejoin only after its old session has expired, so the session timeout is short.
 """
+
+
+CONTROLLER_ID = 100
+
+_MEMBER = {
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
+"""Settings of each node of a cluster with three brokers and a controller."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,34 @@ def server_properties(
     }
 
 
-def as_file(properties: dict[str, str]) -> str:
+def controller_properties(port: int, *, log_dir: str) -> dict[str, str]:
+    """Return the settings of a cluster's only controller."""
+    return {
+        **_MEMBER,
+        **_QUICK,
+        "process.roles": "controller",
+        "node.id": str(CONTROLLER_ID),
+        "controller.quorum.voters": f"{CONTROLLER_ID}@{LOOPBACK}:{port}",
+        "listeners": f"CONTROLLER://{LOOPBACK}:{port}",
+        "log.dirs": log_dir,
+    }
+
+
+def member_properties(
+    number: int, port: int, controller_port: int, *, log_dir: str
+) -> dict[str, str]:
+    """Return the settings of the cluster's broker of this number."""
+    return {
+        **controller_properties(controller_port, log_dir=log_dir),
+        "process.roles": "broker",
+        "node.id": str(number),
+        "listeners": f"CLIENT://{LOOPBACK}:{port}",
+        "advertised.listeners": f"CLIENT://{LOOPBACK}:{port}",
+        "inter.broker.listener.name": "CLIENT",
+    }
+
+
+def as_file(properties: Mapping[str, str]) -> str:
     """Return `properties` as the text of a Java properties file."""
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 

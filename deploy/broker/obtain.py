@@ -19,8 +19,8 @@ from deploy.broker.broker import Broker, SecuredListeners
 from deploy.broker.container import ContainerServer, engine_answers, image_name, missing_image
 from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
 from deploy.broker.jars import obtain_jars
-from deploy.broker.layout import Ports, assign_ports
-from deploy.broker.process import JavaServer, find_java
+from deploy.broker.layout import Ports, assign_ports, server_properties
+from deploy.broker.process import JavaServer, data_folder, find_java
 from deploy.broker.server import ORIGIN_CONTAINER, ORIGIN_MAVEN, Server
 
 BOOTSTRAP_VARIABLE = "STREAMDEDUP_TEST_BOOTSTRAP"
@@ -81,7 +81,10 @@ def _choose_server(folder: Path, ports: Ports, access: Access | None) -> Server:
         )
     if forced != ORIGIN_MAVEN and _can_run_container(required=forced == ORIGIN_CONTAINER):
         return ContainerServer(folder, ports, access)
-    return JavaServer(find_java(), obtain_jars(), folder, ports, access)
+    properties = server_properties(
+        ports, access, bind_host=LOOPBACK, log_dir=str(data_folder(folder))
+    )
+    return JavaServer(find_java(), obtain_jars(), folder, properties)
 
 
 def _can_run_container(*, required: bool) -> bool:

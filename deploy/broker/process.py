@@ -7,20 +7,23 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
-from deploy.broker.access import Access
-from deploy.broker.address import LOOPBACK
 from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
 from deploy.broker.jars import REMEDY
-from deploy.broker.layout import CLUSTER_ID, Ports, as_file, server_properties
+from deploy.broker.layout import CLUSTER_ID, as_file
 from deploy.broker.server import ORIGIN_MAVEN
 
 _OLDEST_JAVA = 17
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-_HEAP = ["-Xms256m", "-Xmx768m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError"]
+_EXIT = "-XX:+ExitOnOutOfMemoryError"
+ALONE = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC", _EXIT)
+"""Options of Java for the only node of a machine."""
+ONE_OF_MANY = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", _EXIT)
+"""Options of Java for a node that starts soon, and leaves room for others."""
 _FORMAT_SECONDS = 60
 _STOP_SECONDS = 20
 _KILL_SECONDS = 10
@@ -44,36 +47,47 @@ def find_java() -> str:
     return java
 
 
+def data_folder(folder: Path) -> Path:
+    """Return the folder of a node's data, below that of the node."""
+    return folder / "data"
+
+
 class JavaServer:
-    """A single Kafka node as a child process, with its data and log in `folder`."""
+    """A Kafka node as a child process, with its data and log in `folder`.
+
+    `properties` are the node's settings; its `log.dirs` must be `data_folder(folder)`.
+    """
 
     origin = ORIGIN_MAVEN
 
     def __init__(
-        self, java: str, jars: Path, folder: Path, ports: Ports, access: Access | None
+        self,
+        java: str,
+        jars: Path,
+        folder: Path,
+        properties: Mapping[str, str],
+        options: Sequence[str] = ALONE,
     ) -> None:
         self._java = [java, "-cp", f"{jars}/*", f"-Dlog4j2.configurationFile={_LOGGING}"]
+        self._options = options
         self._folder = folder
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
         self._watchdog: subprocess.Popen[str] | None = None
         self._pid = 0
-        properties = server_properties(
-            ports, access, bind_host=LOOPBACK, log_dir=str(self._folder / "data")
-        )
         self._config.write_text(as_file(properties))
         self._config.chmod(0o600)
 
     def start(self) -> None:
         """Start the broker; the first start formats its storage."""
-        if not (self._folder / "data").exists():
+        if not data_folder(self._folder).exists():
             self._format_storage()
         with self._log.open("a") as log:
             self._watchdog = subprocess.Popen(
                 [
                     *[sys.executable, "-I", str(_WATCHDOG)],
                     *["process", str(os.getpid()), str(self._folder)],
-                    *[*self._java, *_HEAP, "kafka.Kafka", str(self._config)],
+                    *[*self._java, *self._options, "kafka.Kafka", str(self._config)],
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -19,7 +18,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from streamdedup.failpoints import POINTS
-from tests.support.corpora import stream_of_documents
+from tests.support.corpora import Documents
 from tests.support.faulty import Action, Fault
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import PATIENCE_S
@@ -47,29 +46,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """With these a few hundred documents reach every point."""
 
 
-class Documents:
-    """Endless documents, and copies of recent ones."""
-
-    def __init__(self) -> None:
-        self._all = itertools.cycle(stream_of_documents(20_000))
-        self._recent: list[dict[str, Any]] = []
-        self._made = 0
-
-    def block(self, *, copies_only: bool) -> list[dict[str, Any]]:
-        """Return the next documents; every fifth repeats a text, or all do."""
-        block = [self._next(copies_only or number % 5 == 4) for number in range(BLOCK)]
-        self._recent = [*self._recent, *block][-BLOCK:]
-        return block
-
-    def _next(self, repeats: bool) -> dict[str, Any]:
-        self._made += 1
-        if repeats and self._recent:
-            text = self._recent[self._made % len(self._recent)]["text"]
-        else:
-            text = f"{self._made} {next(self._all)['text'][:600]}"
-        return {"id": f"document-{self._made}", "text": text}
-
-
 class Storm:
     """One stream of documents, and the faults that its workers meet.
 
@@ -91,7 +67,7 @@ class Storm:
         """Append a block of documents to the source topic."""
         # An update without a kept document makes no segment, but a checkpoint.
         copies_only = self._point == "checkpoint" and self.fed > 0
-        block = self._documents.block(copies_only=copies_only)
+        block = self._documents.block(BLOCK, copies_only=copies_only)
         for partition in range(PARTITIONS):
             self._stage.produce_json(block[partition::PARTITIONS], partition)
         self.fed += len(block)

@@ -171,14 +171,14 @@ def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Pat
     stage.create_topics()
     own_broker.stop()
     with stage.start_worker() as worker:
-        assert_waiting(worker)
+        worker.wait_until_waiting()
         own_broker.start()
         worker.wait_until_ready()
 
         stage.produce_json(documents(0, MANY))
         wait_for_some(stage, 300, worker)
         own_broker.kill()
-        assert_waiting(worker)
+        worker.wait_until_waiting()
         own_broker.start()
         wait_for_some(stage, MANY // 2, worker)
         kill_the_pool(worker)
@@ -187,7 +187,7 @@ def test_a_broker_that_goes_away_is_waited_for(own_broker: Broker, tmp_path: Pat
 
         # The worker is idle, so only its own request can find that the broker is gone.
         own_broker.kill()
-        assert_waiting(worker)
+        worker.wait_until_waiting()
         own_broker.start()
         worker.wait_until_ready()
         worker.drain()
@@ -210,17 +210,6 @@ def test_a_transaction_left_open_stays_invisible(own_broker: Broker, tmp_path: P
         stage.run_until_committed({0: first + 10})
     assert all(record.value != b"never committed" for record in stage.read("clean"))
     assert_all_judged_once(stage, 20)
-
-
-def assert_waiting(worker: WorkerProcess) -> None:
-    """Wait until the worker reports that it waits for the broker; it must stay alive."""
-
-    def waiting() -> bool:
-        assert worker.get("/livez")[0] == 200
-        status, text = worker.get("/readyz")
-        return status == 503 and text.startswith("waiting for broker: ")
-
-    wait_until(waiting, "the worker to wait for the broker")
 
 
 def kill_the_pool(worker: WorkerProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from functools import cache
 from typing import Any
@@ -11,6 +12,9 @@ from streamdedup.files.docstrings import docstrings
 from tests.support.paths import ROOT
 
 DATA = ROOT / "shared" / "data"
+
+_RECENT = 300
+"""Documents of which copies may follow."""
 
 
 @cache
@@ -42,3 +46,31 @@ def stream_of_documents(count: int) -> list[dict[str, Any]]:
             for one in documents[: count - len(documents)]
         ]
     return documents
+
+
+class Documents:
+    """Endless real documents, and copies of recent ones.
+
+    Args:
+        prefix: of the ids.
+    """
+
+    def __init__(self, prefix: str = "document") -> None:
+        self._prefix = prefix
+        self._all = itertools.cycle(stream_of_documents(20_000))
+        self._recent: list[dict[str, Any]] = []
+        self._made = 0
+
+    def block(self, size: int, *, copies_only: bool = False) -> list[dict[str, Any]]:
+        """Return the next documents; every fifth repeats a text, or all do."""
+        block = [self._next(copies_only or number % 5 == 4) for number in range(size)]
+        self._recent = [*self._recent, *block][-_RECENT:]
+        return block
+
+    def _next(self, repeats: bool) -> dict[str, Any]:
+        self._made += 1
+        if repeats and self._recent:
+            text = self._recent[self._made % len(self._recent)]["text"]
+        else:
+            text = f"{self._made} {next(self._all)['text'][:600]}"
+        return {"id": f"{self._prefix}-{self._made}", "text": text}

@@ -28,16 +28,18 @@ class Stage:
     """Topics, configuration file and index directory of one test.
 
     Attributes:
-        bootstrap: the broker's address.
+        bootstrap: the broker's address, or those of several, separated by commas.
         folder: where the configuration, the index and the logs are.
         name: the group, and the prefix of the topics.
         overrides: changed settings, by section.
+        replication: replicas of each partition of the topics.
     """
 
     bootstrap: str
     folder: Path
     name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
+    replication: int = 1
 
     def __post_init__(self) -> None:
         """Write the configuration file."""
@@ -46,7 +48,9 @@ class Stage:
 
     def variant(self, name: str, **changes: dict[str, Any]) -> Stage:
         """Return a stage on the same topics with its own folder, and so its own index."""
-        other = Stage(self.bootstrap, self.folder / name, self.name, dict(self.overrides))
+        other = Stage(
+            self.bootstrap, self.folder / name, self.name, dict(self.overrides), self.replication
+        )
         other.configure(**changes)
         return other
 
@@ -98,8 +102,8 @@ class Stage:
     def create_topics(self, partitions: int = 1, **configs: dict[str, str]) -> None:
         """Create the five topics; ``configs`` are by role."""
         configured = {self.topics[role]: config for role, config in configs.items()}
-        asyncio.run(topics.create(self.bootstrap, configured, partitions))
-        asyncio.run(create_topics(self.settings(), partitions, 1))
+        asyncio.run(topics.create(self.bootstrap, configured, partitions, self.replication))
+        asyncio.run(create_topics(self.settings(), partitions, self.replication))
 
     def delete_topic(self, role: str) -> None:
         """Delete a topic, and wait until it is gone."""

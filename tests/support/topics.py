@@ -33,12 +33,16 @@ class Message:
     timestamp_ms: int | None = None
 
 
-async def create(bootstrap: str, configs: Mapping[str, dict[str, str]], partitions: int) -> None:
+async def create(
+    bootstrap: str, configs: Mapping[str, dict[str, str]], partitions: int, replication: int = 1
+) -> None:
     """Create topics with these configurations, by name."""
+    new = [
+        NewTopic(name, partitions, replication, topic_configs=config)
+        for name, config in configs.items()
+    ]
     async with _admin(bootstrap) as admin:
-        await admin.create_topics(
-            [NewTopic(name, partitions, 1, topic_configs=configs[name]) for name in configs]
-        )
+        await admin.create_topics(new)
 
 
 async def delete(bootstrap: str, topic: str) -> None:

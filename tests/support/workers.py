@@ -100,6 +100,17 @@ class WorkerProcess:
 
         wait_until(ready, "the worker to be ready")
 
+    def wait_until_waiting(self) -> None:
+        """Wait until the worker reports that it waits for the broker; it must stay alive."""
+
+        def waiting() -> bool:
+            self.assert_running()
+            assert self.get("/livez")[0] == 200
+            status, text = self.get("/readyz")
+            return status == 503 and text.startswith("waiting for broker: ")
+
+        wait_until(waiting, "the worker to wait for the broker")
+
     def drain(self) -> None:
         """Stop the worker with SIGTERM, and check that it ends with exit code 0."""
         self.terminate()

@@ -1,0 +1,95 @@
+"""*Blocking.* Feeds the source topic of a stage at a pace, while brokers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from aiokafka import AIOKafkaProducer
+
+from tests.support.corpora import Documents
+from tests.support.stage import Stage
+
+_PAUSE_S = 0.05
+_LONGEST_OUTAGE_MS = 300_000
+_STOP_S = 2
+
+
+class Feeder:
+    """Appends documents to the partitions of the source topic until it is stopped.
+
+    It appends each document once: its producer is idempotent, and waits for lost brokers.
+
+    Args:
+        stage: whose source topic.
+        partitions: of the source topic.
+        documents_per_s: the pace, while the brokers answer.
+    """
+
+    def __init__(self, stage: Stage, partitions: int, documents_per_s: int = 120) -> None:
+        self._stage = stage
+        self._partitions = partitions
+        self._block = round(documents_per_s * _PAUSE_S)
+        self._stop = threading.Event()
+        self._fed = 0
+        self._error: BaseException | None = None
+        self._cancel: Callable[[], object] = self._stop.set
+        self._thread = threading.Thread(target=self._run, name="feeder")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # After a failed test no broker may be there to take the rest.
+        self._cancel()
+        self._thread.join()
+
+    def finish(self) -> int:
+        """Stop, wait until all documents are in the topic, and return their number."""
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._fed
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._feed_until_cancelled())
+        except BaseException as error:  # noqa: BLE001 - the test's thread raises it
+            self._error = error
+
+    async def _feed_until_cancelled(self) -> None:
+        loop, feeding = asyncio.get_running_loop(), asyncio.create_task(self._feed())
+        self._cancel = lambda: loop.is_closed() or loop.call_soon_threadsafe(feeding.cancel)
+        await feeding
+
+    async def _feed(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._stage.bootstrap,
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=5,
+            request_timeout_ms=_LONGEST_OUTAGE_MS,
+        )
+        documents, partitions = Documents(), itertools.cycle(range(self._partitions))
+        topic = self._stage.topics["source"]
+        delivered = []
+        await producer.start()
+        try:
+            while not self._stop.is_set():
+                for document in documents.block(self._block):
+                    value = json.dumps(document).encode()
+                    delivered.append(await producer.send(topic, value, partition=next(partitions)))
+                await asyncio.sleep(_PAUSE_S)
+            await asyncio.gather(*delivered)
+            self._fed = len(delivered)
+        finally:
+            # If the brokers are gone, it would wait for them.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(producer.stop(), _STOP_S)
