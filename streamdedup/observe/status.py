@@ -1,13 +1,19 @@
-"""*Async.* The HTTP server (/metrics, /livez, /readyz, /status, /page) and the heartbeat."""
+"""*Async.* The HTTP server (/metrics, /livez, /readyz, /status, /page) and the heartbeat.
+
+Rule 1: every path only reads. Only GET and HEAD are allowed.
+Rule 2: no client can hold resources. A connection serves one request and has a longest life, and
+the number of connections, the request line and the headers are limited.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from typing import Any, Self
 
-from aiohttp import web
+from aiohttp import http_exceptions, web
 
 import streamdedup
 from streamdedup.errors import SettingsError
@@ -19,6 +25,17 @@ from streamdedup.settings.sections import StatusSettings
 
 HEARTBEAT_S = 0.5
 """Interval at which the heartbeat measures how late the event loop is."""
+
+CONNECTION_S = 30.0
+"""Longest life of a connection; it ends clients that send or read slowly."""
+
+MOST_CONNECTIONS = 100
+"""Connections at a time; another one is closed at once. Each takes a file descriptor."""
+
+_LINE_BYTES = 8 * 1024
+"""Longest request line, and longest header."""
+
+_MOST_HEADERS = 64
 
 _SHUTDOWN_S = 1.0
 """How long the server waits for open requests when it closes."""
@@ -42,8 +59,14 @@ class StatusServer:
         self._metrics = metrics
         self._state = state
         self._runner = web.AppRunner(
-            self._application(), access_log=None, shutdown_timeout=_SHUTDOWN_S
+            self._application(),
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_S,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+            max_headers=_MOST_HEADERS,
         )
+        self._listener: asyncio.Server | None = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._watchdog = Watchdog(state)
 
@@ -54,16 +77,18 @@ class StatusServer:
             SettingsError: the address cannot be bound.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
+        logging.getLogger("aiohttp.server").addFilter(_is_not_of_client)
         try:
-            await site.start()
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._accept, self._settings.host, self._settings.port
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise SettingsError(
                 f"cannot listen on {self._settings.host}:{self._settings.port} "
                 f"({_cause(error)}); change status.host or status.port"
             ) from error
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listener.sockets[0].getsockname()[1]
         self._heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
         self._watchdog.start()
         return self.port
@@ -75,6 +100,8 @@ class StatusServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._heartbeat
             self._watchdog.close()
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     async def __aenter__(self) -> Self:
@@ -93,8 +120,20 @@ class StatusServer:
             self._metrics.observe_loop_lag(max(0.0, loop.time() - due))
             self._watchdog.beat()
 
+    def _accept(self) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection, whose end is scheduled."""
+        server = self._runner.server
+        assert server is not None
+        handler = server()
+        is_full = len(server.connections) >= MOST_CONNECTIONS
+        # A timer without delay comes after the connection was made.
+        delay_s = 0.0 if is_full else CONNECTION_S
+        asyncio.get_running_loop().call_later(delay_s, _abort, handler)
+        return handler
+
     def _application(self) -> web.Application:
         application = web.Application()
+        application.on_response_prepare.append(_close_after)
         application.router.add_get("/metrics", self._serve_metrics)
         application.router.add_get("/livez", self._serve_live)
         application.router.add_get("/readyz", self._serve_ready)
@@ -134,6 +173,24 @@ class StatusServer:
             "lag": {str(number): records for number, records in state.lag.items()},
             "applied_offset": state.applied_offset,
         }
+
+
+async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
+    """Let a connection end with its first response, and tell the client."""
+    response.force_close()
+    response.headers["Connection"] = "close"
+
+
+def _abort(handler: asyncio.BaseProtocol) -> None:
+    transport: asyncio.Transport | None = getattr(handler, "transport", None)
+    if transport is not None:
+        transport.abort()
+
+
+def _is_not_of_client(record: logging.LogRecord) -> bool:
+    """Tell whether a record is worth logging: invalid requests of clients are not."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, http_exceptions.HttpProcessingError)
 
 
 def _cause(error: OSError) -> str:
