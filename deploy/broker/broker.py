@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import trustme
+
 from deploy.broker.address import wait_until_answers
 from deploy.broker.errors import BrokerError, BrokerFailed
 from deploy.broker.server import ORIGIN_ENVIRONMENT, Server
@@ -12,21 +14,35 @@ _READY_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class SecuredListeners:
-    """The two secured listeners of a broker, and their credentials.
+    """The secured listeners of a broker, and their credentials.
 
     Attributes:
         sasl_bootstrap: the SASL_PLAINTEXT listener, mechanism PLAIN.
         ssl_bootstrap: the SSL listener, which requests no client certificate.
-        username: the broker's only super user.
-        password: the user's password.
+        expired_bootstrap: an SSL listener whose certificate has expired.
+        mutual_bootstrap: the SSL listener that requires a certificate of the authority. The
+            certificate's common name is the user.
+        sasl_ssl_bootstrap: the SASL_SSL listener, mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and
+            OAUTHBEARER. No user has a SCRAM password yet. Tokens are unsigned (RFC 7515, "none").
+        username: the super user; so are clients of the plaintext and the SSL listener.
+        password: the super user's password.
+        limited_username: a user of the SASL_PLAINTEXT listener without any permission.
+        limited_password: that user's password.
+        authority: the CA of the broker, to issue certificates of clients.
         ca_pem_path: the CA certificate that clients of the SSL listener must trust.
         other_ca_pem_path: a CA certificate that the broker's certificate does not match.
     """
 
     sasl_bootstrap: str
     ssl_bootstrap: str
+    expired_bootstrap: str
+    mutual_bootstrap: str
+    sasl_ssl_bootstrap: str
     username: str
     password: str
+    limited_username: str
+    limited_password: str
+    authority: trustme.CA
     ca_pem_path: Path
     other_ca_pem_path: Path
 

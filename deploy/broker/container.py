@@ -84,7 +84,7 @@ class KafkaContainer(DockerContainer):
 
     def __init__(self, ports: Ports, access: Access | None) -> None:
         super().__init__(image_name())
-        published = [ports.client] if access is None else [ports.client, ports.login, ports.tls]
+        published = [ports.client] if access is None else ports.of_clients()
         # The engine accepts (host, port) here, although the type of testcontainers does not.
         bound = {f"{port}/tcp": (LOOPBACK, port) for port in published}
         self.ports = cast("dict[str, int | None]", bound)

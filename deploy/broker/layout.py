@@ -1,8 +1,8 @@
 """*Blocking.* The listeners, ports and settings of the broker.
 
 Both origins use the same dictionary of Kafka's property names: as a file for the jars, and as
-`KAFKA_*` variables for the image. The listeners are called CLIENT, LOGIN and TLS because the
-image's start script treats names with SASL_ or SSL specially.
+`KAFKA_*` variables for the image. The listeners are called CLIENT, LOGIN, TLS, EXPIRED, MUTUAL
+and BOTH because the image's start script treats names with SASL_ or SSL specially.
 """
 
 from collections.abc import Mapping
@@ -64,18 +64,25 @@ _MEMBER = {
 
 @dataclass(frozen=True)
 class Ports:
-    """The loopback ports of one broker; only a secured one uses `login` and `tls`."""
+    """The loopback ports of one broker; only a secured one uses those from `login` on."""
 
     client: int
     controller: int
     login: int
     tls: int
+    expired: int
+    mutual: int
+    both: int
+
+    def of_clients(self) -> list[int]:
+        """Return the ports of a secured broker that clients connect to."""
+        return [self.client, self.login, self.tls, self.expired, self.mutual, self.both]
 
 
 def assign_ports(client_port: int | None) -> Ports:
     """Choose free ports; `client_port`, if given, is the plaintext port."""
-    first, controller, login, tls = choose_ports(4)
-    return Ports(client_port or first, controller, login, tls)
+    first, *others = choose_ports(7)
+    return Ports(client_port or first, *others)
 
 
 def server_properties(
@@ -85,6 +92,7 @@ def server_properties(
     listeners = {"CLIENT": ports.client}
     if access is not None:
         listeners |= {"LOGIN": ports.login, "TLS": ports.tls}
+        listeners |= {"EXPIRED": ports.expired, "MUTUAL": ports.mutual, "BOTH": ports.both}
     bound = [f"{name}://{bind_host}:{port}" for name, port in listeners.items()]
     advertised = [f"{name}://{LOOPBACK}:{port}" for name, port in listeners.items()]
     return {
@@ -94,7 +102,8 @@ def server_properties(
         "listeners": ",".join([*bound, f"CONTROLLER://{LOOPBACK}:{ports.controller}"]),
         "advertised.listeners": ",".join(advertised),
         "listener.security.protocol.map": (
-            "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL"
+            "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,"
+            "EXPIRED:SSL,MUTUAL:SSL,BOTH:SASL_SSL"
         ),
         "log.dirs": log_dir,
         **(_open_properties() if access is None else _secured_properties(access)),
@@ -135,7 +144,10 @@ def as_file(properties: Mapping[str, str]) -> str:
 
 def as_environment(properties: dict[str, str]) -> dict[str, str]:
     """Return `properties` as the environment variables of the Kafka image."""
-    return {"KAFKA_" + name.upper().replace(".", "_"): text for name, text in properties.items()}
+    return {
+        "KAFKA_" + name.upper().replace("-", "___").replace(".", "_"): text
+        for name, text in properties.items()
+    }
 
 
 def _open_properties() -> dict[str, str]:
@@ -146,19 +158,42 @@ def _secured_properties(access: Access) -> dict[str, str]:
     login = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
         f'username="{access.username}" password="{access.password}" '
-        f'user_{access.username}="{access.password}";'
+        f'user_{access.username}="{access.password}" '
+        f'user_{access.limited_username}="{access.limited_password}";'
     )
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
     return {
         "inter.broker.listener.name": "LOGIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.login.plain.sasl.jaas.config": login,
-        "listener.name.tls.ssl.keystore.type": "PEM",
-        "listener.name.tls.ssl.keystore.certificate.chain": _on_one_line(access.chain_pem),
-        "listener.name.tls.ssl.keystore.key": _on_one_line(access.key_pem),
+        **_keystore("tls", access.chain_pem, access.key_pem),
+        **_keystore("expired", access.expired_chain_pem, access.expired_key_pem),
+        **_keystore("mutual", access.chain_pem, access.key_pem),
+        **_keystore("both", access.chain_pem, access.key_pem),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.mutual.ssl.truststore.type": "PEM",
+        "listener.name.mutual.ssl.truststore.certificates": _on_one_line(access.ca_pem),
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        "listener.name.both.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.both.scram-sha-256.sasl.jaas.config": scram,
+        "listener.name.both.scram-sha-512.sasl.jaas.config": scram,
+        "listener.name.both.oauthbearer.sasl.jaas.config": bearer,
+        # A connection ends with its token, if the client does not log in again.
+        "listener.name.both.oauthbearer.connections.max.reauth.ms": "3600000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:{access.username}",
-        "allow.everyone.if.no.acl.found": "true",
+        "super.users": f"User:{access.username};User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "false",
+    }
+
+
+def _keystore(listener: str, chain_pem: str, key_pem: str) -> dict[str, str]:
+    prefix = f"listener.name.{listener}.ssl.keystore"
+    return {
+        f"{prefix}.type": "PEM",
+        f"{prefix}.certificate.chain": _on_one_line(chain_pem),
+        f"{prefix}.key": _on_one_line(key_pem),
     }
 
 

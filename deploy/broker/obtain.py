@@ -121,8 +121,14 @@ def _secured(ports: Ports, access: Access, folder: Path) -> SecuredListeners:
     return SecuredListeners(
         sasl_bootstrap=f"{LOOPBACK}:{ports.login}",
         ssl_bootstrap=f"{LOOPBACK}:{ports.tls}",
+        expired_bootstrap=f"{LOOPBACK}:{ports.expired}",
+        mutual_bootstrap=f"{LOOPBACK}:{ports.mutual}",
+        sasl_ssl_bootstrap=f"{LOOPBACK}:{ports.both}",
         username=access.username,
         password=access.password,
+        limited_username=access.limited_username,
+        limited_password=access.limited_password,
+        authority=access.authority,
         ca_pem_path=ca_path,
         other_ca_pem_path=other_ca_path,
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, errors
-from aiokafka.conn import create_conn
+from aiokafka.conn import AIOKafkaConnection
 
 from streamdedup.errors import (
     BrokerRefused,
@@ -25,23 +25,27 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.kafka import decoding
+from streamdedup.kafka.tokens import TokenRefused, token_provider
 from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
 from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
 
-REFUSALS = (
+_LOGIN_REFUSALS = (
     errors.AuthenticationFailedError,
     errors.SaslAuthenticationFailed,
     errors.UnsupportedSaslMechanismError,
     errors.IllegalSaslStateError,
+)
+REFUSALS = (
+    *_LOGIN_REFUSALS,
     errors.TopicAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
     errors.ClusterAuthorizationFailedError,
     errors.TransactionalIdAuthorizationFailed,
 )
-"""Errors that only the operator can fix: login, certificate or authorisation."""
+"""Errors that only the operator can fix: login or authorisation."""
 
 POLL_S = 0.02
 """Pause between two requests while a coordinator is not ready yet."""
@@ -71,8 +75,16 @@ def translated(action: str) -> Iterator[None]:
             f"{action}: another worker with the same topics.changelog has taken over, or this "
             "worker was paused for longer than kafka.transaction_timeout"
         ) from error
+    except _LOGIN_REFUSALS as error:
+        raise BrokerRefused(
+            f"{action}: the broker refuses the login: {describe_error(error)}; fix it in "
+            "kafka.security, or on the broker"
+        ) from error
     except REFUSALS as error:
-        raise BrokerRefused(f"{action}: the broker refuses: {describe_error(error)}") from error
+        raise BrokerRefused(
+            f"{action}: the broker refuses: {describe_error(error)}; add the missing permission, "
+            "which 'streamdedup config check' names"
+        ) from error
     except errors.InvalidTransactionTimeout as error:
         raise SettingsError(
             "kafka.transaction_timeout is above the brokers' transaction.max.timeout.ms"
@@ -83,10 +95,34 @@ def translated(action: str) -> Iterator[None]:
             "is wrong, or the message.timestamp limits of a topic have changed; set the clocks, "
             "e.g. with NTP, and start again"
         ) from error
-    except ssl.SSLError as error:
-        raise BrokerRefused(f"{action}: TLS failed: {describe_error(error)}") from error
+    except TokenRefused as error:
+        raise BrokerRefused(f"{action}: {error}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
+        if (refusal := _tls_refusal(error)) is not None:
+            raise BrokerRefused(f"{action}: TLS failed: {refusal}") from error
         raise BrokerUnavailable(f"{action}: {describe_error(error)}") from error
+
+
+def _tls_refusal(error: BaseException) -> str | None:
+    """Return why TLS does not come about; None if a connection has only ended.
+
+    With TLS 1.3 a client learns only from its first read that the broker refuses its certificate.
+    aiokafka reports that the connection was closed, and names the cause.
+    """
+    cause = error if isinstance(error, ssl.SSLError) else error.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return (
+            f"the broker's certificate is not trusted: {cause.verify_message}; fix "
+            "kafka.security.ca_file, or the broker's certificate"
+        )
+    if isinstance(cause, ssl.SSLError) and "_ALERT_" in str(cause):
+        return (
+            f"the broker refuses this client: {describe_error(cause)}; check that "
+            "kafka.security.certificate_file is set, has not expired, and is from an authority "
+            "that the broker trusts"
+        )
+    ended = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return describe_error(error) if isinstance(error, ssl.SSLError) and not ended else None
 
 
 def describe_error(error: BaseException) -> str:
@@ -98,11 +134,15 @@ def describe_error(error: BaseException) -> str:
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     """Return the options that every aiokafka client takes.
 
+    Certificates and passwords are read from their files each time, so that every new client uses
+    the present ones.
+
     Raises:
-        SettingsError: a certificate or secret cannot be read.
+        SettingsError: a certificate or secret cannot be read, or a package is missing.
     """
     security = settings.security
     sasl = security.protocol.startswith("SASL")
+    tokens = sasl and security.sasl_mechanism == "OAUTHBEARER"
     return {
         "client_id": settings.group_id,
         "request_timeout_ms": milliseconds(settings.request_timeout),
@@ -111,18 +151,30 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
         "sasl_mechanism": security.sasl_mechanism if sasl else "PLAIN",
         "sasl_plain_username": security.sasl_username if sasl else None,
         "sasl_plain_password": security.password() if sasl else None,
+        "sasl_oauth_token_provider": token_provider(security) if tokens else None,
     }
 
 
 def _ssl_context(security: SecuritySettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
-        if security.certificate_file is not None and security.key_file is not None:
-            password_file = security.key_password_file
-            password = read_secret(password_file) if password_file else None
-            context.load_cert_chain(security.certificate_file, security.key_file, password)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"kafka.security: cannot use the certificates: {error}") from error
+    except OSError as error:
+        raise SettingsError(
+            f"cannot use kafka.security.ca_file {security.ca_file}: {error}"
+        ) from error
+    if security.certificate_file is None or security.key_file is None:
+        return context
+    password_file = security.key_password_file
+    # Without a password OpenSSL would ask for one at the terminal.
+    password = read_secret(password_file) if password_file else ""
+    try:
+        context.load_cert_chain(security.certificate_file, security.key_file, lambda: password)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot use kafka.security.certificate_file {security.certificate_file} with key_file "
+            f"{security.key_file}: {error}; check that they are a pair, in PEM format, and "
+            "key_password_file"
+        ) from error
     return context
 
 
@@ -168,9 +220,14 @@ async def _connect(server: str, settings: KafkaSettings) -> None:
     """
     host, _, port = server.rpartition(":")
     options = connection_options(settings)
-    with translated(f"cannot connect to {server}"):
-        connection = await create_conn(host.strip("[]"), int(port), **options)
-    connection.close()
+    connection = AIOKafkaConnection(host.strip("[]"), int(port), **options)
+    try:
+        with translated(f"cannot connect to {server}"):
+            await connection.connect()
+    finally:
+        closed = connection.close()
+        if connection._protocol is not None:  # it was open
+            await asyncio.wait({closed}, timeout=_STOP_TIMEOUT_S)
 
 
 async def stop(stopping: Coroutine[Any, Any, None]) -> None:

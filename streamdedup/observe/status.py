@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 from typing import Any, Self
@@ -78,9 +79,10 @@ class StatusServer:
         """
         await self._runner.setup()
         logging.getLogger("aiohttp.server").addFilter(_is_not_of_client)
+        accept = functools.partial(self._accept, self._runner.server)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                self._accept, self._settings.host, self._settings.port
+                accept, self._settings.host, self._settings.port
             )
         except OSError as error:
             await self._runner.cleanup()
@@ -120,10 +122,8 @@ class StatusServer:
             self._metrics.observe_loop_lag(max(0.0, loop.time() - due))
             self._watchdog.beat()
 
-    def _accept(self) -> asyncio.BaseProtocol:
+    def _accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, whose end is scheduled."""
-        server = self._runner.server
-        assert server is not None
         handler = server()
         is_full = len(server.connections) >= MOST_CONNECTIONS
         # A timer without delay comes after the connection was made.

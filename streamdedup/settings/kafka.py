@@ -16,6 +16,13 @@ from streamdedup.settings.units import Duration, NameList
 TopicName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
 ]
+TokenUrl = Annotated[
+    str,
+    StringConstraints(
+        # Without TLS the client secret is readable on the way; a URL may hold no other secret.
+        pattern=r"^(https://[^\s/@?#]+|http://(127\.0\.0\.1|localhost)(:\d{1,5})?)(/[^\s@?#]*)?$"
+    ),
+]
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,@]+):\d{1,5}")
 
 
@@ -33,14 +40,28 @@ class SecuritySettings(Section):
     """PEM file with the private key of the worker's certificate."""
     key_password_file: Path | None = None
     """File with the password of the private key."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """Kafka's sasl.mechanism."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = (
+        "SCRAM-SHA-512"
+    )
+    """Kafka's sasl.mechanism. OAUTHBEARER needs token_url or msk_region."""
     sasl_username: str = ""
-    """User name of the login."""
+    """User name of the login. With token_url: the client id."""
     sasl_password: SecretStr | None = None
     """Password of the login. Prefer sasl_password_file."""
     sasl_password_file: Path | None = None
-    """File with the password of the login. A line break at its end is ignored."""
+    """File with the password of the login. A line break at its end is ignored. With token_url: the
+    client secret."""
+    token_url: TokenUrl | None = None
+    """Token endpoint of an OIDC provider. OAUTHBEARER gets its tokens there, with the grant
+    client_credentials."""
+    token_scope: str = ""
+    """Scope of the tokens, if the provider needs one."""
+    token_ca_file: Path | None = None
+    """PEM file with the certificates of the authorities that signed the token endpoint's
+    certificate. Default: the authorities that the system trusts."""
+    msk_region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = None
+    """AWS region of an MSK cluster. OAUTHBEARER signs its tokens with AWS credentials (IAM). Needs
+    `pip install 'streamdedup[msk]'`."""
 
     @field_validator("sasl_password")
     @classmethod
@@ -57,12 +78,31 @@ class SecuritySettings(Section):
         if self.sasl_password and self.sasl_password_file:
             raise ValueError("sasl_password and sasl_password_file are both set; remove one")
         if self.protocol.startswith("SASL"):
-            if not (self.sasl_username and password):
+            if self.msk_region is None and not (self.sasl_username and password):
                 raise ValueError(f"{self.protocol} needs sasl_username and sasl_password_file")
         elif self.sasl_username or password:
             raise ValueError(
                 f"a login is set, but protocol {self.protocol} sends none; set protocol: SASL_SSL"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_token(self) -> SecuritySettings:
+        sources = [name for name in ("token_url", "msk_region") if getattr(self, name) is not None]
+        if not (self.protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"):
+            if sources or self.token_scope or self.token_ca_file:
+                raise ValueError(
+                    "settings of tokens are set, but the login sends none; set protocol: SASL_SSL "
+                    "and sasl_mechanism: OAUTHBEARER"
+                )
+            return self
+        if len(sources) != 1:
+            raise ValueError("OAUTHBEARER needs one of token_url and msk_region")
+        if self.msk_region is not None:
+            ineffective = ("sasl_username", "sasl_password", "sasl_password_file", "token_ca_file")
+            for name in (*ineffective, "token_scope"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} has no effect with msk_region; remove it")
         return self
 
     @model_validator(mode="after")

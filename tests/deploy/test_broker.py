@@ -97,12 +97,12 @@ def test_a_broker_of_the_environment_is_not_changed() -> None:
 
 
 def test_the_image_restores_the_names_of_settings() -> None:
-    """The image lowers the variable's name and turns _ into a dot, which must be reversible."""
+    """The image lowers the variable's name and turns ___ into - and _ into a dot."""
     properties = server_properties(
         assign_ports(None), make_access(), bind_host=LOOPBACK, log_dir="/data"
     )
     returned = {
-        name.removeprefix("KAFKA_").lower().replace("_", "."): value
+        name.removeprefix("KAFKA_").lower().replace("___", "-").replace("_", "."): value
         for name, value in as_environment(properties).items()
     }
     assert returned == properties

@@ -15,7 +15,8 @@ from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding, Level, exit_code
-from tests.support.access_control import (
+from tests.support.access_control import Permission, allow
+from tests.support.credentials import limited
     DESCRIBE,
     DESCRIBE_CONFIGS,
     READ,
@@ -215,19 +216,24 @@ def test_a_transaction_timeout_above_the_limit(broker: Broker, tmp_path: Path) -
 
 def test_access_control(secured_broker: Broker, tmp_path: Path) -> None:
     """Each missing operation is named, also for the transactional id."""
-    stage = Stage(secured_broker.bootstrap, tmp_path)
+    broker, user = secured_broker, secured_broker.secured.limited_username
+    stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
-    assert exit_code(findings_of(stage)) == 0
     clean, identity = stage.topics["clean"], stage.settings().topics.transactional_id
-    # The first entry for a resource forbids every operation without an entry.
-    asyncio.run(allow(secured_broker, TOPIC, clean, READ, DESCRIBE_CONFIGS))
-    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
+    write = Permission("topic", clean, "Write")
+    produce = Permission("transactional id", identity, "Write")
+    others = {
+        Permission("topic", topic, operation)
+        for topic in stage.topics.values()
+        for operation in ("Read", "Write", "DescribeConfigs")
+    } | {Permission("group", group, "Read") for group in (stage.name, f"{clean}-claims")}
+    asyncio.run(allow(broker, user, others - {write}))
+    stage.configure(**limited(broker))
+    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entries")
     assert_fails(stage, "access", 6, f"not allowed: Write on {clean}")
-    asyncio.run(allow(secured_broker, TOPIC, clean, WRITE))
-    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entry")
-    asyncio.run(allow(secured_broker, TRANSACTIONAL_ID, identity, DESCRIBE))
-    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
     assert_fails(stage, "transactional id", 6, identity)
+    asyncio.run(allow(broker, user, {write, produce}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entries")
 
 
 def test_a_refused_login(secured_broker: Broker, tmp_path: Path) -> None:

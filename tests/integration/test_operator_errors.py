@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
+from tests.support.credentials import login, tls
 from tests.support.numbered import documents
 from tests.support.stage import Stage
 from tests.support.topics import Message
@@ -149,27 +150,6 @@ def test_a_changelog_recreated_under_a_running_worker(broker: Broker, tmp_path: 
         stage.create_topics()
         stage.produce_json(documents(50, 55))
         worker.assert_ends(5, stage.topics["changelog"], "recreated", "index directory")
-
-
-def security(bootstrap: str, **settings: str) -> dict[str, dict[str, Any]]:
-    """Return the settings of a secured listener."""
-    return {"kafka": {"bootstrap_servers": bootstrap, "security": settings}}
-
-
-def login(broker: Broker, password: str) -> dict[str, dict[str, Any]]:
-    """Return the settings of a login."""
-    return security(
-        broker.secured.sasl_bootstrap,
-        protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
-        sasl_username=broker.secured.username,
-        sasl_password=password,
-    )
-
-
-def tls(broker: Broker, authority: Path) -> dict[str, dict[str, Any]]:
-    """Return the settings of an encrypted connection."""
-    return security(broker.secured.ssl_bootstrap, protocol="SSL", ca_file=str(authority))
 
 
 def test_no_secret_and_no_document_is_logged(secured_broker: Broker, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from streamdedup.settings.secrets import MASK, read_secret
 from streamdedup.settings.sections import Settings
 from tests.settings.loading import LOGIN, SECRET, refusal
 
+TOKEN_URL = "https://idp.example.org/token"  # noqa: S105 - an address
+BEARER = {**LOGIN, "sasl_mechanism": "OAUTHBEARER", "sasl_password": SECRET}
+
 
 @pytest.mark.parametrize(
     ("security", "message"),
@@ -48,6 +51,46 @@ from tests.settings.loading import LOGIN, SECRET, refusal
             {"protocol": "SSL", "key_password_file": "/k"}, "needs key_file", id="key's password"
         ),
         pytest.param({"ca_file": "/ca"}, "does not encrypt", id="certificates without TLS"),
+        pytest.param({**BEARER}, "one of token_url and msk_region", id="no token"),
+        pytest.param(
+            {**BEARER, "token_url": TOKEN_URL, "msk_region": "eu-west-1"},
+            "one of token_url and msk_region",
+            id="two tokens",
+        ),
+        pytest.param(
+            {**LOGIN, "sasl_password": SECRET, "token_url": TOKEN_URL},
+            "sasl_mechanism: OAUTHBEARER",
+            id="token without its mechanism",
+        ),
+        pytest.param(
+            {"sasl_mechanism": "OAUTHBEARER", "token_url": TOKEN_URL},
+            "protocol: SASL_SSL",
+            id="token without SASL",
+        ),
+        pytest.param(
+            {"protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "token_url": TOKEN_URL},
+            "needs sasl_username and sasl_password_file",
+            id="token without a client",
+        ),
+        pytest.param(
+            {**BEARER, "msk_region": "eu-west-1"},
+            "no effect with msk_region",
+            id="MSK with a login",
+        ),
+        pytest.param({**BEARER, "msk_region": "eu west"}, "msk_region", id="no region"),
+        pytest.param(
+            {**BEARER, "token_url": "http://idp.example.org/token"}, "token_url", id="no TLS"
+        ),
+        pytest.param(
+            {**BEARER, "token_url": f"https://u:{SECRET}@idp.example.org/"},
+            "token_url",
+            id="secret in a URL",
+        ),
+        pytest.param(
+            {**BEARER, "token_url": f"https://idp.example.org/?key={SECRET}"},
+            "token_url",
+            id="secret in a query",
+        ),
     ],
 )
 def test_a_contradictory_login_is_refused_without_showing_it(

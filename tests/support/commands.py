@@ -22,6 +22,16 @@ class CommandLine:
         Returns:
             Its standard output; for a command that fails, its one line on standard error.
         """
+        ended, output, errors = self.run(*arguments)
+        assert ended == code, output + errors
+        if not code:
+            return output
+        assert len(errors.splitlines()) == 1, errors
+        assert errors.startswith("streamdedup: ")
+        return errors
+
+    def run(self, *arguments: object) -> tuple[int, str, str]:
+        """Run a command; return its exit code, standard output and standard error."""
         self._capfd.readouterr()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["streamdedup", *map(str, arguments)])
@@ -29,9 +39,4 @@ class CommandLine:
             with pytest.raises(SystemExit) as ended:
                 main.main()
         output, errors = self._capfd.readouterr()
-        assert (ended.value.code or 0) == code, output + errors
-        if not code:
-            return output
-        assert len(errors.splitlines()) == 1, errors
-        assert errors.startswith("streamdedup: ")
-        return errors
+        return int(ended.value.code or 0), output, errors

@@ -1,0 +1,224 @@
+"""The permissions that docs/operations.md lists are enough for each command, and each is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.broker.broker import Broker
+from tests.support import credentials
+from tests.support.access_control import Permission, allow, revoke
+from tests.support.commands import CommandLine
+from tests.support.numbered import documents
+from tests.support.oracle import assert_undisturbed
+from tests.support.paths import ROOT
+from tests.support.patience import wait_until
+from tests.support.stage import Stage
+from tests.support.topics import Message
+
+pytestmark = [pytest.mark.kafka, pytest.mark.faults]
+
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def names(stage: Stage) -> dict[str, list[tuple[str, str]]]:
+    """Return the resources of a stage, by their names in the table."""
+    topics = stage.topics
+    outputs = [topics[role] for role in ("clean", "duplicates", "dead_letter")]
+    of_topics = {
+        "source topic": [topics["source"]],
+        "clean topic": [topics["clean"]],
+        "dead-letter topic": [topics["dead_letter"]],
+        "changelog topic": [topics["changelog"]],
+        "clean, duplicates and dead-letter topic": outputs,
+        "all five topics": [*topics.values()],
+    }
+    return {
+        **{name: [("topic", one) for one in found] for name, found in of_topics.items()},
+        "group `kafka.group_id`": [("group", stage.name)],
+        "group `<clean topic>-claims`": [("group", f"{topics['clean']}-claims")],
+        "transactional id: the changelog topic's name": [("transactional id", topics["changelog"])],
+    }
+
+
+def table(stage: Stage) -> dict[str, set[Permission]]:
+    """Return the permissions that the table lists, by command."""
+    (section,) = re.findall(r"^### Permissions\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", section, re.MULTILINE)[1:]
+    resources = names(stage)
+    listed: dict[str, set[Permission]] = {}
+    for resource, operations, commands in rows:
+        for command in re.findall(r"`([^`]+)`", commands):
+            listed.setdefault(command, set()).update(
+                Permission(kind, name, operation)
+                for kind, name in resources[resource]
+                for operation in operations.split(", ")
+            )
+    return listed
+
+
+@dataclass
+class Guarded:
+    """A stage whose commands log in as the user without permissions of its own."""
+
+    broker: Broker
+    stage: Stage
+    user: str
+
+    def permit(self, permissions: set[Permission]) -> None:
+        """Give the user these permissions."""
+        asyncio.run(allow(self.broker, self.user, permissions))
+
+    def withdraw(self, permissions: set[Permission]) -> None:
+        """Take them from the user."""
+        asyncio.run(revoke(self.broker, self.user, permissions))
+
+
+@pytest.fixture
+def guarded(secured_broker: Broker, tmp_path: Path) -> Guarded:
+    """Return a stage with topics and records: 20 documents, and one that no worker accepts."""
+    stage = Stage(secured_broker.bootstrap, tmp_path / "stage")
+    stage.create_topics()
+    stage.produce_json(documents(0, 20))
+    stage.produce([Message(b"no JSON")])
+    return Guarded(secured_broker, stage, secured_broker.secured.limited_username)
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    """Return the command line."""
+    return CommandLine(capfd)
+
+
+def arguments(stage: Stage, name: str) -> list[object]:
+    """Return the arguments of a command of the table."""
+    position = f"{stage.topics['source']}:0:9"
+    more = {"dlq replay": ["--yes"], "reinstate": ["--yes", position]}
+    return [*name.split(), *more.get(name, []), "--config", stage.config]
+
+
+COMMANDS = ["config check", "dlq list", "dlq replay", "reinstate"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_needs_what_the_table_lists(
+    guarded: Guarded, command: CommandLine, name: str
+) -> None:
+    """It works with all listed permissions, and ends with 6 without any one of them."""
+    stage = guarded.stage
+    stage.run_until_judged(21)
+    stage.configure(**credentials.limited(guarded.broker))
+    listed = table(stage)[name]
+    guarded.permit(listed)
+
+    def ends_with(code: int) -> bool:
+        ended, output, errors = command.run(*arguments(stage, name))
+        assert "Traceback" not in output + errors
+        return ended == code
+
+    wait_until(lambda: ends_with(0), f"{name} to work with all permissions")
+    for one in sorted(listed):
+        guarded.withdraw({one})
+        wait_until(lambda: ends_with(6), f"{name} to need {one}", patience_s=10)
+        guarded.permit({one})
+        wait_until(lambda: ends_with(0), f"{name} to work again", patience_s=10)
+
+
+def test_creating_topics_needs_what_the_table_lists(
+    secured_broker: Broker, tmp_path: Path, command: CommandLine
+) -> None:
+    """No topic exists; the command creates them with the listed permissions only."""
+    broker, user = secured_broker, secured_broker.secured.limited_username
+    stage = Stage(broker.bootstrap, tmp_path / "stage")
+    stage.configure(**credentials.limited(broker))
+    listed = table(stage)["topics create"]
+    for one in [*sorted(listed), None]:
+        guarded = Guarded(broker, stage, user)
+        guarded.permit(listed - {one})
+        code = 0 if one is None else 6
+
+        def ends_with(code: int) -> bool:
+            return command.run(*arguments(stage, "topics create"))[0] == code
+
+        wait_until(lambda: ends_with(code), f"the need of {one}", patience_s=10)  # noqa: B023
+        if one is not None:
+            guarded.withdraw(listed - {one})
+    assert all(name in stage.topics.values() for name in stage.topics.values())
+
+
+def test_a_worker_needs_what_the_table_lists(secured_broker: Broker, tmp_path: Path) -> None:
+    """With all listed permissions it judges; without any one of them it ends with 6."""
+    user = secured_broker.secured.limited_username
+    complete = Stage(secured_broker.bootstrap, tmp_path / "complete")
+    complete.create_topics()
+    complete.produce_json(documents(0, 20))
+    asyncio.run(allow(secured_broker, user, table(complete)["run"]))
+    complete.configure(**credentials.limited(secured_broker))
+    complete.run_until_judged(20)
+    assert_undisturbed(complete)
+    for number in range(len(table(complete)["run"])):
+        stage = Stage(secured_broker.bootstrap, tmp_path / str(number))
+        stage.create_topics()
+        stage.configure(**credentials.limited(secured_broker))
+        listed = sorted(table(stage)["run"])
+        asyncio.run(allow(secured_broker, user, {*listed} - {listed[number]}))
+        with stage.start_worker() as worker:
+            assert worker.wait() == 6, f"not needed: {listed[number]}"
+            assert worker.complaint().startswith("streamdedup: ")
+
+
+CHANGES = {
+    "write to duplicates": ("topic", "duplicates", "Write"),
+    "write to dead letters": ("topic", "dead_letter", "Write"),
+    "write to the changelog": ("topic", "changelog", "Write"),
+    "read the source": ("topic", "source", "Read"),
+    "transactional id": ("transactional id", "changelog", "Write"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_permission_that_is_withdrawn_while_a_worker_runs(guarded: Guarded, name: str) -> None:
+    """The worker ends with 6 and one line, or waits; with the permission it judges the rest."""
+    stage = guarded.stage
+    guarded.permit(table(stage)["run"])
+    stage.configure(**credentials.limited(guarded.broker))
+    kind, role, operation = CHANGES[name]
+    permission = Permission(kind, stage.topics[role], operation)
+    with stage.start_worker() as worker:
+        stage.wait_for(21, worker)
+        guarded.withdraw({permission})
+        stage.produce_json(documents(20, 40))
+        stage.produce([Message(b"no JSON either")])
+        worker.assert_ends(6, permission.name)
+    assert len(stage.outcomes()) < 42
+    guarded.permit({permission})
+    stage.run_until_judged(42)
+    assert len(stage.outcomes()) == 42
+
+
+@pytest.mark.parametrize("role", ["duplicates", "dead_letter", "clean"])
+def test_an_output_topic_that_is_deleted_while_a_worker_runs(
+    broker: Broker, tmp_path: Path, role: str
+) -> None:
+    """The worker commits nothing without it, and ends with 5; with a new topic it judges the rest.
+
+    The outcomes in the deleted topic are gone with it.
+    """
+    stage = Stage(broker.bootstrap, tmp_path / "stage")
+    stage.create_topics()
+    stage.produce_json(documents(0, 20))
+    with stage.start_worker() as worker:
+        stage.wait_for(20, worker)
+        stage.delete_topic(role)
+        stage.produce([Message(b"no JSON")])
+        stage.produce_json(documents(20, 40))
+        worker.assert_ends(5, stage.topics[role])
+    stage.create_topics()
+    stage.run_until_committed({0: 41})
+    expected = {"clean": 18, "duplicates": 2, "dead_letter": 1}
+    later = [where for (_, offset), where in stage.outcomes().items() if offset >= 20]
+    assert {where: later.count(where) for where in expected} == expected
