@@ -10,7 +10,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format bench-sketch bench-index bench-pipeline bench-files package chart rules browser image lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-pipeline bench-files bench-adversaries package matrix chart rules browser image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ image: $(VENV)/dev.stamp ## Build the container image and run it with compose (a
 chart: $(VENV)/run.stamp ## Check the Helm chart with real Helm, without a cluster (installs Go if missing)
 	@.ci/chart
 
+audit: $(VENV)/bin/python ## Look up known vulnerabilities of the locked packages, and write an SBOM
+	@.ci/audit
+
 lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock files
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
@@ -97,6 +100,9 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 	@echo 'hatchling>=1.27,<2' | $(BIN)/uv pip compile --quiet --upgrade --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/build.lock
+	@printf 'cyclonedx-bom>=7,<8\npip-audit>=2.10,<3\n' | $(BIN)/uv pip compile --quiet --upgrade \
+		--universal --python-version 3.11 --generate-hashes --no-header --no-annotate - \
+		--output-file $(LOCKS)/audit.lock
 
 clean: ## Remove the environments and the output of the demos
 	rm -rf $(VENV) $(BENCH) demo-out

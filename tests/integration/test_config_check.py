@@ -17,14 +17,6 @@ from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding, Level, exit_code
 from tests.support.access_control import Permission, allow
 from tests.support.credentials import limited
-    DESCRIBE,
-    DESCRIBE_CONFIGS,
-    READ,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-    allow,
-)
 from tests.support.patience import wait_until
 from tests.support.stage import Stage
 
