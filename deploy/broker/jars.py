@@ -1,11 +1,13 @@
 """*Blocking.* Apache Kafka's jars: downloaded once by Maven into the user's cache folder.
 
-`python -m deploy.broker.jars` downloads them and prints the folder, for scripts.
+`python -m deploy.broker.jars` downloads them and prints the folder, for scripts. pom.xml pins the
+release of Kafka; STREAMDEDUP_TEST_KAFKA, e.g. 3.9.2, selects another one.
 """
 
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from deploy.broker.errors import BrokerError, BrokerUnobtainable
 
 POM = Path(__file__).with_name("pom.xml")
 
+VERSION_VARIABLE = "STREAMDEDUP_TEST_KAFKA"
+
 REMEDY = (
     "run `apt-get install openjdk-17-jre-headless maven`, or start a Docker engine,"
     " or set STREAMDEDUP_TEST_BOOTSTRAP to a broker's host:port"
@@ -29,6 +33,20 @@ _TAIL_CHARACTERS = 2000
 
 
 def kafka_version() -> str:
+    """Return the release of Kafka that the environment selects, else the one of pom.xml.
+
+    Raises:
+        BrokerUnobtainable: the environment does not name a release.
+    """
+    selected = os.environ.get(VERSION_VARIABLE, "").strip()
+    if selected and not re.fullmatch(r"\d+\.\d+\.\d+", selected):
+        raise BrokerUnobtainable(
+            f"invalid {VERSION_VARIABLE} {selected!r}: not a release of Kafka, e.g. 3.9.2"
+        )
+    return selected or pinned_version()
+
+
+def pinned_version() -> str:
     """Return the release of Kafka that pom.xml pins."""
     project = ET.parse(POM)  # noqa: S314 - a file of this repository
     version = project.findtext(f"{_NAMESPACE}properties/{_NAMESPACE}kafka.version")
@@ -95,6 +113,7 @@ def _copy_dependencies(maven: str, target: Path) -> None:
         "--batch-mode",
         "--strict-checksums",
         f"--file={POM}",
+        f"-Dkafka.version={kafka_version()}",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
         f"-DoutputDirectory={target}",

@@ -2,7 +2,8 @@
 
 It tries in this order: the broker that STREAMDEDUP_TEST_BOOTSTRAP names, a container if a Docker
 engine answers, Kafka's jars with Java. STREAMDEDUP_TEST_BROKER (`container` or `maven`) selects one
-of the last two. A machine with none of them is an error, and no test is skipped.
+of the last two, and STREAMDEDUP_TEST_KAFKA the release of Kafka that they run. A machine with none
+of them is an error, and no test is skipped.
 """
 
 import contextlib

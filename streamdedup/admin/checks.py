@@ -32,6 +32,7 @@ from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, lo
 from streamdedup.kafka.connection import try_servers
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts
+from streamdedup.kafka.releases import release_warning, tested_range
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import recreated_topics
 from streamdedup.settings.kafka import KafkaSettings
@@ -62,6 +63,7 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
         findings.skip("the rest", "topics, index and offsets: the brokers did not describe them")
         return
     await _check_brokers(settings.kafka, facts, findings)
+    _check_release(facts, findings)
     usable = check_topics(settings, facts, findings)
     check_access(settings.topics, facts, findings)
     await _check_identity(settings, findings)
@@ -107,6 +109,15 @@ async def _check_brokers(kafka: KafkaSettings, facts: ClusterFacts, findings: Fi
         )
     if not failed:
         findings.ok(check, f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
+
+
+def _check_release(facts: ClusterFacts, findings: Findings) -> None:
+    """Check that the brokers run a release of Kafka that the tests run against."""
+    check = "release of Kafka"
+    if warning := release_warning(facts.release_level):
+        findings.warn(check, warning, ADMINISTRATOR)
+    else:
+        findings.ok(check, f"one of those tested, {tested_range()}")
 
 
 async def _check_identity(settings: Settings, findings: Findings) -> None:

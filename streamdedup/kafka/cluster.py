@@ -23,7 +23,15 @@ from streamdedup.kafka.connection import (
     translated,
 )
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
-from streamdedup.kafka.protocol import NO_ID, NO_OPERATIONS, OPERATIONS, MetadataRequest
+from streamdedup.kafka.protocol import (
+    NO_ID,
+    NO_OPERATIONS,
+    OPERATIONS,
+    ApiVersionsRequest,
+    MetadataRequest,
+    highest_level,
+)
+from streamdedup.kafka.releases import LEVEL_FEATURE
 from streamdedup.kafka.sizes import roomy_message_bytes
 from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
 from streamdedup.settings.kafka import KafkaSettings
@@ -81,6 +89,7 @@ async def look_at_topics(settings: Settings) -> ClusterFacts:
         cluster = await _describe(admin, names)
         existing = {topic["topic"]: topic for topic in cluster["topics"] if not topic["error_code"]}
         configs = await _configs(admin, list(existing))
+        versions = await admin._send_request(ApiVersionsRequest())
     return ClusterFacts(
         cluster["cluster_id"],
         {name: _topic_facts(existing[name], configs[name]) for name in names if name in existing},
@@ -88,6 +97,7 @@ async def look_at_topics(settings: Settings) -> ClusterFacts:
             broker["node_id"]: _address(broker["host"], broker["port"])
             for broker in cluster["brokers"]
         },
+        highest_level(versions, LEVEL_FEATURE),
     )
 
 

@@ -25,6 +25,7 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.kafka import decoding
+from streamdedup.kafka.releases import tested_range
 from streamdedup.kafka.tokens import TokenRefused, token_provider
 from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
@@ -63,7 +64,7 @@ def translated(action: str) -> Iterator[None]:
 
     Raises:
         Fenced: another producer has taken over the transactional id.
-        BrokerRefused: login, certificate or authorisation.
+        BrokerRefused: login, certificate, authorisation, or a request that the brokers do not know.
         ClockWrong: the broker refuses a timestamp.
         SettingsError: the brokers do not accept a setting.
         BrokerUnavailable: any other error; a retry may succeed.
@@ -94,6 +95,11 @@ def translated(action: str) -> Iterator[None]:
             f"{action}: the broker refuses a timestamp: the clock of this machine or of the broker "
             "is wrong, or the message.timestamp limits of a topic have changed; set the clocks, "
             "e.g. with NTP, and start again"
+        ) from error
+    except (errors.IncompatibleBrokerVersion, NotImplementedError) as error:
+        raise BrokerRefused(
+            f"{action}: the brokers do not support a request that streamdedup needs: "
+            f"{describe_error(error)}; use Apache Kafka {tested_range()}"
         ) from error
     except TokenRefused as error:
         raise BrokerRefused(f"{action}: {error}") from error

@@ -57,11 +57,14 @@ class ClusterFacts:
     Attributes:
         topics: the existing topics of the settings, by name.
         brokers: the advertised ``host:port`` of each broker, by node id.
+        release_level: shows the release of a broker, see :mod:`streamdedup.kafka.releases`; None if
+            it does not report it.
     """
 
     cluster_id: str
     topics: Mapping[str, TopicFacts]
     brokers: Mapping[int, str] = field(default_factory=dict)
+    release_level: int | None = None
 
     def log(self, topic: str) -> str:
         """Return the name by which an index identifies its changelog."""

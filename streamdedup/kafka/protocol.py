@@ -5,6 +5,8 @@ for. Its versions end before the answer says what a client may do with a topic (
 which id a topic has (version 10, Kafka 2.8).
 
 DescribeTransactions: the answer has a time by the clock of a broker.
+
+ApiVersions in version 3: the answer lists the features of a broker, which show its release.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.admin import ApiVersionRequest_v0
+from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.types import (
     AbstractType,
@@ -29,6 +32,9 @@ from aiokafka.protocol.types import (
     String,
     TaggedFields,
 )
+
+_SUPPORTED_FEATURES = 0
+"""Tag of the features that a broker supports."""
 
 NO_ID = uuid.UUID(int=0)
 """Id of a topic that has none, or is not known."""
@@ -244,3 +250,65 @@ class DescribeTransactionsRequest(Request[_DescribeTransactionsRequestV0]):
     def build(self, request_struct_class: type[Any]) -> Any:
         """Return the request."""
         return request_struct_class([self._transactional_id], {})
+
+
+class _ApiVersionsResponseV3(Response):
+    API_KEY = 18
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("error_code", Int16),
+        (
+            "api_versions",
+            CompactArray(
+                ("api_key", Int16),
+                ("min_version", Int16),
+                ("max_version", Int16),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("throttle_time_ms", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _ApiVersionsRequestV3(RequestStruct):
+    FLEXIBLE_VERSION = True
+    API_KEY = 18
+    API_VERSION = 3
+    RESPONSE_TYPE = _ApiVersionsResponseV3
+    SCHEMA = Schema(
+        ("client_software_name", CompactString("utf-8")),
+        ("client_software_version", CompactString("utf-8")),
+        ("tags", TaggedFields),
+    )
+
+    def parse_response_header(self, read_buffer: BytesIO | bytes) -> ResponseHeader_v0:
+        """Read a header without tags: clients ask before they know the versions of a broker."""
+        return ResponseHeader_v0.decode(read_buffer)
+
+
+class ApiVersionsRequest(Request[ApiVersionRequest_v0 | _ApiVersionsRequestV3]):
+    """Asks a broker for its features; an answer before version 3 (Kafka 2.4) has none."""
+
+    API_KEY = 18
+
+    def build(self, request_struct_class: type[Any]) -> Any:
+        """Return the request in the highest version that broker and client both support."""
+        if request_struct_class is _ApiVersionsRequestV3:
+            return _ApiVersionsRequestV3("streamdedup", "unknown", {})
+        return request_struct_class()
+
+
+_FEATURES = CompactArray(
+    ("name", CompactString("utf-8")),
+    ("min_version", Int16),
+    ("max_version", Int16),
+    ("tags", TaggedFields),
+)
+
+
+def highest_level(answer: Any, feature: str) -> int | None:
+    """Return the highest level of a feature in an answer to :class:`ApiVersionsRequest`."""
+    listed = getattr(answer, "tags", {}).get(_SUPPORTED_FEATURES)
+    features = _FEATURES.decode(BytesIO(listed)) if listed else None
+    return next((highest for name, _, highest, _ in features or () if name == feature), None)

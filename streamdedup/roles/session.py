@@ -19,6 +19,7 @@ from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupErro
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
+from streamdedup.kafka.releases import release_warning
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
 from streamdedup.settings.kafka import KafkaSettings
@@ -95,10 +96,13 @@ async def reach_brokers(settings: Settings, phases: Phases) -> ClusterFacts:
         with attempt:
             try:
                 await check_connection(settings.kafka)
-                return await inspect(settings)
+                facts = await inspect(settings)
             except BrokerUnavailable as error:
                 phases.wait_for_broker(error)
                 raise
+            if warning := release_warning(facts.release_level):
+                log.warning("this release of Kafka is not tested", reason=warning)
+            return facts
     raise AssertionError("unreachable: the attempts have no end")
 
 

@@ -13,6 +13,7 @@ from deploy.broker.access import make_access
 from deploy.broker.address import LOOPBACK, answers_kafka, choose_ports, is_free
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError, BrokerUnobtainable
+from deploy.broker.jars import VERSION_VARIABLE
 from deploy.broker.layout import as_environment, assign_ports, server_properties
 from deploy.broker.obtain import BOOTSTRAP_VARIABLE, ORIGIN_VARIABLE, running_broker
 from tests.support.paths import ROOT
@@ -72,6 +73,7 @@ def test_no_broker_outlives_a_killed_owner() -> None:
         pytest.param(BOOTSTRAP_VARIABLE, "somewhere", "not host:port", id="no-port"),
         pytest.param(BOOTSTRAP_VARIABLE, f"{LOOPBACK}:1", "no Kafka answers", id="no-answer"),
         pytest.param(ORIGIN_VARIABLE, "cloud", "neither container nor maven", id="unknown-origin"),
+        pytest.param(VERSION_VARIABLE, "latest", "not a release of Kafka", id="no-release"),
     ],
 )
 def test_an_unusable_environment_is_named_in_the_error(
