@@ -76,6 +76,9 @@ bench-files: $(BENCH)/peers.stamp ## Compare 'streamdedup dedup' with datasketch
 package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
 	@.ci/package
 
+matrix: $(VENV)/dev.stamp ## Test every supported Python, dependency and Kafka (ARGS='3.13' for one)
+	@.ci/matrix $(ARGS)
+
 rules: $(VENV)/dev.stamp ## Check the alerts and the dashboard with Debian's promtool
 	@.ci/rules
 

@@ -32,7 +32,7 @@ from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, lo
 from streamdedup.kafka.connection import try_servers
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts
-from streamdedup.kafka.releases import release_warning, tested_range
+from streamdedup.kafka.releases import describe_tested, release_warning
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import recreated_topics
 from streamdedup.settings.kafka import KafkaSettings
@@ -117,7 +117,7 @@ def _check_release(facts: ClusterFacts, findings: Findings) -> None:
     if warning := release_warning(facts.release_level):
         findings.warn(check, warning, ADMINISTRATOR)
     else:
-        findings.ok(check, f"one of those tested, {tested_range()}")
+        findings.ok(check, f"one of those tested, {describe_tested()}")
 
 
 async def _check_identity(settings: Settings, findings: Findings) -> None:

@@ -25,7 +25,7 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.kafka import decoding
-from streamdedup.kafka.releases import tested_range
+from streamdedup.kafka.releases import describe_tested
 from streamdedup.kafka.tokens import TokenRefused, token_provider
 from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
@@ -99,7 +99,7 @@ def translated(action: str) -> Iterator[None]:
     except (errors.IncompatibleBrokerVersion, NotImplementedError) as error:
         raise BrokerRefused(
             f"{action}: the brokers do not support a request that streamdedup needs: "
-            f"{describe_error(error)}; use Apache Kafka {tested_range()}"
+            f"{describe_error(error)}; use Apache Kafka {describe_tested()}"
         ) from error
     except TokenRefused as error:
         raise BrokerRefused(f"{action}: {error}") from error

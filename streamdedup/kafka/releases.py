@@ -16,7 +16,7 @@ _LEVELS = range(21, 31)
 """The levels from the oldest to the newest of the tested releases."""
 
 
-def tested_range() -> str:
+def describe_tested() -> str:
     """Return the tested releases for people, such as ``3.9 to 4.3``."""
     oldest, newest = (release.rpartition(".")[0] for release in (TESTED[0], TESTED[-1]))
     return f"{oldest} to {newest}"
@@ -28,7 +28,7 @@ def release_warning(level: int | None) -> str | None:
     Args:
         level: the highest ``metadata.version`` of the broker; None if it lists none.
     """
-    tested = f"streamdedup is tested with Apache Kafka {tested_range()}"
+    tested = f"streamdedup is tested with Apache Kafka {describe_tested()}"
     if level is None:
         return (
             "the brokers do not report a release: they are older than 3.3, use ZooKeeper, or are "

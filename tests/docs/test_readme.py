@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 import uuid
 from pathlib import Path
 
 import pytest
 
 from deploy.broker.broker import Broker
+from streamdedup.kafka.releases import describe_tested
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -129,6 +131,16 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert [
         target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)
     ] == []
+
+
+def test_the_supported_releases_of_the_readme_are_those_of_the_matrix() -> None:
+    """`make matrix` reads the releases of Python and Kafka from the same two places."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    label = "Programming Language :: Python :: "
+    pythons = [name.removeprefix(label) for name in project["classifiers"] if label in name]
+    assert project["requires-python"] == f">={pythons[0]}"
+    assert f"| Python | {', '.join(pythons)}, on Linux |" in README
+    assert f"| Apache Kafka | {describe_tested()} |" in README
 
 
 def test_exit_codes_are_documented() -> None:

@@ -31,7 +31,7 @@ def test_only_a_release_outside_of_the_tested_ones_gets_a_warning(
         return
     assert warning is not None
     assert fragment in warning
-    assert releases.tested_range() in warning
+    assert releases.describe_tested() in warning
     assert re.search(r"; (upgrade|use|test)", warning)
     assert "\n" not in warning
 
