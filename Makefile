@@ -47,6 +47,9 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
 	@$(BIN)/python -m pytest -m "kafka and not long and not faults"
 
+fuzz: $(VENV)/dev.stamp ## Try random and damaged input (SECONDS=90 or CASES=; ARGS=--seed, --target, --coverage)
+	@$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+
 broker: $(VENV)/dev.stamp ## Run a Kafka broker in the foreground (PORT=9092)
 	@$(BIN)/python -m deploy.broker --port $(PORT)
 
@@ -72,6 +75,9 @@ bench-pipeline: $(VENV)/dev.stamp $(BENCH)/peers.stamp ## Compare the worker wit
 
 bench-files: $(BENCH)/peers.stamp ## Compare 'streamdedup dedup' with datasketch and rensa (ARGS=--quick)
 	@$(BENCH)/bin/python -m benchmarks.bench_files $(ARGS)
+
+bench-adversaries: $(VENV)/dev.stamp ## Measure what crafted input costs, next to ordinary input (ARGS=--mb 8)
+	@$(BIN)/python -m benchmarks.bench_adversaries $(ARGS)
 
 package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
 	@.ci/package

@@ -16,7 +16,7 @@ is stored with each update of the index, so that a rebuild reads it and computes
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -54,11 +54,15 @@ UNLIMITED = Allowances()
 """Allowances that believe every time."""
 
 
+_Time = Annotated[int, msgspec.Meta(le=2**63 - 1)]
+"""Milliseconds since the epoch; MessagePack has larger integers than int64."""
+
+
 class ClockState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """The stored state of a clock: its time, and the last event times, oldest first."""
 
-    now_ms: int
-    recent_ms: list[int]
+    now_ms: _Time
+    recent_ms: list[_Time]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -116,7 +120,7 @@ class Clock:
             return cls()
         try:
             stored = _DECODER.decode(state)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise IndexDamaged(f"the clock cannot be read: {error}; {REMEDY}") from error
         if len(stored.recent_ms) > RECENT:
             raise IndexDamaged(f"the clock has {len(stored.recent_ms)} times; {REMEDY}")

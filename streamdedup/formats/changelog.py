@@ -7,7 +7,7 @@ arrays, so that decoding needs no loop over the documents.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -20,13 +20,16 @@ from streamdedup.model import SourceRange
 
 VERSION = 3
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Errors of the decoder. Bytes of another program may be nested too deeply for it."""
+
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A changelog entry; docs/format.md describes each field."""
 
     version: int
-    fingerprint: str
-    first_number: int
+    fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A\w{1,64}\Z")]
+    first_number: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
     ranges: list[SourceRange]
     ids: bytes
     id_ends: bytes
@@ -123,7 +126,7 @@ def is_entry(data: bytes) -> bool:
     """
     try:
         msgspec.msgpack.decode(data, type=_Version)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         return False
     return True
 
@@ -160,8 +163,10 @@ def _parse(data: bytes) -> Entry:
         version = msgspec.msgpack.decode(data, type=_Version).version
         if version == VERSION:
             return _DECODER.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise IndexDamaged(f"a changelog entry cannot be read: {error}") from error
+    except _UNREADABLE as error:
+        # The message may quote the name of a field, with line breaks.
+        problem = " ".join(str(error).split())
+        raise IndexDamaged(f"a changelog entry cannot be read: {problem}") from error
     raise IndexMismatch(
         f"the changelog holds entries of version {version}, this release reads {VERSION}; "
         "use the release that wrote it, or choose a new changelog topic and index"

@@ -51,7 +51,7 @@ def translated(path: Path) -> Iterator[None]:
         raise IndexFull(f"{path} has reached the maximum size of a file of an index") from error
     except _DAMAGE as error:
         raise IndexDamaged(f"{path} is damaged ({error}); {REMEDY}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise IndexDamaged(f"{path} holds an invalid value ({error}); {REMEDY}") from error
     except lmdb.DiskError as error:
         raise _full(path) from error

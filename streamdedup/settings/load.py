@@ -70,6 +70,13 @@ def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+_YAML_ERRORS = (
+    *(yaml.YAMLError, RecursionError),
+    *(ValueError, ArithmeticError, LookupError, AttributeError, TypeError),
+)
+"""What PyYAML raises. The second line is for dates, numbers and tagged values: 2024-02-30."""
+
+
 class _UniqueKeys(yaml.SafeLoader):
     """Rejects a key that is given twice; YAML would silently drop the first one."""
 
@@ -86,7 +93,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _YAML_ERRORS as error:
         raise SettingsError(f"{path} is not valid YAML: {_yaml_problem(error)}") from None
     if values is None:
         return {}
@@ -103,6 +110,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 def _yaml_problem(error: Exception) -> str:
     """Describe an error and its place without the quoted text, which may contain a secret."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if not isinstance(error, yaml.YAMLError | UnicodeDecodeError):
+        return "a date, a number or a tagged value cannot be read; put it in quotes"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return "it is not UTF-8 text"
     mark = error.problem_mark

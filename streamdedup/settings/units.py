@@ -63,11 +63,17 @@ def parse_duration(value: Any) -> dt.timedelta:
 
 def format_duration(value: dt.timedelta) -> str:
     """Format a duration for :func:`parse_duration`; the largest unit is the day."""
-    # durationpy would write 30 days as 1mm, and the length of a year is ambiguous.
+    # durationpy would write 30 days as 1mm, and the length of a year is ambiguous. It writes
+    # microseconds as 1e-06s, which it cannot read.
     days, rest = divmod(value, dt.timedelta(days=1))
-    if not days:
-        return str(durationpy.to_str(value))
-    return f"{days}d" + (str(durationpy.to_str(rest)) if rest else "")
+    milliseconds_, fraction = divmod(rest, dt.timedelta(milliseconds=1))
+    rest -= fraction
+    parts = [
+        f"{days}d" if days else "",
+        str(durationpy.to_str(rest)) if milliseconds_ else "",
+        f"{fraction.microseconds}us" if fraction else "",
+    ]
+    return "".join(parts) or str(durationpy.to_str(value))
 
 
 def milliseconds(value: dt.timedelta) -> int:

@@ -4,7 +4,8 @@ A profile is a list of named steps. Profiles and steps have versions. An index s
 cannot be opened with others. docs/profiles.md describes them with examples.
 
 Rule 1: steps are in the order of ``STEPS``, each at most once. Every subset in this order is
-idempotent, except the one that ``compose`` rejects.
+idempotent, except the one that ``compose`` rejects. A text with more than thirty marks in a row may
+lose some of them once more, if the character before them stands for another one and a mark.
 Rule 2: if the result of a step changes for any input, the step gets a new version, and so does
 every profile that contains it.
 Rule 3: a text of which the masks leave no letter and no digit is normalised without them.

@@ -54,7 +54,7 @@ def unpack_text(packed: bytes) -> str:
     """
     try:
         return zstandard.decompress(packed).decode("utf-8", "surrogatepass")
-    except (zstandard.ZstdError, UnicodeDecodeError) as error:
+    except (zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
         raise _damaged(error) from error
 
 

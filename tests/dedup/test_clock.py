@@ -213,8 +213,14 @@ def test_allowances_follow_the_window() -> None:
         msgspec.msgpack.encode([NOON]),
         msgspec.msgpack.encode([NOON, [NOON] * 17]),
         msgspec.msgpack.encode([NOON, [NOON], 1]),
+        msgspec.msgpack.encode([NOON, [2**63]]),
+        msgspec.msgpack.encode([2**64 - 1, [NOON]]),
+        b"\x91" * 100_000,
     ],
-    ids=["garbage", "cut", "no-times", "too-many", "another-field"],
+    ids=[
+        *("garbage", "cut", "no-times", "too-many", "another-field"),
+        *("time-too-large", "clock-too-large", "nested-too-deeply"),
+    ],
 )
 def test_damaged_states(state: bytes) -> None:
     """Bytes that are not a clock are refused, with what to do."""

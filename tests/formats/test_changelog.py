@@ -33,6 +33,7 @@ RANGES = st.builds(
         (b"hello", False),
         (msgspec.msgpack.encode({"other": 1}), False),
         (msgspec.msgpack.encode({"version": 99}), True),
+        (b"\x82\xa7version\x03\xa1x" + b"\x91" * 100_000 + b"\x01", False),
         (changelog.encode(IndexUpdate.empty(7), FINGERPRINT, NO_LIMIT)[0], True),
     ],
 )
@@ -180,6 +181,8 @@ def entry_with(**changes: object) -> bytes:
     return msgspec.msgpack.encode(msgspec.msgpack.decode(entry) | changes)
 
 
+NESTED = b"\x82\xa7version\x03\xa1x" + b"\x91" * 100_000 + b"\x01"
+"""A map that is nested more deeply than the decoder reads."""
 GARBAGE = [
     pytest.param(b"", id="empty"),
     pytest.param(b"\xc1", id="no-messagepack"),
@@ -199,6 +202,10 @@ GARBAGE = [
     pytest.param(entry_with(texts=["one", "two"]), id="texts-no-bytes"),
     pytest.param(entry_with(ids=[]), id="all-ids-missing"),
     pytest.param(entry_with().replace(b"id-0", b"\xff\xff\xff\xff"), id="id-no-utf-8"),
+    pytest.param(entry_with(first_number=-1), id="number-negative"),
+    pytest.param(entry_with(first_number=2**63), id="number-too-large"),
+    pytest.param(entry_with(fingerprint="a\nb"), id="fingerprint-of-two-lines"),
+    pytest.param(NESTED, id="nested-too-deeply"),
     pytest.param(entry_with()[:-1], id="cut"),
     pytest.param(entry_with() + b"\x00", id="too-long"),
 ]
@@ -209,6 +216,13 @@ def test_garbage(data: bytes) -> None:
     """Bytes that are not an entry are damage; no other error escapes."""
     with pytest.raises(IndexDamaged):
         changelog.decode(data, FINGERPRINT)
+
+
+def test_damage_is_one_line() -> None:
+    """The message about an unknown field is one line, whatever its name is."""
+    with pytest.raises(IndexDamaged) as caught:
+        changelog.decode(entry_with(**{"two\nlines": 1}), FINGERPRINT)
+    assert "\n" not in str(caught.value)
 
 
 @given(data=st.binary(max_size=60))

@@ -182,6 +182,27 @@ async def test_requests_are_not_logged(site: Site, caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /livez HTTP/1.1\r\nHost x\r\n\r\n",
+        b"GET /livez HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n 18\r\n\r\n",
+        b"GET /livez HTTP/9\r\n\r\n",
+    ],
+)
+async def test_invalid_requests_are_not_logged(
+    site: Site, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    """Whoever reaches the port cannot fill the log with tracebacks."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.server.port)
+    writer.write(request_)
+    assert (await reader.read(100)).startswith(b"HTTP/1.")
+    writer.close()
+    await writer.wait_closed()
+    assert not caplog.records
+    assert (await site.get("/livez"))[0] == 200
+
+
 async def test_a_used_port_is_a_settings_error(site: Site) -> None:
     """The message is one line that names the setting."""
     taken = StatusSettings(port=site.server.port)

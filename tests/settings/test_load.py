@@ -102,6 +102,12 @@ def test_an_empty_file_or_section_is_the_defaults(file: Path, text: str) -> None
         pytest.param("dedup:\n  seed: 1\n  seed: 2", "given twice (line 2", id="key twice"),
         pytest.param("a: [", "is not valid YAML", id="no YAML"),
         pytest.param("dedup: {threshold: null}", "dedup.threshold: ", id="null"),
+        pytest.param(f"drain_budget: {'9' * 5000}", "put it in quotes", id="many digits"),
+        pytest.param("drain_budget: 2024-02-30", "put it in quotes", id="impossible date"),
+        pytest.param("drain_budget: !!int ''", "put it in quotes", id="empty number"),
+        pytest.param("drain_budget: !!bool x", "put it in quotes", id="tagged word"),
+        pytest.param("drain_budget: !!timestamp x", "put it in quotes", id="tagged time"),
+        pytest.param("a: " + "[" * 5000, "nested too deeply", id="nested"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(file: Path, text: str, message: str) -> None:

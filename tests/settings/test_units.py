@@ -50,6 +50,13 @@ def test_invalid_sizes_are_refused(text: Any) -> None:
         parse_size(text)
 
 
+@pytest.mark.parametrize("text", ["1us", "1001us", "1d1us", "1h2us", "1.5s", "0s"])
+def test_formatted_microseconds_parse(text: str) -> None:
+    """Every formatted duration parses to the same duration, also microseconds."""
+    duration = parse_duration(text)
+    assert parse_duration(format_duration(duration)) == duration
+
+
 @given(st.integers(0, 2**60))
 def test_formatted_sizes_parse(size: int) -> None:
     """Every formatted size parses to the same size."""

@@ -34,8 +34,13 @@ def test_long_texts_are_not_stored() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"x", TextPacker(NO_LIMIT).pack("some text or other")[:-1], NOT_STORED],
-    ids=["no frame", "cut", "nothing"],
+    [
+        b"x",
+        TextPacker(NO_LIMIT).pack("some text or other")[:-1],
+        NOT_STORED,
+        b"\x28\xb5\x2f\xfd\xe0" + (2**62).to_bytes(8, "little") + b"\x01\x00\x00",
+    ],
+    ids=["no frame", "cut", "nothing", "more than the memory"],
 )
 def test_damage(data: bytes) -> None:
     """Bytes that are not a stored text are damage."""

@@ -1,0 +1,47 @@
+"""*Pure.* The targets: how much of the time each gets, and which modules it covers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    """A target.
+
+    Attributes:
+        name: its name on the command line.
+        place: its module in this folder, and its context manager there, which yields a block.
+        share: its part of the time, in relation to the others.
+        covers: the modules of streamdedup whose lines it should reach.
+    """
+
+    name: str
+    place: str
+    share: int
+    covers: tuple[str, ...]
+
+
+TARGETS = (
+    Target("records", "fuzz_records.records", 12, ("formats.records",)),
+    Target("batches", "fuzz_records.batches", 5, ("engine.prepare", "sketch.sketcher",
+           "sketch.shingle", "sketch.minhash", "sketch.words")),
+    Target("normalise", "fuzz_sketch.normalise", 16, ("sketch.normalize", "sketch.batch",
+           "sketch.ascii", "sketch.fold", "sketch.fold_table")),
+    Target("signatures", "fuzz_sketch.signatures", 2, ("sketch.codec",)),
+    Target("texts", "fuzz_formats.texts", 4, ("sketch.texts",)),
+    Target("positions", "fuzz_formats.positions", 4, ("formats.positions",)),
+    Target("columns", "fuzz_formats.strings", 6, ("columns",)),
+    Target("changelog", "fuzz_formats.changelog_bytes", 10, ("formats.changelog",)),
+    Target("entries", "fuzz_formats.changelog_fields", 6, ("formats.changelog",)),
+    Target("clock", "fuzz_formats.clocks", 4, ("dedup.clock",)),
+    Target("corrections", "fuzz_formats.corrections", 5, ("formats.corrections",)),
+    Target("headers", "fuzz_formats.headers", 4, ("index.header",)),
+    Target("index", "fuzz_index.damaged", 10, ("index.manifest", "index.records",
+           "index.structure", "index.segment", "index.mapped", "index.blocks", "index.postings")),
+    Target("exports", "fuzz_index.exports", 4, ("index.archive", "index.packing")),
+    Target("units", "fuzz_settings.units", 5, ("settings.units",)),
+    Target("settings", "fuzz_settings.settings", 10, ("settings.load", "settings.section",
+           "settings.sections", "settings.dedup", "settings.kafka")),
+    Target("http", "fuzz_http.requests", 8, ("observe.status", "observe.page")),
+)  # fmt: skip
+"""Every target, in the order in which they run."""
