@@ -27,6 +27,8 @@ import yaml
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 """From the oldest version that Chart.yaml allows to the newest with known schemas."""
 STRIMZI = Path(__file__).parent / "strimzi.schema.json"
+SEED_FILE = "/etc/streamdedup/seed/seed"
+"""The file of the secret seed in the container; the worker reads it with its settings."""
 
 Manifest = dict[str, Any]
 
@@ -117,8 +119,9 @@ def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
     given = {one["name"]: one.get("value", "from-elsewhere") for one in container.get("env", [])}
     inherited = {name: of for name, of in os.environ.items() if not _is_setting(name)}
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "streamdedup.yaml"
-        path.write_text(text, encoding="utf-8")
+        path, seed = Path(directory) / "streamdedup.yaml", Path(directory) / "seed"
+        seed.write_text("0123456789abcdef" * 2, encoding="utf-8")
+        path.write_text(text.replace(SEED_FILE, str(seed)), encoding="utf-8")
         ran = subprocess.run(  # noqa: S603 - a trusted program
             [streamdedup, "config", "check", "--offline", "--config", str(path)],
             capture_output=True,

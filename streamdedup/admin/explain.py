@@ -144,7 +144,8 @@ def explain_text(
         IndexMismatch: the settings are not those of the index.
     """
     rule = _rule(view, settings, configured=configured)
-    sketcher = Sketcher(view.parameters)
+    # The index does not store a secret seed, the settings have it.
+    sketcher = Sketcher(settings.dedup.sketch_parameters() if configured else view.parameters)
     normalised = sketcher.normalise([text])
     namespaces = np.array([namespace_hash(namespace)], dtype=np.uint64)
     texts = NO_BLOBS
@@ -190,7 +191,7 @@ def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
     """Return the rule of the settings, for the sketches that the index holds."""
     rule = Rule.from_settings(settings)
     if configured:
-        if settings.dedup.sketch_parameters() != view.parameters:
+        if settings.dedup.sketch_parameters().described() != view.parameters.described():
             raise IndexMismatch(
                 f"{view.directory}: the index holds sketches with other parameters than these "
                 "settings; pass the --config that the index was built with, or no --config"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 
 from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch
 from streamdedup.sketch.normalize import resolve
-from streamdedup.sketch.parameters import SketchParameters
+from streamdedup.sketch.parameters import UNKNOWN_SEED, SketchParameters
 
 FORMAT = 3
 """Version of the layout on disk; docs/format.md specifies it."""
@@ -44,7 +45,7 @@ def decode_header(raw: bytes, directory: Path) -> Header:
                 f"release that wrote it, or {REMEDY}"
             )
         return msgspec.json.decode(raw, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, RecursionError) as error:
         raise IndexDamaged(f"{directory}: the header cannot be read: {error}") from error
 
 
@@ -53,14 +54,30 @@ def difference(stored: Header, expected: Header) -> str:
     differences = [
         f"{name} {stored.parameters.get(name)} (the settings say {value})"
         for name, value in expected.parameters.items()
-        if stored.parameters.get(name) != value
+        if stored.parameters.get(name) != value and name not in ("seed", "seed_hash")
     ]
+    differences += _seed_difference(stored.parameters, expected.parameters)
     if differences:
         return (
             f"the index was built with {', '.join(differences)}; restore the settings, or use "
             "another index directory and changelog"
         )
     return f"the index belongs to {stored.log}, not to {expected.log}; use another directory"
+
+
+def _seed_difference(
+    stored: Mapping[str, int | str | bool], expected: Mapping[str, int | str | bool]
+) -> list[str]:
+    """Say in which way the seeds differ, at most one of which is shown; [] if they do not."""
+    if stored.get("seed_hash") == expected.get("seed_hash"):
+        if stored.get("seed") == expected.get("seed"):
+            return []
+        return [f"seed {stored.get('seed')} (the settings say {expected.get('seed')})"]
+    if "seed_hash" not in stored:
+        return [f"seed {stored.get('seed')} (the settings have a dedup.seed_file)"]
+    if "seed_hash" not in expected:
+        return ["a secret seed (the settings have no dedup.seed_file)"]
+    return ["another secret seed than that in dedup.seed_file"]
 
 
 def parameters_of(header: Header) -> SketchParameters:
@@ -71,6 +88,8 @@ def parameters_of(header: Header) -> SketchParameters:
     """
     names = {field.name for field in fields(SketchParameters)}
     values = {name: value for name, value in header.parameters.items() if name in names}
+    if values.get("seed_hash"):
+        values["seed"] = UNKNOWN_SEED
     try:
         parameters = SketchParameters(**values)  # type: ignore[arg-type] # compared below
         described = {

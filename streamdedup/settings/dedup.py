@@ -1,12 +1,14 @@
-"""*Pure.* Settings of the comparison: sketches, bands, threshold, normalisation."""
+"""*Blocking* (reads the seed from its file). Settings of the comparison: what a duplicate is."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_settings import NoDecode
 
+from streamdedup.settings.secrets import Seed, read_seed
 from streamdedup.settings.section import Section
 from streamdedup.settings.units import Number
 from streamdedup.sketch.bands import DEFAULT_BACKGROUND, DEFAULT_CORPUS, Banding, choose_bands
@@ -14,6 +16,7 @@ from streamdedup.sketch.normalize import PROFILES, STEPS, Profile, resolve
 from streamdedup.sketch.parameters import SketchParameters
 
 _FAST_BITS = 32
+_DEFAULT_SEED = 1
 
 
 def _as_profile(value: Any) -> Any:
@@ -81,8 +84,12 @@ class DedupSettings(Section):
     profile: ProfileName = Field(default="plain", json_schema_extra=_PROFILE_SCHEMA)
     """How text is normalised before it is compared: the name of a profile, or a list of steps.
     docs/profiles.md describes both."""
-    seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of all hashing."""
+    seed: int = Field(default=_DEFAULT_SEED, ge=0, lt=2**63)
+    """Seed of all hashing. It is stored in the index; see seed_file."""
+    seed_file: Path | None = None
+    """File with a secret of at least 32 characters, from which the seed follows. Without it, texts
+    that collide cannot be crafted. Keep a copy: the index and the changelog cannot be used without
+    it. The file is read at the start."""
     verify: Literal["estimate", "exact"] = "estimate"
     """estimate: the signatures decide. exact: if the estimate is within two standard errors of the
     threshold, the texts decide; the index and the changelog then store the texts, compressed. exact
@@ -90,6 +97,18 @@ class DedupSettings(Section):
     empty_text: Literal["keep", "reject"] = "keep"
     """What happens to a document without text after normalisation: it is kept without being
     indexed, or goes to the dead-letter topic."""
+
+    _secret: Seed | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _read_seed(self) -> DedupSettings:
+        if self.seed_file is None:
+            return self
+        if self.seed != _DEFAULT_SEED:
+            raise ValueError("seed and seed_file are both set; remove one")
+        # Read once: the processes that sketch must not find another seed later.
+        self._secret = read_seed(self.seed_file)
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> DedupSettings:
@@ -149,5 +168,6 @@ class DedupSettings(Section):
             signature_bits=self.signature_bits,
             bands=banding.bands,
             rows=banding.rows,
-            seed=self.seed,
+            seed=self._secret.value if self._secret else self.seed,
+            seed_hash=self._secret.hash if self._secret else "",
         )

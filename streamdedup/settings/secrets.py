@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamdedup.errors import SettingsError
@@ -25,3 +27,42 @@ def read_secret(path: Path) -> str:
     if not secret:
         raise SettingsError(f"the secret in {path} is empty")
     return secret
+
+
+_SEED_CHARACTERS = 32
+"""Shortest secret of a seed: 128 bits in hexadecimal digits."""
+_SEED_MASK = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A secret seed.
+
+    Attributes:
+        value: the seed, more than 0 and less than 2^63; shown nowhere.
+        hash: 32 hexadecimal digits that identify the secret. Neither the seed nor the secret
+            follows from them.
+    """
+
+    value: int = field(repr=False)
+    hash: str
+
+
+def read_seed(path: Path) -> Seed:
+    """Return the seed of the secret in a file.
+
+    The seed and the hash are BLAKE2b of the secret, of 8 and 16 bytes, with the personalisations
+    ``streamdedup seed`` and ``streamdedup hash``. Of the seed the lower 63 bits count.
+
+    Raises:
+        SettingsError: the file cannot be read, or the secret is too short.
+    """
+    secret = read_secret(path)
+    if len(secret) < _SEED_CHARACTERS:
+        raise SettingsError(
+            f"the secret in {path} has {len(secret)} characters, a seed needs {_SEED_CHARACTERS}; "
+            "create one with 'openssl rand -hex 32'"
+        )
+    seed = hashlib.blake2b(secret.encode(), digest_size=8, person=b"streamdedup seed").digest()
+    name = hashlib.blake2b(secret.encode(), digest_size=16, person=b"streamdedup hash")
+    return Seed(int.from_bytes(seed, "little") & _SEED_MASK or 1, name.hexdigest())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import xxhash
@@ -19,9 +19,18 @@ FINGERPRINT_FORMAT = 1
 """Version of the bytes that a fingerprint is the hash of."""
 
 
+UNKNOWN_SEED = 0
+"""The seed of parameters that were read from an index with a secret seed."""
+
+
 @dataclass(frozen=True)
 class SketchParameters:
-    """The parameters that determine the bits of a sketch; equal parameters give equal sketches."""
+    """The parameters that determine the bits of a sketch; equal parameters give equal sketches.
+
+    Attributes:
+        seed: seed of all hashing; never shown, because it may be secret.
+        seed_hash: hash of the secret that the seed follows from; empty if the seed is not secret.
+    """
 
     profile: str
     profile_version: int
@@ -34,7 +43,8 @@ class SketchParameters:
     signature_bits: int
     bands: int
     rows: int
-    seed: int
+    seed: int = field(repr=False)
+    seed_hash: str = ""
 
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify these parameters.
@@ -46,9 +56,13 @@ class SketchParameters:
         return xxhash.xxh3_64_hexdigest(f"{FINGERPRINT_FORMAT} {described}".encode())
 
     def described(self) -> dict[str, str | int]:
-        """Return the parameters by name; with words, also the version of the splitting rule."""
+        """Return the parameters by name; with words, also the version of the splitting rule.
+
+        A secret seed is left out, and its hash stands for it. Without a secret there is no hash.
+        """
         rule = {"words_version": WORDS_VERSION} if self.shingle_unit == "word" else {}
-        return asdict(self) | rule
+        hidden = "seed" if self.seed_hash else "seed_hash"
+        return {name: value for name, value in asdict(self).items() if name != hidden} | rule
 
     @property
     def signature_bytes(self) -> int:

@@ -9,12 +9,13 @@ import xxhash
 
 from streamdedup.batches import Sketches
 from streamdedup.columns import U64
+from streamdedup.errors import IndexMismatch
 from streamdedup.sketch import minhash
 from streamdedup.sketch.batch import BatchNormaliser
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.minhash import Values
 from streamdedup.sketch.normalize import resolve
-from streamdedup.sketch.parameters import SketchParameters
+from streamdedup.sketch.parameters import UNKNOWN_SEED, SketchParameters
 from streamdedup.sketch.shingle import chunks, pack
 from streamdedup.sketch.words import join_packed
 
@@ -27,10 +28,19 @@ def namespace_hash(namespace: str) -> int:
 
 
 class Sketcher:
-    """Sketches batches of texts with fixed parameters."""
+    """Sketches batches of texts with fixed parameters.
+
+    Raises:
+        IndexMismatch: the parameters are those of an index with a secret seed.
+    """
 
     def __init__(self, parameters: SketchParameters) -> None:
         p = self.parameters = parameters
+        if p.seed_hash and p.seed == UNKNOWN_SEED:
+            raise IndexMismatch(
+                "the index has a secret seed; pass the --config whose dedup.seed_file it was built "
+                "with"
+            )
         self.codec = SignatureCodec.of(p)
         self._normalise = BatchNormaliser(resolve(p.profile))
         self._shingling = p.shingling()

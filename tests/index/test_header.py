@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,17 @@ from streamdedup.errors import (
 from streamdedup.index.header import FORMAT
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import Index
+from streamdedup.index.view import View
+from streamdedup.sketch.parameters import UNKNOWN_SEED
+from streamdedup.sketch.sketcher import Sketcher
 from tests.support.builders import (
     open_index,
     parameters,
     small_settings,
 )
+
+SECRET_SEED = {"seed": 8_123_456_789_012_345_678, "seed_hash": "a"}
+DATA = "manifest/data.mdb"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,39 @@ def test_other_parameters(name: str, value: int | str, tmp_path: Path) -> None:
         Index(settings.index, parameters(**{name: value}), "log", texts=False)
 
 
+@pytest.mark.parametrize(
+    ("stored", "expected", "message"),
+    [
+        ({"seed": 7}, SECRET_SEED, r"with seed 7 \(the settings have a dedup\.seed_file\)"),
+        (SECRET_SEED, {"seed": 7}, "with a secret seed .the settings have no dedup.seed_file"),
+        (SECRET_SEED, {"seed": 8, "seed_hash": "b"}, "another secret seed than that in dedup"),
+    ],
+    ids=["no secret", "a secret", "another secret"],
+)
+def test_other_secret_seed(
+    stored: dict[str, Any], expected: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """An index of another secret is refused; the error shows neither secret nor seed."""
+    settings = small_settings(tmp_path)
+    Index(settings.index, parameters(**stored), "log", texts=False).close()
+    with pytest.raises(IndexMismatch, match=message) as caught:
+        Index(settings.index, parameters(**expected), "log", texts=False)
+    assert str(SECRET_SEED["seed"]) not in str(caught.value)
+
+
+def test_a_secret_seed_is_not_stored(tmp_path: Path) -> None:
+    """The header has the hash of a secret; its sketch parameters are known but for the seed."""
+    settings, secret = small_settings(tmp_path), parameters(**SECRET_SEED)
+    Index(settings.index, secret, "log", texts=False).close()
+    with View(tmp_path) as view:
+        assert view.parameters.described() == secret.described()
+        assert view.parameters.fingerprint() == secret.fingerprint()
+        assert view.parameters.seed == UNKNOWN_SEED
+        assert str(SECRET_SEED["seed"]).encode() not in (tmp_path / DATA).read_bytes()
+        with pytest.raises(IndexMismatch, match=r"secret seed.*dedup\.seed_file"):
+            Sketcher(view.parameters)
+
+
 def test_other_log(tmp_path: Path) -> None:
     """The index of another changelog is refused, and the error names both."""
     open_index(small_settings(tmp_path)).close()
@@ -66,7 +106,11 @@ def test_other_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.damages_index
-@pytest.mark.parametrize("raw", ["not JSON", [], {"format": FORMAT}], ids=str)
+@pytest.mark.parametrize(
+    "raw",
+    ["not JSON", [], {"format": FORMAT}, "[" * 100_000],
+    ids=["not JSON", "a list", "fields missing", "nested too deeply"],
+)
 def test_unreadable_header(raw: object, tmp_path: Path) -> None:
     """A header that is not valid JSON, or lacks a field, is damage."""
     settings = small_settings(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from streamdedup.errors import SettingsError
 from streamdedup.settings.kafka import SecuritySettings
 from streamdedup.settings.load import load_settings
-from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.secrets import MASK, read_secret, read_seed
 from streamdedup.settings.sections import Settings
 from tests.settings.loading import LOGIN, SECRET, refusal
 
@@ -162,3 +163,69 @@ def test_a_password_is_masked_wherever_settings_are_shown() -> None:
     assert SECRET not in f"{settings!r} {settings} {settings.model_dump_json()}"
     assert settings.kafka.security.password() == SECRET
     assert Settings().kafka.security.password() is None
+
+
+SEED_SECRET = "correct horse battery staple, and 32 more"  # noqa: S105 - an invented secret
+
+
+@pytest.fixture
+def seed_file(tmp_path: Path) -> Path:
+    """A file with the secret of a seed."""
+    path = tmp_path / "seed"
+    path.write_text(SEED_SECRET + "\n")
+    return path
+
+
+def test_the_seed_follows_from_the_secret(seed_file: Path) -> None:
+    """Seed and hash never change for a secret: every index depends on them."""
+    seed = read_seed(seed_file)
+    assert (seed.value, seed.hash) == (
+        2_920_871_730_192_338_323,
+        "43a011ad7023a112192e7eca16df8914",
+    )
+    parameters = load_settings(dedup={"seed_file": seed_file}).dedup.sketch_parameters()
+    assert (parameters.seed, parameters.seed_hash) == (seed.value, seed.hash)
+    assert "seed" not in parameters.described()
+    assert parameters.fingerprint() != Settings().dedup.sketch_parameters().fingerprint()
+
+
+def test_the_seed_is_read_once(seed_file: Path) -> None:
+    """Copies of the settings in other processes have the seed of the start."""
+    settings = load_settings(dedup={"seed_file": seed_file})
+    before = settings.dedup.sketch_parameters()
+    seed_file.unlink()
+    for copy in (pickle.loads(pickle.dumps(settings)), settings.model_copy()):  # noqa: S301
+        assert copy.dedup.sketch_parameters() == before
+
+
+def test_the_seed_is_shown_nowhere(seed_file: Path) -> None:
+    """Settings, parameters and seed show neither the secret nor the seed."""
+    settings = load_settings(dedup={"seed_file": seed_file})
+    seed = read_seed(seed_file)
+    parameters = settings.dedup.sketch_parameters()
+    shown = f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()} {seed!r}"
+    shown += f"{parameters!r} {parameters.described()}"
+    assert SEED_SECRET not in shown
+    assert str(seed.value) not in shown
+    assert load_settings(dedup=settings.dedup.model_dump()) == settings
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "message"),
+    [
+        pytest.param(None, {}, "cannot read the secret", id="missing"),
+        pytest.param("", {}, "is empty", id="empty"),
+        pytest.param("x" * 31, {}, "has 31 characters, a seed needs 32", id="short"),
+        pytest.param("x" * 32, {"seed": 7}, "dedup: seed and seed_file are both set", id="both"),
+    ],
+)
+def test_a_wrong_seed_is_refused(
+    tmp_path: Path, content: str | None, more: dict[str, Any], message: str
+) -> None:
+    """The message names the file or the two settings, and not the secret."""
+    path = tmp_path / "seed"
+    if content is not None:
+        path.write_text(content)
+    text = refusal(dedup={"seed_file": path, **more})
+    assert message in text
+    assert "xxx" not in text

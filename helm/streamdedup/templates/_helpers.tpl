@@ -45,6 +45,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/*
+Name of the secret with the seed; empty if the seed is not secret. A release that was installed
+without one stays without one: its index and its changelog have the seed of its settings.
+*/}}
+{{- define "streamdedup.seedSecret" -}}
+{{- $dedup := default dict .Values.config.dedup -}}
+{{- if and .Values.seed.enabled (not (hasKey $dedup "seed")) (not (hasKey $dedup "seed_file")) -}}
+{{- $ours := printf "%s-seed" (include "streamdedup.fullname" .) -}}
+{{- if .Values.seed.existingSecret -}}
+{{- .Values.seed.existingSecret -}}
+{{- else if or .Release.IsInstall (lookup "v1" "Secret" .Release.Namespace $ours) -}}
+{{- $ours -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The settings file: config from the values, overridden by paths and ports of the chart. */}}
 {{- define "streamdedup.config" -}}
 {{- $security := dict -}}
@@ -71,6 +87,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $ours := dict "index" $index "status" (dict "port" 9464) -}}
 {{- if $security -}}
 {{- $_ := set $ours "kafka" (dict "security" $security) -}}
+{{- end -}}
+{{- if include "streamdedup.seedSecret" . -}}
+{{- $_ := set $ours "dedup" (dict "seed_file" "/etc/streamdedup/seed/seed") -}}
 {{- end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $ours) -}}
 {{- end -}}
@@ -107,6 +126,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - name: settings
   mountPath: /etc/streamdedup/settings
   readOnly: true
+{{- if include "streamdedup.seedSecret" . }}
+- name: seed
+  mountPath: /etc/streamdedup/seed
+  readOnly: true
+{{- end }}
 {{- range $name, $source := .Values.credentials }}
 {{- if $source.existingSecret }}
 - name: {{ $name }}
@@ -137,6 +161,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (or .ca.existingSecret .certificate.existingSecret) (not (hasSuffix "SSL" $protocol)) -}}
 {{- fail (printf "credentials.ca or .certificate is set, but config.kafka.security.protocol is %s: use SSL or SASL_SSL" $protocol) -}}
 {{- end -}}
+{{- end -}}
+{{- $dedup := default dict .Values.config.dedup -}}
+{{- if and .Values.seed.existingSecret (or (hasKey $dedup "seed") (hasKey $dedup "seed_file")) -}}
+{{- fail "seed.existingSecret and config.dedup.seed or .seed_file are both set: remove one" -}}
 {{- end -}}
 {{- $network := "(?i)(^|[-_.])(nfs[0-9]?|efs|cephfs|glusterfs|azurefile|filestore|smb|cifs|juicefs)([-_.]|$)" -}}
 {{- if regexMatch $network .Values.persistence.storageClass -}}
