@@ -75,7 +75,7 @@ class Storm:
     def strike(self, number: int) -> None:
         """Run a worker until the fault of this number has happened, and end it."""
         rng = random.Random(f"{self._point} {number}")
-        action = ACTIONS[number % len(ACTIONS)]
+        action = ACTIONS[(number + list(POINTS).index(self._point)) % len(ACTIONS)]
         fault = Fault(
             point=self._point,
             turn=rng.randint(1, 4) if self._point in OFTEN else 1,
