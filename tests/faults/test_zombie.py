@@ -49,8 +49,8 @@ class Workers:
     def started(self, number: int, fault: Fault | None) -> Iterator[WorkerProcess]:
         """Yield a worker that has taken over; even and odd numbers have an index each."""
         stage = self.stages[number % 2]
-        program = {"env": fault.environment(), "module": FAULTY} if fault else {}
-        with stage.start_worker(**program) as worker:
+        env = fault.environment() if fault else {}
+        with stage.start_worker(env=env, module=FAULTY) as worker:
             worker.wait_for_event("running")
             yield worker
 
