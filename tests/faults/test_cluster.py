@@ -26,7 +26,12 @@ from tests.support.patience import wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
-pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.xdist_group("cluster")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.faults,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("cluster"),  # one process starts it, once
+]
 
 PARTITIONS = 3
 OUTAGE_S = float(os.environ.get("STREAMDEDUP_TEST_OUTAGE_S", "30"))

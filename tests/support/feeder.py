@@ -17,6 +17,7 @@ from tests.support.stage import Stage
 
 _PAUSE_S = 0.05
 _LONGEST_OUTAGE_MS = 300_000
+_ANSWER_MS = 3_000
 _STOP_S = 2
 
 
@@ -77,6 +78,9 @@ class Feeder:
             linger_ms=5,
             request_timeout_ms=_LONGEST_OUTAGE_MS,
         )
+        # That is how long it keeps documents; a broker that hangs must answer sooner.
+        producer.client._request_timeout_ms = _ANSWER_MS  # noqa: SLF001 - no public way
+        producer._sender._request_timeout_ms = _ANSWER_MS  # noqa: SLF001
         documents, partitions = Documents(), itertools.cycle(range(self._partitions))
         topic = self._stage.topics["source"]
         delivered = []
