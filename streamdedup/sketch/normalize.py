@@ -35,7 +35,8 @@ _INVISIBLE = re.compile(
 )
 # What masks leave of a text that consists of links, handles or numbers.
 _HOLLOW = re.compile(rf"(?:{MARK}(?:url|user|number){MARK}|\W)*+")
-_MARKS = re.compile(r"[^\w\s!-~]{31,}")
+# Only the start of a run is tried, so that runs of thirty do not take quadratic time.
+_MARKS = re.compile(r"(?<![^\w\s!-~])[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
 """Most combining marks in a row in Unicode's Stream-Safe Text Format (UAX 15, section 13)."""
 # The same characters without common punctuation.

@@ -114,7 +114,9 @@ def _run(target: Target, seed: int, options: argparse.Namespace, shares: int) ->
         environment = dict(os.environ)
         if options.coverage:
             command.append("--coverage")
-            environment |= {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
+            # Lines of kernels count only if they are not compiled. Those of the index must be.
+            compiled = target.place.startswith("fuzz_index")
+            environment |= {"NUMBA_DISABLE_JIT": str(int(not compiled)), "PYTHONWARNINGS": "ignore"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         found = json.loads(report.read_text()) if report.exists() else {}
     result = Result(*(found.get("result") or (0, 0, 0.0)))
