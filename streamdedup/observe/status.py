@@ -79,7 +79,10 @@ class StatusServer:
         """
         await self._runner.setup()
         logging.getLogger("aiohttp.server").addFilter(_is_not_of_client)
-        accept = functools.partial(self._accept, self._runner.server)
+        server = self._runner.server
+        if server is None:
+            raise AssertionError("unreachable: the runner is set up")
+        accept = functools.partial(self._accept, server)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
                 accept, self._settings.host, self._settings.port

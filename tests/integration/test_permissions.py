@@ -58,7 +58,14 @@ def table(stage: Stage) -> dict[str, set[Permission]]:
                 for kind, name in resources[resource]
                 for operation in operations.split(", ")
             )
-    return listed
+    return {command: {one for one in of if not implied(one, of)} for command, of in listed.items()}
+
+
+def implied(permission: Permission, others: set[Permission]) -> bool:
+    """Tell whether others include a permission: Read and Write include Describe."""
+    return permission.operation == "Describe" and any(
+        permission._replace(operation=operation) in others for operation in ("Read", "Write")
+    )
 
 
 @dataclass

@@ -84,7 +84,7 @@ def stages(
 
 def spellings(secrets: Mapping[str, str]) -> dict[str, str]:
     """Return each secret as it is, and as it is sent or printed in parts of protocols."""
-    found = {}
+    found: dict[str, str] = {}
     for name, secret in secrets.items():
         encoded = base64.b64encode(secret.encode()).decode()
         found |= {
@@ -168,7 +168,7 @@ def test_commands_and_errors_show_no_secret(
     assert [code for code, _, _ in outputs.values()] == [0, 0, 0, 0]
     login = stage.overrides["kafka"]["security"]
     mistakes = {
-        "user": {"sasl_username": "nobody"},
+        "user": {"sasl_username": "stranger"},
         "authority": {"ca_file": str(stage.config)},
         "key": {"key_file": login["certificate_file"]},
         "key password": {"key_password_file": login["ca_file"]},

@@ -95,7 +95,7 @@ def changed(**settings: Any) -> Change:
 
 MISTAKES = {
     "wrong password": ("SCRAM-SHA-512", changed(sasl_password_file="wrong"), 6, "SCRAM-SHA-512"),
-    "wrong user": ("SCRAM-SHA-256", changed(sasl_username="nobody"), 6, "invalid credentials"),
+    "wrong user": ("SCRAM-SHA-256", changed(sasl_username="stranger"), 6, "invalid credentials"),
     "wrong mechanism": ("SCRAM-SHA-256", changed(sasl_mechanism="PLAIN"), 6, "UnsupportedSasl"),
     "no password file": ("SCRAM-SHA-256", changed(sasl_password_file="none"), 3, "none"),
     "wrong CA": ("SCRAM-SHA-512", changed(ca_file="other-ca.pem"), 6, "kafka.security.ca_file"),
@@ -122,7 +122,12 @@ MISTAKES = {
     "wrong key password": ("mutual", changed(key_password_file="wrong"), 3, "key_password_file"),
     "no key password": ("mutual", changed(key_password_file=None), 3, "key_password_file"),
     "wrong secret": ("bearer", changed(sasl_password_file="wrong"), 6, "401 invalid_client"),
-    "wrong client": ("bearer", changed(sasl_username="nobody"), 6, "kafka.security.sasl_username"),
+    "wrong client": (
+        "bearer",
+        changed(sasl_username="stranger"),
+        6,
+        "kafka.security.sasl_username",
+    ),
     "wrong token CA": ("bearer", changed(token_ca_file="none"), 6, "cannot request a token"),
     "no provider": ("bearer", changed(token_url="http://127.0.0.1:9/"), 7, "does not answer"),
 }

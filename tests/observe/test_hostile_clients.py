@@ -93,8 +93,8 @@ async def test_oversized_and_invalid_requests_are_refused(
 SLOW = {
     "nothing": [b""],
     "a line in bytes": [bytes([byte]) for byte in b"GET /metrics HTTP/1.1\r\n"],
-    "headers for ever": [b"GET /metrics HTTP/1.1\r\n", *[b"X-%d: y\r\n" % n for n in range(40)]],
-    "a body for ever": [
+    "endless headers": [b"GET /metrics HTTP/1.1\r\n", *[b"X-%d: y\r\n" % n for n in range(40)]],
+    "an endless body": [
         b"POST /metrics HTTP/1.1\r\n" + HOST + b"Content-Length: 999\r\n\r\n",
         *[b"x"] * 40,
     ],
