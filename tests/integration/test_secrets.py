@@ -182,7 +182,9 @@ def test_commands_and_errors_show_no_secret(
         token_provider.cache_clear()
         stage.configure(kafka={"security": login | change})
         outputs[mistake] = command.run("dlq", "list", *config)
-        assert outputs[mistake][0] in (3, 6), outputs[mistake]
+        # A variable with the password overrides the one in the file.
+        is_overridden = bool(env) and mistake == "password as a list"
+        assert outputs[mistake][0] in ((0,) if is_overridden else (3, 6)), outputs[mistake]
     printed = {what: out + err for what, (_, out, err) in outputs.items()}
     assert_hidden(printed, every_secret(provider, tmp_path))
 

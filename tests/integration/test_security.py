@@ -116,7 +116,7 @@ MISTAKES = {
         "mutual",
         changed(certificate_file=None, key_file=None, key_password_file=None),
         6,
-        "kafka.security.certificate_file is set",
+        "certificate_file is set",
     ),
     "other key": ("mutual", changed(key_file="expired/tls.key"), 3, "are a pair"),
     "wrong key password": ("mutual", changed(key_password_file="wrong"), 3, "key_password_file"),
