@@ -15,7 +15,7 @@ from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding, Level, exit_code
-from tests.support.access_control import Permission, allow
+from tests.support.access_control import Permission, allow, revoke
 from tests.support.credentials import limited
 from tests.support.patience import wait_until
 from tests.support.stage import Stage
@@ -219,13 +219,15 @@ def test_access_control(secured_broker: Broker, tmp_path: Path) -> None:
         for topic in stage.topics.values()
         for operation in ("Read", "Write", "DescribeConfigs")
     } | {Permission("group", group, "Read") for group in (stage.name, f"{clean}-claims")}
-    asyncio.run(allow(broker, user, others - {write}))
+    asyncio.run(allow(broker, user, (others | {produce}) - {write}))
     stage.configure(**limited(broker))
     wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entries")
     assert_fails(stage, "access", 6, f"not allowed: Write on {clean}")
+    asyncio.run(allow(broker, user, {write}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entry")
+    asyncio.run(revoke(broker, user, {produce}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
     assert_fails(stage, "transactional id", 6, identity)
-    asyncio.run(allow(broker, user, {write, produce}))
-    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entries")
 
 
 def test_a_refused_login(secured_broker: Broker, tmp_path: Path) -> None:
