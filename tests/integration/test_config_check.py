@@ -219,9 +219,11 @@ def test_access_control(secured_broker: Broker, tmp_path: Path) -> None:
         for topic in stage.topics.values()
         for operation in ("Read", "Write", "DescribeConfigs")
     } | {Permission("group", group, "Read") for group in (stage.name, f"{clean}-claims")}
-    asyncio.run(allow(broker, user, (others | {produce}) - {write}))
+    asyncio.run(allow(broker, user, others | {write, produce}))
     stage.configure(**limited(broker))
-    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entries")
+    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entries")
+    asyncio.run(revoke(broker, user, {write}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
     assert_fails(stage, "access", 6, f"not allowed: Write on {clean}")
     asyncio.run(allow(broker, user, {write}))
     wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entry")
