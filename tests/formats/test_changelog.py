@@ -60,7 +60,7 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
         texts=Blobs.of([seed.bytes(at) for at in range(count)] if draw(st.booleans()) else []),
     )
     return IndexUpdate(
-        draw(st.integers(0, 2**62)),
+        draw(st.integers(0, 2**62 - 1000)),
         documents,
         ranges=tuple(draw(st.lists(RANGES, max_size=4))),
         effective_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
