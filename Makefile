@@ -24,8 +24,8 @@ demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 test: $(VENV)/dev.stamp ## Run the tests against a real Kafka broker
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long and not faults"
 
-test-faults: $(VENV)/dev.stamp ## Inject faults at every fail-point (SEEDS=3 for each)
-	@STREAMDEDUP_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m faults
+test-faults: $(VENV)/dev.stamp ## Inject faults: every fail-point, network, cluster, disk (SEEDS=3; ARGS=FILE)
+	@STREAMDEDUP_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m faults $(ARGS)
 
 soak: $(VENV)/dev.stamp ## Disturb a worker for minutes or hours (ARGS="--minutes 60 --seed 2"), and check its verdicts
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
