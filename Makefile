@@ -45,7 +45,7 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
-	@$(BIN)/python -m pytest -m "kafka and not long and not faults"
+	@$(BIN)/python -m pytest -m "kafka and not long and not faults" $(ARGS)
 
 fuzz: $(VENV)/dev.stamp ## Try random and damaged input (SECONDS=90 or CASES=; ARGS=--seed, --target, --coverage)
 	@$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
