@@ -24,7 +24,7 @@ from tests.support.patience import wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 PASSWORD = "the SCRAM password"  # noqa: S105 - of the test's broker
 
