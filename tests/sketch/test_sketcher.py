@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import xxhash
 
+from streamdedup.errors import IndexMismatch
+from streamdedup.sketch.parameters import UNKNOWN_SEED
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from tests.support.builders import parameters
 
@@ -107,3 +109,9 @@ def test_fingerprint_by_definition() -> None:
     """The fingerprint is the hash that the docstring defines."""
     described = json.dumps(parameters().described(), sort_keys=True, separators=(",", ":"))
     assert parameters().fingerprint() == xxhash.xxh3_64_hexdigest(f"1 {described}".encode())
+
+
+def test_an_unknown_seed_is_refused() -> None:
+    """The parameters of an index with a secret seed sketch nothing; the message says what helps."""
+    with pytest.raises(IndexMismatch, match="secret seed; pass the --config"):
+        Sketcher(parameters(seed=UNKNOWN_SEED, seed_hash="0" * 32))
