@@ -222,9 +222,11 @@ def _import(source: Path, members: Iterator[Member], directory: Path, progress: 
 
 def _read_head(source: Path, members: Iterator[Member]) -> Head:
     member = _expect(source, members, _HEAD)
+    with readable(source):
+        raw = member.content.read(_MOST_HEAD_BYTES)
     try:
-        head = msgspec.json.decode(member.content.read(_MOST_HEAD_BYTES), type=Head)
-    except msgspec.MsgspecError as error:
+        head = msgspec.json.decode(raw, type=Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{source} is not an export of an index: {error}") from None
     if head.format != FORMAT:
         raise InputError(
