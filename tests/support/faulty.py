@@ -116,7 +116,7 @@ def _error(point: str) -> Exception:
         return BrokerUnavailable("an injected error")
     if point == "pool":
         return MemoryError("an injected error")
-    if point == "judge":
+    if point in {"judge", "checkpoint"}:
         return IndexDamaged("an injected error")
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
