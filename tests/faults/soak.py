@@ -23,21 +23,21 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
 from streamdedup.failpoints import POINTS
-from tests.support.corpora import stream_of_documents
 from tests.support.faulty import ACTIONS, Fault
+from tests.support.feeder import Feeder
 from tests.support.oracle import assert_undisturbed
 from tests.support.outcomes import POSITION_IN
 from tests.support.stage import Stage
@@ -59,70 +59,12 @@ class Report:
 
     faults: Counter[str] = field(default_factory=Counter)
     ends: Counter[int] = field(default_factory=Counter)
-    produced: int = 0
     unexpected: list[str] = field(default_factory=list)
 
-    def line(self, seconds: float, seen: int) -> str:
+    def line(self, seconds: float, produced: int, seen: int) -> str:
         """Return one line about the progress."""
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
-        return f"{seconds:6.0f} s  produced {self.produced:,}  seen {seen:,}  faults: {faults}"
-
-
-class Producer(threading.Thread):
-    """Writes documents at a pace, whatever happens to the broker."""
-
-    def __init__(self, stage: Stage, per_second: int, report: Report) -> None:
-        super().__init__(name="producer", daemon=True)
-        self._stage, self._per_second, self._report = stage, per_second, report
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        """Produce until told to stop."""
-        asyncio.run(self._produce())
-
-    async def _produce(self) -> None:
-        documents = self._documents()
-        while not self.stopping.is_set():
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self._stage.bootstrap, acks="all", request_timeout_ms=5_000
-            )
-            # A document whose write has an unknown outcome may be there twice: at two positions.
-            with suppress(KafkaError, OSError, TimeoutError):
-                try:
-                    await producer.start()
-                    while not self.stopping.is_set():
-                        began = time.monotonic()
-                        await self._block(producer, documents)
-                        await asyncio.sleep(max(0.0, began + 0.5 - time.monotonic()))
-                finally:
-                    with suppress(KafkaError, OSError, TimeoutError):
-                        await asyncio.wait_for(producer.stop(), 10)
-            await asyncio.sleep(0.5)
-
-    async def _block(self, producer: AIOKafkaProducer, documents: Iterator[dict[str, Any]]) -> None:
-        sent = []
-        for number in range(self._per_second // 2):
-            value = json.dumps(next(documents)).encode()
-            topic = self._stage.topics["source"]
-            sent.append(await producer.send(topic, value, partition=number % PARTITIONS))
-        await asyncio.wait_for(asyncio.gather(*sent), 30)
-        self._report.produced += len(sent)
-
-    @staticmethod
-    def _documents() -> Iterator[dict[str, Any]]:
-        """Yield documents with new ids; every fifth repeats one of the last thousand texts."""
-        rng = random.Random(1)
-        texts = [document["text"][:2_000] for document in stream_of_documents(20_000)]
-        recent = [texts[0]]
-        number = 0
-        while True:
-            number += 1
-            if number % 5 == 0:
-                text = rng.choice(recent)
-            else:
-                text = f"{number} {texts[number % len(texts)]}"
-                recent = [*recent[-999:], text]
-            yield {"id": f"document-{number}", "text": text}
+        return f"{seconds:6.0f} s  produced {produced:,}  seen {seen:,}  faults: {faults}"
 
 
 class Checker(threading.Thread):
@@ -350,20 +292,19 @@ def soak(seconds: float, seed: int, per_second: int, folder: Path) -> bool:
         stage = Stage(broker.bootstrap, folder)
         stage.configure(**SETTINGS)
         stage.create_topics(PARTITIONS)
-        producer, checker = Producer(stage, per_second, report), Checker(stage)
-        producer.start()
+        checker = Checker(stage)
         checker.start()
         faults = Soak(stage, broker, seed, report)
         began, reported = time.monotonic(), time.monotonic()
-        while time.monotonic() - began < seconds:
-            faults.strike()
-            if time.monotonic() - reported > 30:
-                reported = time.monotonic()
-                print(report.line(reported - began, len(checker.seen)), flush=True)
-        faults.end(signal.SIGKILL)
-        producer.stopping.set()
-        producer.join()
-        total = len(stage.read("source"))
+        with Feeder(stage, PARTITIONS, per_second) as feeder:
+            while time.monotonic() - began < seconds:
+                faults.strike()
+                if time.monotonic() - reported > 30:
+                    reported = time.monotonic()
+                    line = report.line(reported - began, feeder.sent, len(checker.seen))
+                    print(line, flush=True)
+            faults.end(signal.SIGKILL)
+            total = feeder.finish()
         print(f"the faults are over; judging the rest of {total:,} records", flush=True)
         stage.run_until_judged(total)
         deadline = time.monotonic() + 60

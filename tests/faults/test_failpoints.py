@@ -21,8 +21,8 @@ import pytest
 from deploy.broker.broker import Broker
 from streamdedup.failpoints import POINTS
 from tests.support import topics
-from tests.support.corpora import Documents
 from tests.support.faulty import Action, Fault
+from tests.support.feed import PARTITIONS, Feed
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import PATIENCE_S
 from tests.support.stage import Stage
@@ -31,9 +31,6 @@ from tests.support.workers import WorkerProcess
 pytestmark = [pytest.mark.kafka, pytest.mark.faults]
 
 SEEDS = int(os.environ.get("STREAMDEDUP_TEST_SEEDS", "3"))
-PARTITIONS = 3
-BLOCK = 300
-"""Documents that follow each fault."""
 OFTEN = frozenset(
     {"poll", "pool", "judge", "stage", "begin", "produce", "offsets", "commit", "confirm"}
 )
@@ -53,7 +50,7 @@ class Storm:
     """One stream of documents, and the faults that its workers meet.
 
     Attributes:
-        fed: documents in the source topic.
+        source: the documents in the source topic.
         happened: the faults so far, by action.
         ends: the exit codes of the workers; negative ones are signals.
     """
@@ -61,19 +58,14 @@ class Storm:
     def __init__(self, stage: Stage, point: str) -> None:
         self._stage = stage
         self._point = point
-        self._documents = Documents()
-        self.fed = 0
+        self.source = Feed(stage)
         self.happened: Counter[str] = Counter()
         self.ends: Counter[int] = Counter()
 
     def feed(self) -> None:
         """Append a block of documents to the source topic."""
         # An update without a kept document makes no segment, but a checkpoint.
-        copies_only = self._point == "checkpoint" and self.fed > 0
-        block = self._documents.block(BLOCK, copies_only=copies_only)
-        for partition in range(PARTITIONS):
-            self._stage.produce_json(block[partition::PARTITIONS], partition)
-        self.fed += len(block)
+        self.source.add(copies_only=self._point == "checkpoint" and self.source.fed > 0)
 
     def strike(self, number: int) -> None:
         """Run a worker until the fault of this number has happened, and end it."""
@@ -107,7 +99,7 @@ class Storm:
         while not (processes := fault.processes()):
             assert time.monotonic() < limit, f"{fault} does not happen:\n{worker.log()}"
             assert worker.process.poll() is None, worker.log()
-            if sum(self._stage.committed().values()) >= self.fed:
+            if self.source.is_committed():
                 self.feed()
             time.sleep(0.05)
         return processes[0]
@@ -129,17 +121,17 @@ def test_a_fault_loses_doubles_and_changes_nothing(
     storm = Storm(stage, point)
     if point == "replay":
         storm.feed()
-        stage.run_until_judged(storm.fed)
+        stage.run_until_judged(storm.source.fed)
     for number in range(SEEDS):
         storm.strike(number)
-    stage.run_until_judged(storm.fed)
+    stage.run_until_judged(storm.source.fed)
     outcomes = assert_undisturbed(stage)
     report = {
         "point": point,
         "faults": sum(storm.happened.values()),
         "actions": storm.happened,
         "exit codes": storm.ends,
-        "documents": storm.fed,
+        "documents": storm.source.fed,
         "outcomes": outcomes,
     }
     print(json.dumps(report))  # noqa: T201 - the report of the storm

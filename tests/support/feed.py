@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tests.support.corpora import stream_of_documents
+from tests.support.corpora import Documents
 from tests.support.patience import wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
 PARTITIONS = 3
 BLOCK = 300
-_TEXT = 600
-"""Characters of a document."""
 
 
 class Feed:
@@ -22,15 +20,12 @@ class Feed:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._corpus = stream_of_documents(10_000)
+        self._documents = Documents()
         self.fed = 0
 
-    def add(self) -> None:
+    def add(self, *, copies_only: bool = False) -> None:
         """Append a block to the source topic."""
-        block = [
-            {"id": f"document-{number}", "text": self._text(number)}
-            for number in range(self.fed, self.fed + BLOCK)
-        ]
+        block = self._documents.block(BLOCK, copies_only=copies_only)
         for partition in range(PARTITIONS):
             self._stage.produce_json(block[partition::PARTITIONS], partition)
         self.fed += BLOCK
@@ -53,7 +48,3 @@ class Feed:
             return self.is_committed()
 
         wait_until(is_committed, f"{self.fed} documents to be judged")
-
-    def _text(self, number: int) -> str:
-        original = number - number % BLOCK // 2 - 1 if number % 5 == 4 else number
-        return f"{original} {self._corpus[original % len(self._corpus)]['text'][:_TEXT]}"

@@ -30,6 +30,9 @@ class Feeder:
         stage: whose source topic.
         partitions: of the source topic.
         documents_per_s: the pace, while the brokers answer.
+
+    Attributes:
+        sent: documents that were handed to the producer so far.
     """
 
     def __init__(self, stage: Stage, partitions: int, documents_per_s: int = 120) -> None:
@@ -37,7 +40,7 @@ class Feeder:
         self._partitions = partitions
         self._block = round(documents_per_s * _PAUSE_S)
         self._stop = threading.Event()
-        self._fed = 0
+        self.sent = 0
         self._error: BaseException | None = None
         self._cancel: Callable[[], object] = self._stop.set
         self._thread = threading.Thread(target=self._run, name="feeder")
@@ -57,7 +60,7 @@ class Feeder:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        return self._fed
+        return self.sent
 
     def _run(self) -> None:
         try:
@@ -90,9 +93,9 @@ class Feeder:
                 for document in documents.block(self._block):
                     value = json.dumps(document).encode()
                     delivered.append(await producer.send(topic, value, partition=next(partitions)))
+                self.sent = len(delivered)
                 await asyncio.sleep(_PAUSE_S)
             await asyncio.gather(*delivered)
-            self._fed = len(delivered)
         finally:
             # If the brokers are gone, it would wait for them.
             with contextlib.suppress(TimeoutError):
