@@ -20,7 +20,7 @@ from streamdedup.formats.outputs import (
     kept_headers,
 )
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
-from streamdedup.kafka.decoding import escaped, is_invalid
+from streamdedup.kafka.decoding import MOST_BYTES, escaped, is_invalid, is_withheld
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, TopicFacts, Transaction
 from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions, fits, taken
 from streamdedup.model import NO_TIMESTAMP, Headers, Record, Rejection, Verdict
@@ -105,6 +105,12 @@ class Composer:
         return np.flatnonzero(suspect).tolist()
 
     def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
+        if is_withheld(record.headers):
+            message = (
+                f"the record is in a compressed batch that expands to more than {MOST_BYTES >> 20} "
+                "MiB; its content is only in the source topic"
+            )
+            return Rejection("decode", "BatchTooLarge", message)
         clean = self._facts[self._topics.clean]
         room = clean.max_message_bytes - self._additions.clean
         size = taken(clean, record, self._compression, self._additions.clean)
@@ -248,7 +254,9 @@ class Composer:
         """
         topic = self._facts[self._topics.dead_letter]
         original = record
-        if not self._fits(topic, record):
+        if is_withheld(record.headers):
+            record = replace(record, headers=())
+        elif not self._fits(topic, record):
             record = replace(record, value=None)
         if not self._fits(topic, record):
             record = replace(record, key=None, headers=())

@@ -1,7 +1,8 @@
 """*Async.* Changes two things in how aiokafka decodes batches of records.
 
-It copies what Zstandard decompressed. :func:`install` gives it a decoder that needs half the memory
-and time: a batch of 50 KB can expand to a gigabyte.
+A compressed batch of 50 KB can expand to a gigabyte, and aiokafka decompresses it whole.
+:func:`install` gives it decoders that stop at :data:`MOST_BYTES`. Of a batch that is larger every
+record is *withheld*: it has its offset, and nothing else. :func:`is_withheld` finds these records.
 
 Kafka allows any bytes in a header's name. aiokafka expects UTF-8, and raises UnicodeDecodeError
 whenever it reaches such a record. Its consumers then decode this batch again with
@@ -11,16 +12,31 @@ aiokafka's decoder in Python, which is slower. The invalid bytes of a name becom
 
 from __future__ import annotations
 
+import gzip
+import io
 import struct
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+import cramjam
+import numpy as np
 import zstandard
+from aiokafka.codec import snappy_decode
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
+from aiokafka.record.default_records import (
+    DefaultRecordBatch,
+    _DefaultRecordBatchPy,
+    _DefaultRecordPy,
+)
 
+from streamdedup.model import Headers
+
+MOST_BYTES = 128 * 1024**2
+"""Bytes of an expanded batch. Producers fill batches of a few MB at most."""
+_WITHHELD = "\ud800"
+"""The name of the header of a withheld record; no name in a topic is decoded to it."""
 _decode_quickly = fetcher.MemoryRecords
 _LENGTH = struct.Struct(">qi")
 """Begin of a batch: its base offset, and the number of bytes that follow."""
@@ -31,13 +47,51 @@ def install() -> None:
     fetcher.MemoryRecords = Batches
     # The module is another one if aiokafka has its extensions.
     module: Any = import_module(DefaultRecordBatch.__module__)
-    module.zstd_decode = _decompress
+    module.gzip_decode = _from_gzip
+    module.snappy_decode = _from_snappy
+    module.lz4_decode = _from_lz4
+    module.zstd_decode = _from_zstandard
 
 
-def _decompress(data: bytes) -> bytes:
+class _TooLargeError(Exception):
+    """A batch expands to more than MOST_BYTES."""
+
+
+def _from_gzip(data: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        return _checked(file.read(MOST_BYTES + 1))
+
+
+def _from_snappy(data: bytes) -> bytes:
+    return _checked(snappy_decode(data))  # expands 21 times at most
+
+
+def _from_lz4(data: bytes) -> bytes:
+    room = np.empty(min(MOST_BYTES, 255 * len(data)), dtype=np.uint8)  # its greatest expansion
+    try:
+        size = cramjam.lz4.decompress_into(data, room.data)
+    except cramjam.DecompressionError as error:
+        if "write whole buffer" in str(error):
+            raise _TooLargeError from error
+        raise
+    return room[:size].tobytes()
+
+
+def _from_zstandard(data: bytes) -> bytes:
     """Decompress all frames; most producers omit their size."""
-    decompressor = zstandard.ZstdDecompressor()
-    return decompressor.decompressobj(read_across_frames=True).decompress(data)
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        return _checked(reader.read(MOST_BYTES + 1))
+
+
+def _checked(expanded: bytes) -> bytes:
+    if len(expanded) > MOST_BYTES:
+        raise _TooLargeError
+    return expanded
+
+
+def is_withheld(headers: Headers) -> bool:
+    """Tell whether these are the headers of a record whose batch is too large to read."""
+    return len(headers) == 1 and headers[0][0] == _WITHHELD
 
 
 def is_invalid(name: str) -> bool:
@@ -86,6 +140,17 @@ class Batch:
             if not isinstance(error.__cause__ or error, UnicodeDecodeError):
                 raise
             yield from _LenientBatch(self._data)
+        except _TooLargeError:
+            batch = _DefaultRecordBatchPy(self._data[: _DefaultRecordBatchPy.HEADER_STRUCT.size])
+            for offset in range(batch.base_offset, batch.next_offset):
+                yield _DefaultRecordPy(
+                    offset,
+                    batch.max_timestamp,
+                    batch.timestamp_type,
+                    None,
+                    None,
+                    [(_WITHHELD, b"")],
+                )
 
     def __next__(self) -> Any:
         return next(self._quick)

@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 
 from streamdedup.errors import TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.decoding import MOST_BYTES, is_withheld
 from streamdedup.kafka.source import as_record
 from streamdedup.model import Position, Record
 from streamdedup.settings.kafka import KafkaSettings
@@ -80,7 +81,15 @@ class Reader:
                     f"a record of {partition.topic} partition {partition.partition} has a header "
                     "name that is not valid UTF-8, which the client cannot read"
                 ) from error
-        return [as_record(message) for message in fetched.get(partition, ())]
+        records = [as_record(message) for message in fetched.get(partition, ())]
+        for record in records:
+            if is_withheld(record.headers):
+                raise TopicError(
+                    f"{partition.topic} partition {partition.partition} offset "
+                    f"{record.position.offset}: its batch expands to more than "
+                    f"{MOST_BYTES >> 20} MiB, which is not read"
+                )
+        return records
 
     async def close(self) -> None:
         """Stop the consumer."""

@@ -3,16 +3,15 @@
     python -m tests.faults.soak --minutes 5 --seed 1
 
 A producer writes documents to nine partitions. A worker judges them, and meets faults one after the
-other: SIGKILLs, storms of them, stops, lost and restarted brokers, a fault at a random fail-point,
-clock steps, a full disk, a takeover by a second worker. A ``read_committed`` reader counts every
-position as it appears. In the end all documents are judged by an undisturbed worker, and
-:func:`tests.support.oracle.assert_undisturbed` compares everything.
+other: SIGKILLs, storms of them, stops, lost and restarted brokers, a network that delays, loses and
+resets, a fault at a random fail-point, clock steps, a full disk, a takeover by a second worker. A
+``read_committed`` reader counts every position as it appears. In the end all documents are judged
+by an undisturbed worker, and :func:`tests.support.oracle.assert_undisturbed` compares everything.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import platform
@@ -20,7 +19,6 @@ import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -30,16 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
 from streamdedup.failpoints import POINTS
+from tests.support.checker import Checker
 from tests.support.faulty import ACTIONS, Fault
 from tests.support.feeder import Feeder
+from tests.support.network import COMMIT_STEPS, Ending, Loss, Network
 from tests.support.oracle import assert_undisturbed
-from tests.support.outcomes import POSITION_IN
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
@@ -67,58 +64,13 @@ class Report:
         return f"{seconds:6.0f} s  produced {produced:,}  seen {seen:,}  faults: {faults}"
 
 
-class Checker(threading.Thread):
-    """Reads the committed outputs as they appear, and counts each position."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(name="checker", daemon=True)
-        self._stage = stage
-        self.stopping = threading.Event()
-        self.seen: dict[tuple[int, int], str] = {}
-        self.twice: list[str] = []
-        self.latencies_s: list[float] = []
-
-    def run(self) -> None:
-        """Read until told to stop."""
-        asyncio.run(self._read())
-
-    async def _read(self) -> None:
-        names = {self._stage.topics[role]: role for role in POSITION_IN}
-        consumer = AIOKafkaConsumer(
-            *names,
-            bootstrap_servers=self._stage.bootstrap,
-            group_id=f"{self._stage.name}-checker",
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )
-        await consumer.start()
-        try:
-            while not self.stopping.is_set():
-                with suppress(KafkaError):
-                    batches = await consumer.getmany(timeout_ms=500)
-                    for partition, records in batches.items():
-                        for record in records:
-                            self._count(names[partition.topic], record)
-        finally:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(consumer.stop(), 10)
-
-    def _count(self, role: str, record: Any) -> None:
-        place = POSITION_IN[role](record)
-        # The group's offsets are not stored: after a lost session it reads from the beginning.
-        before = self.seen.setdefault(place, f"{role} {record.partition}:{record.offset}")
-        if before != f"{role} {record.partition}:{record.offset}":
-            self.twice.append(f"{place}: {before} and {role} {record.partition}:{record.offset}")
-        elif role == "clean":
-            self.latencies_s.append(time.time() - record.timestamp / 1000)
-
-
 class Soak:
     """The faults, in an order that a seed decides."""
 
-    def __init__(self, stage: Stage, broker: Broker, seed: int, report: Report) -> None:
-        self._stage, self._broker, self.report = stage, broker, report
+    def __init__(
+        self, stage: Stage, broker: Broker, network: Network, seed: int, report: Report
+    ) -> None:
+        self._stage, self._broker, self._network, self.report = stage, broker, network, report
         self._rng = random.Random(seed)
         self._number = 0
         self._worker: WorkerProcess | None = None
@@ -134,6 +86,11 @@ class Soak:
             self.kill_broker: 2,
             self.restart_broker: 1,
             self.suspend_broker: 1,
+            self.interrupt: 1,
+            self.reset_connections: 1,
+            self.desert: 1,
+            self.lose_response: 2,
+            self.delay: 1,
         }
 
     def strike(self) -> None:
@@ -284,17 +241,59 @@ class Soak:
         self._broker.resume()
         self.report.faults["broker stopped"] += 1
 
+    def interrupt(self) -> None:
+        """The network delivers nothing for seconds."""
+        self.start()
+        self._work(1, 3)
+        with self._network.interrupted():
+            self._work(1, 12)
+        self.report.faults["network interrupted"] += 1
+
+    def reset_connections(self) -> None:
+        """All connections are reset, a few times."""
+        self.start()
+        for _ in range(self._rng.randint(1, 6)):
+            self._work(0.2, 2)
+            self._network.reset()
+            self.report.faults["connections reset"] += 1
+
+    def desert(self) -> None:
+        """The broker's ends of all connections disappear, and the worker gets no sign of it."""
+        self.start()
+        self._work(1, 3)
+        self._network.desert()
+        self._work(1, 8)
+        self.report.faults["connections half open"] += 1
+
+    def lose_response(self) -> None:
+        """The response to one request of a transaction is lost."""
+        ending: Ending = "reset" if self._rng.random() < 0.5 else "silence"
+        self._network.losses[self._rng.choice(COMMIT_STEPS)] = Loss(self._rng.randint(1, 6), ending)
+        self.start()
+        self._work(2, 8)
+        self.report.faults["response lost"] += not self._network.losses
+        self._network.losses.clear()
+
+    def delay(self) -> None:
+        """Every frame takes up to .3 s."""
+        self.start()
+        self._network.latency_s = 0.0, 0.3
+        self._work(3, 8)
+        self._network.latency_s = 0.0, 0.0
+        self.report.faults["network delayed"] += 1
+
 
 def soak(seconds: float, seed: int, per_second: int, folder: Path) -> bool:
     """Run, print the report, and return whether everything is as it must be."""
     report = Report()
-    with own_broker() as broker:
+    with own_broker() as broker, Network(broker.bootstrap, random.Random(seed)) as network:
         stage = Stage(broker.bootstrap, folder)
-        stage.configure(**SETTINGS)
         stage.create_topics(PARTITIONS)
+        stage.configure(**SETTINGS)
+        stage.configure(kafka={"bootstrap_servers": network.bootstrap})
         checker = Checker(stage)
         checker.start()
-        faults = Soak(stage, broker, seed, report)
+        faults = Soak(stage, broker, network, seed, report)
         began, reported = time.monotonic(), time.monotonic()
         with Feeder(stage, PARTITIONS, per_second) as feeder:
             while time.monotonic() - began < seconds:

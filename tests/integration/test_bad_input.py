@@ -244,6 +244,25 @@ def test_header_names_that_are_not_utf_8(broker: Broker, tmp_path: Path) -> None
     ]
 
 
+def test_a_batch_that_expands_too_far(broker: Broker, tmp_path: Path) -> None:
+    """Its records are dead letters, without the value; what surrounds them is judged."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics(source={"max.message.bytes": str(10**7)})
+    stage.configure(records={"format": "text"})
+    bomb = [Message(b"a" * 50_000_000, b"k")] * 3
+    stage.produce([Message(b"the first")])
+    asyncio.run(produce_compressed(broker.bootstrap, stage.topics["source"], bomb))
+    stage.produce([Message(b"the last one")])
+    stage.run_until_committed({0: 5})
+    records = stage.records()
+    assert stage.outcomes() == {
+        (0, offset): "dead_letter" if offset in {1, 2, 3} else "clean" for offset in range(5)
+    }
+    for offset in (1, 2, 3):
+        assert reason(records[0, offset]) == "BatchTooLarge"
+        assert records[0, offset].value is None
+
+
 def test_batches_are_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None:
     """What one compressed batch of the producer expands to is judged in many small batches."""
     stage = Stage(broker.bootstrap, tmp_path)

@@ -63,7 +63,7 @@ class Documents:
 
     def block(self, size: int, *, copies_only: bool = False) -> list[dict[str, Any]]:
         """Return the next documents; every fifth repeats a text, or all do."""
-        block = [self._next(copies_only or number % 5 == 4) for number in range(size)]
+        block = [self._next(copies_only or self._made % 5 == 4) for _ in range(size)]
         self._recent = [*self._recent, *block][-_RECENT:]
         return block
 

@@ -22,6 +22,8 @@ from typing import Literal, NamedTuple, Self
 PRODUCE, METADATA, FIND_COORDINATOR = 0, 3, 10
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 """API keys of Kafka's requests."""
+COMMIT_STEPS = (PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, TXN_OFFSET_COMMIT, END_TXN)
+"""The requests of a transaction."""
 _WITH_ADDRESSES = (METADATA, FIND_COORDINATOR)
 
 Ending = Literal["reset", "silence"]
