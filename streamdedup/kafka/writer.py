@@ -310,8 +310,8 @@ class TransactionalWriter:
         # Behind the entries of a transaction there is its marker.
         if self._has_committed and first.offset > expected + 1:
             raise BrokerUnavailable(
-                f"{self._changelog} has records from offset {expected + 1} on that this worker did "
-                "not write; reading them"
+                f"a new entry of {self._changelog} got offset {first.offset}, not {expected + 1}: "
+                "reading what is in between, after a failover usually a second transaction marker"
             )
         self._has_committed = True
         return self._applied

@@ -27,6 +27,7 @@ from streamdedup.settings.sections import ENVIRONMENT_PREFIX, Settings
 
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 """Variables that Kubernetes sets for the services of a namespace."""
+_NAME = re.compile(r"[\w.-]{1,80}")
 
 
 def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -156,5 +157,8 @@ def _first_problem(error: ValidationError) -> str:
 
 def _unknown(name: str) -> str:
     """Describe an unknown setting, and suggest the closest known one."""
+    if not _NAME.fullmatch(name):
+        # Without its colon, a value belongs to the name: it may be a secret.
+        return "the name of a setting has spaces or signs; is a colon missing?"
     close = difflib.get_close_matches(name, [known for known, _ in walk()], n=1)
     return f"unknown setting {name}" + (f"; did you mean {close[0]}?" if close else "")

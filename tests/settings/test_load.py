@@ -95,6 +95,11 @@ def test_an_empty_file_or_section_is_the_defaults(file: Path, text: str) -> None
         pytest.param("_env_prefix: X_", "unknown setting _env_prefix", id="argument of pydantic"),
         pytest.param("Kafka: {}", "unknown setting Kafka; did you mean kafka?", id="case"),
         pytest.param("1: x", "unknown setting 1", id="number as a key"),
+        pytest.param(
+            "kafka: {sasl_password secret, group_id: x}",
+            "the name of a setting has spaces or signs; is a colon missing?",
+            id="no colon",
+        ),
         pytest.param("kafka: {1: x}", "kafka", id="number as a key of a section"),
         pytest.param("kafka: 3", "kafka: ", id="section not a mapping"),
         pytest.param("- a", "does not contain a mapping", id="list"),
