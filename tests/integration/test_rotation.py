@@ -39,20 +39,31 @@ def stage(own_secured_broker: Broker, tmp_path: Path) -> Stage:
     return stage
 
 
+def set_password(broker: Broker, password: str) -> None:
+    """Change the password of the user on the broker."""
+    asyncio.run(set_scram_password(broker, broker.secured.username, MECHANISM, password))
+
+
+def configure_password(stage: Stage, broker: Broker, folder: Path) -> Path:
+    """Let the stage log in with the password ``old``, and return the file that has it."""
+    file = folder / "password"
+    file.write_text("old")
+    set_password(broker, "old")
+    stage.configure(**credentials.scram(broker, MECHANISM, broker.secured.username, file))
+    return file
+
+
 def test_a_password_is_replaced(own_secured_broker: Broker, stage: Stage, tmp_path: Path) -> None:
     """The broker's password and the file change; the next connections use the new one.
 
     Connections that are open outlive a password, so the broker restarts.
     """
-    broker, file = own_secured_broker, tmp_path / "password"
-    user = broker.secured.username
-    asyncio.run(set_scram_password(broker, user, MECHANISM, "old"))
-    file.write_text("old")
-    stage.configure(**credentials.scram(broker, MECHANISM, user, file))
+    broker = own_secured_broker
+    file = configure_password(stage, broker, tmp_path)
     with stage.start_worker() as worker:
         stage.wait_for(20, worker)
         file.write_text("new")
-        asyncio.run(set_scram_password(broker, user, MECHANISM, "new"))
+        set_password(broker, "new")
         broker.restart()
         stage.produce_json(documents(20, 40))
         stage.wait_for(40, worker)
@@ -83,14 +94,11 @@ def test_a_password_that_is_only_replaced_on_the_broker(
     own_secured_broker: Broker, stage: Stage, tmp_path: Path
 ) -> None:
     """The worker ends with 6 and one line; with the new file it continues."""
-    broker, file = own_secured_broker, tmp_path / "password"
-    user = broker.secured.username
-    asyncio.run(set_scram_password(broker, user, MECHANISM, "old"))
-    file.write_text("old")
-    stage.configure(**credentials.scram(broker, MECHANISM, user, file))
+    broker = own_secured_broker
+    file = configure_password(stage, broker, tmp_path)
     with stage.start_worker() as worker:
         stage.wait_for(20, worker)
-        asyncio.run(set_scram_password(broker, user, MECHANISM, "new"))
+        set_password(broker, "new")
         broker.restart()
         stage.produce_json(documents(20, 40))
         worker.assert_ends(6, "the broker refuses the login")
