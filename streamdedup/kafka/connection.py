@@ -262,7 +262,5 @@ def new_consumer(
         bootstrap_servers=list(settings.bootstrap_servers),
         enable_auto_commit=False,
         isolation_level=isolation_level,
-        auto_offset_reset="none",
-        **connection_options(settings),
-        **options,
+        **{"auto_offset_reset": "none"} | connection_options(settings) | options,
     )

@@ -24,21 +24,29 @@ _LOOK_S = 1.0
 
 
 class ChangelogReader:
-    """Reads the changelog topic from an offset to the end that it had at the start.
+    """Reads the changelog topic from an offset on.
+
+    Args:
+        settings: all settings.
+        patience_s: silence after which it is checked that the brokers still answer, in seconds.
 
     Attributes:
         first: the first offset of the partition, once started.
-        end: the offset after the last one, once started.
+        end: the offset after the last one, once started; it grows while more is read.
+        position: the next offset to read.
         strangers: how many of the records read another program has written.
         first_stranger: offset of the first one.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, patience_s: float = _LOOK_S) -> None:
         self._kafka = settings.kafka
         self._partition = TopicPartition(settings.topics.changelog, 0)
         self._consumer = new_consumer(settings.kafka)
+        self._patience_s = patience_s
+        self._looked_at = time.monotonic()
         self.first = 0
         self.end = 0
+        self.position = 0
         self.strangers = 0
         self.first_stranger = -1
 
@@ -54,35 +62,53 @@ class ChangelogReader:
     async def entries(self, offset: int) -> AsyncIterator[tuple[int, bytes]]:
         """Yield the offset and the value of each entry from ``offset`` to the end.
 
-        A record that is not an entry is left out, and counted in ``strangers``.
-
         Raises:
             TopicError: the offset is not in the topic.
             BrokerUnavailable: the brokers do not answer any more.
         """
+        self.seek(offset)
+        end = self.end
+        while self.position < end:
+            for entry in await self.poll():
+                yield entry
+
+    def seek(self, offset: int) -> None:
+        """Let the next :meth:`poll` begin at an offset.
+
+        Raises:
+            TopicError: the offset is not in the topic.
+        """
         self.check(offset)
+        self._consumer.seek(self._partition, offset)
+        self.position, self._looked_at = offset, time.monotonic()
+
+    async def poll(self) -> list[tuple[int, bytes]]:
+        """Return the offsets and values of the next entries; none if none arrive in time.
+
+        A record that is not an entry is left out, and counted in ``strangers``.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer any more.
+        """
         partition = self._partition
-        self._consumer.seek(partition, offset)
-        looked_at = time.monotonic()
-        while True:
-            with translated(f"cannot read {partition.topic}"):
-                if await self._consumer.position(partition) >= self.end:
-                    return
-                fetched = await self._consumer.getmany(
-                    timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
-                )
-            if fetched:
-                looked_at = time.monotonic()
-            elif time.monotonic() - looked_at > _LOOK_S:
-                await self._check_brokers()
-                looked_at = time.monotonic()
-            for message in fetched.get(partition, ()):
-                if message.value is not None and changelog.is_entry(message.value):
-                    yield message.offset, message.value
-                else:
-                    if not self.strangers:
-                        self.first_stranger = message.offset
-                    self.strangers += 1
+        with translated(f"cannot read {partition.topic}"):
+            fetched = await self._consumer.getmany(timeout_ms=_POLL_MS, max_records=_MAX_RECORDS)
+            self.position = await self._consumer.position(partition)
+        if fetched:
+            self._looked_at = time.monotonic()
+        elif time.monotonic() - self._looked_at > self._patience_s:
+            await self._check_brokers()
+            self._looked_at = time.monotonic()
+        self.end = max(self.end, self._consumer.last_stable_offset(partition) or 0)
+        entries = []
+        for message in fetched.get(partition, ()):
+            if message.value is not None and changelog.is_entry(message.value):
+                entries.append((message.offset, message.value))
+            else:
+                if not self.strangers:
+                    self.first_stranger = message.offset
+                self.strangers += 1
+        return entries
 
     def warn_of_strangers(self) -> None:
         """Log a warning if records of another program were left out."""

@@ -158,7 +158,9 @@ CATALOGUE = (
         "Delay with which the event loop wakes a task.",
         buckets=_DURATIONS,
     ),
-    Entry("ready", "gauge", "1 while documents are being judged."),
+    Entry("ready", "gauge", "1 while documents are judged, or the worker stands by."),
+    Entry("active", "gauge", "1 while documents are judged; 0 for a standby."),
+    Entry("standby_behind", "gauge", "Changelog offsets that the index of a standby lacks."),
     Entry(
         "degraded",
         "gauge",

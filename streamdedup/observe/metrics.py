@@ -214,6 +214,11 @@ class Metrics:
         """Record how late the event loop woke a task."""
         self._histograms["event_loop_lag_seconds"].observe(seconds)
 
+    def observe_standby(self, *, active: bool, behind: int) -> None:
+        """Record whether this worker judges documents, and how far its index is behind."""
+        self._gauges["active"].set(active)
+        self._gauges["standby_behind"].set(behind)
+
     def observe_ready(self, ready: bool) -> None:
         """Record whether the worker judges documents."""
         self._gauges["ready"].set(ready)

@@ -7,7 +7,9 @@ from typing import Literal
 
 from streamdedup.observe.recent import Recent
 
-Phase = Literal["starting", "replaying", "running", "draining", "waiting_for_broker", "stopped"]
+Phase = Literal[
+    "starting", "replaying", "standby", "running", "draining", "waiting_for_broker", "stopped"
+]
 
 
 @dataclass(slots=True)
@@ -53,8 +55,14 @@ class WorkerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the worker judges documents now, and nothing will soon stop it."""
-        return self.phase == "running" and not (self.shortage or self.recovery or self.stuck)
+        """Whether the worker judges documents or stands by, and nothing will soon stop it."""
+        works = self.phase in {"running", "standby"}
+        return works and not (self.shortage or self.recovery or self.stuck)
+
+    @property
+    def behind(self) -> int:
+        """Changelog offsets that the index of a standby does not have yet; else 0."""
+        return max(0, self.replay_total - self.replay_done) if self.phase == "standby" else 0
 
     @property
     def must_advance(self) -> bool:
@@ -74,10 +82,10 @@ class WorkerState:
     def explanation(self) -> str:
         """Return one line that says whether the worker is ready, and why not."""
         if self.ready:
-            return "ready"
+            return f"standby: {self.behind} offsets behind" if self.phase == "standby" else "ready"
         if self.phase == "replaying":
             return f"replaying the changelog: offset {self.replay_done} of {self.replay_total}"
-        if self.phase == "running":
-            return f"running: {self.stuck or self.shortage or self.recovery}"
+        if self.phase in {"running", "standby"}:
+            return f"{self.phase}: {self.stuck or self.shortage or self.recovery}"
         phase = self.phase.replace("_", " ")
         return f"{phase}: {self.reason}" if self.reason else phase

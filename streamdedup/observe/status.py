@@ -147,6 +147,9 @@ class StatusServer:
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
         self._metrics.observe_ready(self._state.ready)
+        self._metrics.observe_standby(
+            active=self._state.phase == "running", behind=self._state.behind
+        )
         self._metrics.observe_degradations(self._state.degradations())
         body, content_type = self._metrics.render()
         return web.Response(body=body, headers={"Content-Type": content_type})
@@ -170,6 +173,8 @@ class StatusServer:
             "phase": state.phase,
             "ready": state.ready,
             "explanation": state.explanation(),
+            "active": state.phase == "running",
+            "behind": state.behind,
             "replay": {"done": state.replay_done, "total": state.replay_total},
             "partitions": state.partitions,
             "positions": {str(number): offset for number, offset in state.positions.items()},

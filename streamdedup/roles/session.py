@@ -15,7 +15,7 @@ from typing import Any
 import stamina
 import structlog
 
-from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, Fenced, SettingsError, StreamdedupError
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
@@ -46,7 +46,7 @@ class Phases:
         self._metrics = metrics
 
     def begin_session(self, reason: str) -> None:
-        """Count a session; ``reason`` is ``start`` or ``broker``."""
+        """Count a session; ``reason`` is ``start``, ``broker`` or ``fenced``."""
         self._metrics.count_session(reason)
 
     def enter(self, phase: Phase, reason: str = "") -> None:
@@ -61,9 +61,15 @@ class Phases:
 
 
 async def run_sessions(
-    session: Callable[[], Awaitable[None]], phases: Phases, stop: asyncio.Event
+    session: Callable[[], Awaitable[None]], phases: Phases, stop: asyncio.Event, *, stands_by: bool
 ) -> None:
     """Run one session after another until ``stop`` is set.
+
+    Args:
+        session: a session.
+        phases: shows what happens.
+        stop: set by the caller.
+        stands_by: whether the role stands by when another process has taken over.
 
     Raises:
         StreamdedupError: an error that retrying cannot fix.
@@ -76,8 +82,15 @@ async def run_sessions(
         except BrokerUnavailable as error:
             phases.wait_for_broker(error)
             reason = "broker"
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _PAUSE_S)
+        except Fenced as error:
+            if not stands_by:
+                raise
+            log.warning("fenced", reason=str(error))
+            reason = "fenced"
+        else:
+            continue
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _PAUSE_S)
     phases.enter("stopped")
 
 

@@ -5,11 +5,12 @@ in the same order, after a start, a crash or an outage of the brokers:
 
 1. look at the topics,
 2. open the index (once),
-3. start the producer, which fences a predecessor,
-4. replay the end of the changelog into the index,
-5. read the source from its committed offsets,
-6. for each batch: prepare it in the pool, judge it, commit one transaction, update the index,
-7. close.
+3. with ``standby.enabled``: apply the changelog as it grows, until this worker is elected,
+4. start the producer, which fences a predecessor,
+5. replay the end of the changelog into the index,
+6. read the source from its committed offsets,
+7. for each batch: prepare it in the pool, judge it, commit one transaction, update the index,
+8. close.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from streamdedup.index.store import Index
 from streamdedup.kafka.claim import claim
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.dead_letter_limit import latest_tally
+from streamdedup.kafka.election import Election
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
@@ -108,6 +110,9 @@ class Worker:
         self._commits = asyncio.Lock()
         self._in_flight = 0
         self._idle = asyncio.Event()
+        self._election = (
+            Election(settings, lambda: state.applied_offset) if settings.standby.enabled else None
+        )
 
     async def run(self) -> None:
         """Run one session after another; wait while no broker answers.
@@ -115,7 +120,16 @@ class Worker:
         Raises:
             StreamdedupError: an error that retrying cannot fix.
         """
-        await run_sessions(self._run_session, self._phases, self._stop)
+        try:
+            await run_sessions(
+                self._run_session,
+                self._phases,
+                self._stop,
+                stands_by=self._settings.standby.enabled,
+            )
+        finally:
+            if self._election is not None:
+                await self._election.close()
 
     async def close(self) -> None:
         """Close the index, after its thread has finished its work."""
@@ -124,21 +138,73 @@ class Worker:
         await self._index.close()
 
     async def _run_session(self) -> None:
+        facts = await reach_brokers(self._settings, self._phases)
+        index = await self._open_index(facts)
+        await claim(self._settings)
+        log_facts = facts.topics[self._settings.topics.changelog]
+        self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
+        if self._election is not None and not await self._stand_by(index, self._election):
+            return
         try:
-            async with self._session() as (writer, source, composer):
+            async with self._session(facts, index) as (writer, source, composer):
                 await self._process(writer, source, composer)
         finally:
             await self._index.discard_staged()
 
+    async def _stand_by(self, index: Index, election: Election) -> bool:
+        """Apply the changelog as it grows, until this worker is elected; return False on ``stop``.
+
+        An elected worker that begins another session does not wait.
+        """
+        silence_s = self._settings.kafka.request_timeout.total_seconds()
+        reader = ChangelogReader(self._settings, silence_s)
+        try:
+            await reader.start()
+            if not election.has_started:
+                await election.start()
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(election.win()),
+                    group.create_task(self._stop.wait()),
+                    group.create_task(self._follow(index, reader)),
+                    group.create_task(self._keep_up()),
+                ]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+            return not self._stop.is_set()
+        except* StreamdedupError as errors:
+            raise decisive(errors) from errors
+        finally:
+            await reader.close()
+
+    async def _follow(self, index: Index, reader: ChangelogReader) -> None:
+        """Apply the changelog, without an end."""
+        state = self._state
+        applied = await self._index.call(lambda: index.applied)
+        begin = reader.first if index.is_new else applied
+        caught_up = reader.end
+        state.replay_done, state.replay_total = begin, caught_up
+        self._phases.enter("replaying")
+        log.info("following the changelog", begin=begin, end=caught_up)
+        reader.seek(begin)
+        while True:
+            for offset, data in await reader.poll():
+                await self._index.call(self._apply_entry, index, data, offset + 1)
+                self._metrics.count_replayed()
+                state.applied_offset = state.replay_done = offset + 1
+                state.steps += 1
+            state.replay_done, state.replay_total = reader.position, reader.end
+            if state.phase == "replaying" and reader.position >= caught_up:
+                self._phases.enter("standby")
+                log.info("standing by")
+
     @contextlib.asynccontextmanager
-    async def _session(self) -> AsyncIterator[tuple[TransactionalWriter, Source, Composer]]:
-        """Take steps 1 to 5, yield what step 6 needs, and close."""
-        facts = await reach_brokers(self._settings, self._phases)
+    async def _session(
+        self, facts: ClusterFacts, index: Index
+    ) -> AsyncIterator[tuple[TransactionalWriter, Source, Composer]]:
+        """Take steps 4 to 6, yield what step 7 needs, and close."""
         async with contextlib.AsyncExitStack() as resources:
-            index = await self._open_index(facts)
-            await claim(self._settings)
-            log_facts = facts.topics[self._settings.topics.changelog]
-            self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
             writer = TransactionalWriter(self._settings, facts)
             resources.push_async_callback(writer.close)
             applied = await self._index.call(lambda: index.applied)
@@ -233,7 +299,9 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(source, composer, queue))
-                upkeep = group.create_task(self._keep_up())
+                upkeep = [group.create_task(self._keep_up())]
+                if self._election is not None:
+                    upkeep.append(group.create_task(self._give_way(self._election)))
                 while (polled := await queue.get()) is not None:
                     judgement, transaction = await self._judgement(polled, composer, writer)
                     # Held until the transaction is committed.
@@ -244,9 +312,14 @@ class Worker:
                     finishing = self._finish(polled, judgement, transaction, writer)
                     group.create_task(finishing)
                 async with self._commits:
-                    upkeep.cancel()
+                    for task in upkeep:
+                        task.cancel()
         except* StreamdedupError as errors:
             raise decisive(errors) from errors
+
+    async def _give_way(self, election: Election) -> None:
+        await election.lose()
+        raise Fenced("another worker with the same topics.changelog was elected")
 
     async def _keep_up(self) -> None:
         """Renew the claim at intervals, and write the index to disk unless it does so by itself.

@@ -199,6 +199,11 @@ class TopicSettings(Section):
         return self.changelog
 
     @property
+    def election(self) -> str:
+        """The group in which workers with the same changelog elect the one that judges."""
+        return f"{self.changelog}-election"
+
+    @property
     def claims(self) -> str:
         """The group that says which changelogs judge documents into the clean topic."""
         return f"{self.clean}-claims"

@@ -17,7 +17,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.kafka import KafkaSettings, TopicSettings
-from streamdedup.settings.section import CENTURY, DAY, HOUR, MILLISECOND, Section, read_blanks
+from streamdedup.settings.section import (
+    CENTURY,
+    DAY,
+    HOUR,
+    MILLISECOND,
+    SECOND,
+    Section,
+    read_blanks,
+)
 from streamdedup.settings.units import Duration, NameList, Size
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
@@ -153,6 +161,17 @@ class BatchSettings(Section):
     """Largest changelog record. It must be smaller than the topic's max.message.bytes."""
 
 
+class StandbySettings(Section):
+    """Several workers with the same settings, of which one judges documents."""
+
+    enabled: bool = False
+    """Whether this worker is one of several, each with an index directory of its own. The brokers
+    elect one that judges documents; the others apply the changelog as it grows, and take over."""
+    session_timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
+    """Time after which the brokers consider a silent worker dead. They accept 6 seconds to 30
+    minutes, unless their group.min.session.timeout.ms and group.max.session.timeout.ms differ."""
+
+
 class PoolSettings(Section):
     """The processes that decode and sketch."""
 
@@ -227,6 +246,8 @@ class Settings(BaseSettings):
     """How many records are handled at once."""
     pool: PoolSettings = PoolSettings()
     """The processes that decode and sketch."""
+    standby: StandbySettings = StandbySettings()
+    """Several workers, of which one judges documents."""
     status: StatusSettings = StatusSettings()
     """The HTTP port."""
     log: LogSettings = LogSettings()

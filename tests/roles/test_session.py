@@ -10,6 +10,7 @@ import structlog
 from streamdedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
+    Fenced,
     SettingsError,
     StreamdedupError,
     TopicError,
@@ -42,7 +43,7 @@ async def test_an_unavailable_broker_starts_the_next_session(
             raise BrokerUnavailable("no broker answers")
         stop.set()
 
-    await run_sessions(session, Phases(state, metrics), stop)
+    await run_sessions(session, Phases(state, metrics), stop, stands_by=False)
     assert seen == [("starting", ""), ("waiting_for_broker", "no broker answers")]
     assert state.phase == "stopped"
     page = metrics.render()[0].decode()
@@ -59,8 +60,33 @@ async def test_any_other_error_ends_the_role() -> None:
         raise TopicError("missing topics")
 
     with pytest.raises(TopicError):
-        await run_sessions(session, Phases(state, Metrics()), stop)
+        await run_sessions(session, Phases(state, Metrics()), stop, stands_by=False)
     assert state.phase == "starting"
+
+
+@pytest.mark.parametrize("stands_by", [False, True])
+async def test_a_fenced_role_ends_or_stands_by(
+    stands_by: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a standby, the next session waits for the election."""
+    monkeypatch.setattr("streamdedup.roles.session._PAUSE_S", 0.0)
+    metrics, stop = Metrics(), asyncio.Event()
+
+    async def session() -> None:
+        await asyncio.sleep(0)
+        if 'reason="fenced"' in metrics.render()[0].decode():
+            stop.set()
+            return
+        raise Fenced("taken over")
+
+    phases = Phases(WorkerState(), metrics)
+    running = run_sessions(session, phases, stop, stands_by=stands_by)
+    if not stands_by:
+        with pytest.raises(Fenced):
+            await running
+    else:
+        await running
+        assert stop.is_set()
 
 
 def failed(cause: Exception) -> BrokerUnavailable:
