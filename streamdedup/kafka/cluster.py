@@ -183,7 +183,7 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
 
 
 async def check_identity(settings: Settings) -> None:
-    """Check that this client may use its transactional id and group, without fencing a worker.
+    """Check that this client may use its transactional id and groups, without fencing a worker.
 
     The request adds the group to a transaction of a producer that does not exist. The brokers check
     the authorisation before they look for the producer.
@@ -193,26 +193,28 @@ async def check_identity(settings: Settings) -> None:
         BrokerUnavailable: the coordinator does not answer.
     """
     name, group = settings.topics.transactional_id, settings.kafka.group_id
+    others = [settings.topics.election] if settings.standby.enabled else []
     async with admin_client(settings.kafka) as admin:
         with translated(f"cannot use transactional id {name} and group {group}"):
             async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
-                error = await _identity_error(admin, name, group)
+                error = await _identity_error(admin, name, group, others)
                 while error.retriable:
                     await asyncio.sleep(POLL_S)
-                    error = await _identity_error(admin, name, group)
+                    error = await _identity_error(admin, name, group, others)
             if error not in (errors.InvalidProducerIdMapping, errors.NoError):
                 raise error
 
 
 async def _identity_error(
-    admin: AIOKafkaAdminClient, name: str, group: str
+    admin: AIOKafkaAdminClient, name: str, group: str, others: Sequence[str]
 ) -> type[errors.KafkaError]:
-    """Ask the coordinators of the group and of the transactional id once.
+    """Ask the coordinators of the groups and of the transactional id once.
 
     A cluster creates its coordinators on the first request, which takes a moment.
     """
     try:
-        await admin.find_coordinator(group, CoordinationType.GROUP)
+        for one in (group, *others):
+            await admin.find_coordinator(one, CoordinationType.GROUP)
         node = await admin.find_coordinator(name, CoordinationType.TRANSACTION)
     except errors.CoordinatorNotAvailableError as error:
         return type(error)

@@ -73,14 +73,27 @@ async def test_only_a_stuck_worker_is_not_live(site: Site) -> None:
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
-async def test_ready_only_while_running(site: Site, phase: Phase) -> None:
-    """/readyz is 200 in one phase only, and the gauge agrees."""
+async def test_ready_only_while_running_or_standing_by(site: Site, phase: Phase) -> None:
+    """/readyz is 200 in two phases only, and the gauges agree."""
     site.state.enter(phase, "because")
     code, _, text = await site.get("/readyz")
-    assert code == (200 if phase == "running" else 503)
+    ready = phase in {"running", "standby"}
+    assert code == (200 if ready else 503)
     assert text.count("\n") == 1
     _, _, page = await site.get("/metrics")
-    assert f"streamdedup_ready {float(phase == 'running')}\n" in page
+    assert f"streamdedup_ready {float(ready)}\n" in page
+    assert f"streamdedup_active {float(phase == 'running')}\n" in page
+
+
+async def test_a_standby_shows_how_far_it_is_behind(site: Site) -> None:
+    """In the explanation, the status and a gauge; a worker that judges is not behind."""
+    site.state.enter("standby")
+    site.state.replay_done, site.state.replay_total = 5, 12
+    assert (await site.get("/readyz"))[2] == "standby: 7 offsets behind\n"
+    assert json.loads((await site.get("/status"))[2])["behind"] == 7
+    assert "streamdedup_standby_behind 7.0\n" in (await site.get("/metrics"))[2]
+    site.state.enter("running")
+    assert "streamdedup_standby_behind 0.0\n" in (await site.get("/metrics"))[2]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +163,8 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
     assert json.loads(text) == {
         "version": streamdedup.__version__,
         "phase": "replaying",
+        "active": False,
+        "behind": 0,
         "ready": False,
         "explanation": "replaying the changelog: offset 2 of 5",
         "replay": {"done": 2, "total": 5},
