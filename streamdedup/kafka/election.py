@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
-from aiokafka import ConsumerRebalanceListener, TopicPartition, errors
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberAssignment,
@@ -24,7 +24,7 @@ from aiokafka.coordinator.protocol import (
 )
 
 from streamdedup.errors import SettingsError
-from streamdedup.kafka.connection import POLL_S, new_consumer, stop, translated
+from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
@@ -49,58 +49,64 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
 
     def __init__(self, settings: Settings, applied: Callable[[], int]) -> None:
         self._settings = settings
-        self._timeout = settings.standby.session_timeout
+        self._applied = applied
         self._is_elected = False
         self._changed = asyncio.Event()
+        self._consumer: AIOKafkaConsumer | None = None
         self._watch: asyncio.Task[None] | None = None
-        timeout_ms = milliseconds(self._timeout)
-        self._consumer = new_consumer(
-            settings.kafka,
-            group_id=settings.topics.election,
-            session_timeout_ms=timeout_ms,
-            heartbeat_interval_ms=min(timeout_ms // _HEARTBEATS, _LONGEST_HEARTBEAT_MS),
-            rebalance_timeout_ms=timeout_ms,
-            max_poll_interval_ms=_FOR_EVER_MS,
-            partition_assignment_strategy=(_assignor(lambda: (self._is_member(), applied())),),
-            # Nothing is read from the partition, but it gets a position.
-            auto_offset_reset="latest",
-        )
 
-    @property
-    def has_started(self) -> bool:
-        """Whether this worker takes part."""
-        return self._watch is not None
-
-    async def start(self) -> None:
-        """Become a member of the group.
+    async def join(self) -> None:
+        """Be a member of the group: a new one, unless this worker is elected and still a member.
 
         Raises:
             BrokerUnavailable: the brokers do not answer.
             BrokerRefused: this client may not use the group.
         """
+        if self._consumer is not None and await self._is_confirmed(self._consumer):
+            return
+        await self.leave()
+        topics, timeout_ms = (
+            self._settings.topics,
+            milliseconds(self._settings.standby.session_timeout),
+        )
+        consumer = new_consumer(
+            self._settings.kafka,
+            group_id=topics.election,
+            session_timeout_ms=timeout_ms,
+            heartbeat_interval_ms=min(timeout_ms // _HEARTBEATS, _LONGEST_HEARTBEAT_MS),
+            rebalance_timeout_ms=timeout_ms,
+            max_poll_interval_ms=_FOR_EVER_MS,
+            partition_assignment_strategy=(_assignor(self._claim),),
+            # Nothing is read from the partition, but it gets a position.
+            auto_offset_reset="latest",
+        )
+        self._consumer = consumer
         with translated(_ACTION):
-            await self._consumer.start()
-        self._consumer.subscribe([self._settings.topics.changelog], listener=self)
-        self._watch = asyncio.create_task(self._look(), name="election")
+            await consumer.start()
+        consumer.subscribe([topics.changelog], listener=self)
+        self._watch = asyncio.create_task(self._look(consumer), name="election")
+
+    async def _is_confirmed(self, consumer: AIOKafkaConsumer) -> bool:
+        """Tell whether this worker is elected: only a present member can commit.
+
+        One that was stopped for a while does not know yet that another worker was elected.
+        """
+        if not self._is_elected:
+            return False
+        with translated(_ACTION):
+            try:
+                await consumer.commit({TopicPartition(self._settings.topics.changelog, 0): 0})
+            except (errors.CommitFailedError, errors.IllegalStateError):
+                return False
+        return True
 
     async def win(self) -> None:
-        """Wait until this worker is elected, and the group confirms that it still is.
-
-        A worker that was stopped for a while does not know yet that another one was elected.
+        """Wait until this worker is elected.
 
         Raises:
             StreamdedupError: this worker can no longer take part.
         """
-        changelog = TopicPartition(self._settings.topics.changelog, 0)
-        while True:
-            await self._wait(elected=True)
-            with translated(_ACTION):
-                try:
-                    await self._consumer.commit({changelog: 0})
-                except (errors.CommitFailedError, errors.IllegalStateError):
-                    await asyncio.sleep(POLL_S)  # the group elects again
-                else:
-                    return
+        await self._wait(elected=True)
 
     async def lose(self) -> None:
         """Wait until another worker is elected.
@@ -112,7 +118,7 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
 
     async def _wait(self, *, elected: bool) -> None:
         if self._watch is None:
-            raise RuntimeError("the election has not started")
+            raise RuntimeError("join() comes first")
         while self._is_elected != elected:
             self._changed.clear()
             changed = asyncio.create_task(self._changed.wait())
@@ -129,39 +135,44 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Take note of the outcome."""
         partitions = list(assigned)
-        self._consumer.pause(*partitions)
+        if self._consumer is not None:
+            self._consumer.pause(*partitions)
         if self._is_elected != bool(partitions):
             log.info("elected" if partitions else "another worker is elected")
         self._is_elected = bool(partitions)
         self._changed.set()
 
-    def _is_member(self) -> bool:
-        """Tell whether this worker is elected, and the group has not forgotten it since."""
-        return self._is_elected and bool(self._consumer._coordinator.member_id)
+    def _claim(self) -> tuple[bool, int]:
+        """Return whether this worker is elected, and up to which offset its index is complete."""
+        # The group has forgotten a member without an id.
+        is_member = self._consumer is not None and bool(self._consumer._coordinator.member_id)
+        return self._is_elected and is_member, self._applied()
 
-    async def _look(self) -> None:
+    async def _look(self, consumer: AIOKafkaConsumer) -> None:
         """Let the consumer report the errors of the group."""
         while True:
             with translated(_ACTION):
                 try:
-                    await self._consumer.getmany(timeout_ms=_LOOK_MS)
+                    await consumer.getmany(timeout_ms=_LOOK_MS)
                 except errors.InvalidSessionTimeoutError as error:
+                    timeout = format_duration(self._settings.standby.session_timeout)
                     raise SettingsError(
-                        f"standby.session_timeout is {format_duration(self._timeout)}, which is "
-                        "not between the brokers' group.min.session.timeout.ms and "
-                        "group.max.session.timeout.ms"
+                        f"standby.session_timeout is {timeout}, which is not between the brokers' "
+                        "group.min.session.timeout.ms and group.max.session.timeout.ms"
                     ) from error
 
-    async def close(self) -> None:
+    async def leave(self) -> None:
         """Leave the group, so that another worker is elected at once."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await stop(self._consumer.stop())
+        if self._consumer is not None:
+            await stop(self._consumer.stop())
+        self._consumer, self._watch, self._is_elected = None, None, False
 
 
 def _assignor(claim: Callable[[], tuple[bool, int]]) -> type[AbstractPartitionAssignor]:
-    """Return an assignor whose member data says whether it is elected, and its offset."""
+    """Return an assignor whose members send their claims; :func:`choose` decides."""
 
     class Assignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokafka has no types
         name = "streamdedup"

@@ -129,7 +129,7 @@ class Worker:
             )
         finally:
             if self._election is not None:
-                await self._election.close()
+                await self._election.leave()
 
     async def close(self) -> None:
         """Close the index, after its thread has finished its work."""
@@ -160,8 +160,7 @@ class Worker:
         reader = ChangelogReader(self._settings, silence_s)
         try:
             await reader.start()
-            if not election.has_started:
-                await election.start()
+            await election.join()
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(election.win()),
@@ -189,11 +188,14 @@ class Worker:
         log.info("following the changelog", begin=begin, end=caught_up)
         reader.seek(begin)
         while True:
-            for offset, data in await reader.poll():
+            entries = await reader.poll()
+            for offset, data in entries:
                 await self._index.call(self._apply_entry, index, data, offset + 1)
                 self._metrics.count_replayed()
-                state.applied_offset = state.replay_done = offset + 1
+                state.replay_done = offset + 1
                 state.steps += 1
+            if entries:
+                await self._index.show()
             state.replay_done, state.replay_total = reader.position, reader.end
             if state.phase == "replaying" and reader.position >= caught_up:
                 self._phases.enter("standby")
