@@ -42,10 +42,10 @@ async function fetchJson(path) {
 function showState(state) {
   byId("phase").className = state.ready ? "ready" : "";
   const phase = state.phase.replaceAll("_", " ");
-  setText("phase", state.ready ? "ready" : phase);
+  setText("phase", state.ready && state.active ? "ready" : phase);
   const detail = state.explanation.startsWith(phase) ? state.explanation.slice(phase.length)
     : state.explanation;
-  setText("explanation", state.ready ? "" : detail.replace(/^: /, ""));
+  setText("explanation", state.ready && state.active ? "" : detail.replace(/^: /, ""));
   const replay = byId("replay");
   replay.hidden = state.phase !== "replaying";
   replay.max = Math.max(1, state.replay.total);
