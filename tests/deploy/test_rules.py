@@ -129,7 +129,7 @@ def test_alert_has_severity_and_annotations(alert: str) -> None:
     assert set(annotations) == {"summary", "description", "runbook_url"}
     assert annotations["runbook_url"] == f"docs/operations.md#{alert.lower()}"
     # absent() has no labels that could name a worker.
-    worker = r"\$labels\.(instance|worker)" if alert != "StreamdedupAbsent" else "streamdedup"
+    worker = r"\$labels\.(instance|worker|job)" if alert != "StreamdedupAbsent" else "streamdedup"
     assert re.search(worker, annotations["summary"])
     assert annotations["description"].endswith(".")
 

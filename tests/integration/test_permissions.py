@@ -41,6 +41,7 @@ def names(stage: Stage) -> dict[str, list[tuple[str, str]]]:
         **{name: [("topic", one) for one in found] for name, found in of_topics.items()},
         "group `kafka.group_id`": [("group", stage.name)],
         "group `<clean topic>-claims`": [("group", f"{topics['clean']}-claims")],
+        "group `<changelog topic>-election`": [("group", f"{topics['changelog']}-election")],
         "transactional id: the changelog topic's name": [("transactional id", topics["changelog"])],
     }
 
@@ -161,19 +162,23 @@ def test_creating_topics_needs_what_the_table_lists(
 
 
 def test_a_worker_needs_what_the_table_lists(secured_broker: Broker, tmp_path: Path) -> None:
-    """With all listed permissions it judges; without any one of them it ends with 6."""
+    """With all listed permissions it judges; without any one of them it ends with 6.
+
+    Only a worker that stands by needs the group of the election.
+    """
+    standby = {"enabled": True}
     user = secured_broker.secured.limited_username
     complete = Stage(secured_broker.bootstrap, tmp_path / "complete")
     complete.create_topics()
     complete.produce_json(documents(0, 20))
     asyncio.run(allow(secured_broker, user, table(complete)["run"]))
-    complete.configure(**credentials.limited(secured_broker))
+    complete.configure(**credentials.limited(secured_broker), standby=standby)
     complete.run_until_judged(20)
     assert_undisturbed(complete)
     for number in range(len(table(complete)["run"])):
         stage = Stage(secured_broker.bootstrap, tmp_path / str(number))
         stage.create_topics()
-        stage.configure(**credentials.limited(secured_broker))
+        stage.configure(**credentials.limited(secured_broker), standby=standby)
         listed = sorted(table(stage)["run"])
         asyncio.run(allow(secured_broker, user, {*listed} - {listed[number]}))
         with stage.start_worker() as worker:

@@ -85,6 +85,9 @@ without one stays without one: its index and its changelog have the seed of its 
 {{- $_ := set $index "disk_budget" .Values.persistence.size -}}
 {{- end -}}
 {{- $ours := dict "index" $index "status" (dict "port" 9464) -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- $_ := set $ours "standby" (dict "enabled" true) -}}
+{{- end -}}
 {{- if $security -}}
 {{- $_ := set $ours "kafka" (dict "security" $security) -}}
 {{- end -}}
@@ -140,6 +143,22 @@ without one stays without one: its index and its changelog have the seed of its 
 {{- end }}
 {{- end -}}
 
+{{/* Affinity of the pod, as YAML; empty if there is none. One node must not stop both workers. */}}
+{{- define "streamdedup.affinity" -}}
+{{- if .Values.affinity -}}
+{{- toYaml .Values.affinity -}}
+{{- else if gt (int .Values.replicas) 1 -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "streamdedup.workerLabels" . | nindent 12 }}
+{{- end -}}
+{{- end -}}
+
 {{/* Ports of the brokers, as a JSON list; default: those of the bootstrap servers. */}}
 {{- define "streamdedup.brokerPorts" -}}
 {{- $ports := .Values.networkPolicy.brokers.ports -}}
@@ -170,7 +189,10 @@ without one stays without one: its index and its changelog have the seed of its 
 {{- if regexMatch $network .Values.persistence.storageClass -}}
 {{- fail (printf "persistence.storageClass %q names a network file system, on which LMDB does not work: use a local disk or a block device" .Values.persistence.storageClass) -}}
 {{- end -}}
-{{- $ours := dict "STREAMDEDUP_INDEX__DIRECTORY" "the volume is mounted there" "STREAMDEDUP_STATUS__PORT" "the probes use 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget; the grace period is computed from it" -}}
+{{- if and (gt (int .Values.replicas) 1) (eq (dig "standby" "enabled" true .Values.config) false) -}}
+{{- fail "config.standby.enabled is false, but replicas is 2: remove it, or set replicas to 1" -}}
+{{- end -}}
+{{- $ours := dict "STREAMDEDUP_STANDBY__ENABLED" "the chart sets it with replicas 2; else set config.standby.enabled" "STREAMDEDUP_INDEX__DIRECTORY" "the volume is mounted there" "STREAMDEDUP_STATUS__PORT" "the probes use 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget; the grace period is computed from it" -}}
 {{- range $variable := .Values.extraEnv -}}
 {{- with get $ours (upper $variable.name) -}}
 {{- fail (printf "extraEnv must not set %s: %s" $variable.name .) -}}
