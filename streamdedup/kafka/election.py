@@ -55,21 +55,33 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         self._consumer: AIOKafkaConsumer | None = None
         self._watch: asyncio.Task[None] | None = None
 
+    async def is_confirmed(self) -> bool:
+        """Tell whether this worker is elected: only a present member can commit.
+
+        One that was stopped for a while does not know yet that another worker was elected.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer.
+        """
+        if self._consumer is None or not self._is_elected:
+            return False
+        with translated(_ACTION):
+            try:
+                await self._consumer.commit({TopicPartition(self._settings.topics.changelog, 0): 0})
+            except (errors.CommitFailedError, errors.IllegalStateError):
+                return False
+        return True
+
     async def join(self) -> None:
-        """Be a member of the group: a new one, unless this worker is elected and still a member.
+        """Become a member of the group.
 
         Raises:
             BrokerUnavailable: the brokers do not answer.
             BrokerRefused: this client may not use the group.
         """
-        if self._consumer is not None and await self._is_confirmed(self._consumer):
-            return
-        await self.leave()
-        topics, timeout_ms = (
-            self._settings.topics,
-            milliseconds(self._settings.standby.session_timeout),
-        )
-        consumer = new_consumer(
+        topics = self._settings.topics
+        timeout_ms = milliseconds(self._settings.standby.session_timeout)
+        self._consumer = consumer = new_consumer(
             self._settings.kafka,
             group_id=topics.election,
             session_timeout_ms=timeout_ms,
@@ -80,25 +92,10 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
             # Nothing is read from the partition, but it gets a position.
             auto_offset_reset="latest",
         )
-        self._consumer = consumer
         with translated(_ACTION):
             await consumer.start()
         consumer.subscribe([topics.changelog], listener=self)
         self._watch = asyncio.create_task(self._look(consumer), name="election")
-
-    async def _is_confirmed(self, consumer: AIOKafkaConsumer) -> bool:
-        """Tell whether this worker is elected: only a present member can commit.
-
-        One that was stopped for a while does not know yet that another worker was elected.
-        """
-        if not self._is_elected:
-            return False
-        with translated(_ACTION):
-            try:
-                await consumer.commit({TopicPartition(self._settings.topics.changelog, 0): 0})
-            except (errors.CommitFailedError, errors.IllegalStateError):
-                return False
-        return True
 
     async def win(self) -> None:
         """Wait until this worker is elected.

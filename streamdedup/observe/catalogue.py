@@ -119,7 +119,11 @@ CATALOGUE = (
         "reason",
     ),
     # Index
-    Entry("replayed_entries_total", "counter", "Changelog entries applied to the index at start."),
+    Entry(
+        "replayed_entries_total",
+        "counter",
+        "Changelog entries applied to the index by a replay or a standby.",
+    ),
     Entry("index_documents", "gauge", "Kept documents in the index."),
     Entry("index_postings", "gauge", "Entries in the buckets of the index."),
     Entry("index_segments", "gauge", "Immutable segments of the index on disk."),

@@ -160,6 +160,11 @@ class Metrics:
         for partition, records in lag.items():
             self._gauges["consumer_lag"].labels(partition).set(records)
 
+    def forget_partitions(self) -> None:
+        """Forget the lag and the position of every partition: another worker reads them."""
+        self._gauges["consumer_lag"].clear()
+        self._gauges["consumer_position"].clear()
+
     def observe_index(self, stats: IndexStats, room: DiskRoom) -> None:
         """Record the size and the work of the index, and its free disk space."""
         for name, value in (

@@ -85,6 +85,7 @@ async def run_sessions(
         except Fenced as error:
             if not stands_by:
                 raise
+            phases.enter("starting", str(error))
             log.warning("fenced", reason=str(error))
             reason = "fenced"
         else:

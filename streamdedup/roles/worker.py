@@ -154,18 +154,20 @@ class Worker:
     async def _stand_by(self, index: Index, election: Election) -> bool:
         """Apply the changelog as it grows, until this worker is elected; return False on ``stop``.
 
-        An elected worker that begins another session does not wait.
+        A worker that is still elected after a failed session does not wait.
         """
+        if await election.is_confirmed():
+            return True
+        await election.leave()
         silence_s = self._settings.kafka.request_timeout.total_seconds()
-        reader = ChangelogReader(self._settings, silence_s)
+        reader, caught_up = ChangelogReader(self._settings, silence_s), asyncio.Event()
         try:
             await reader.start()
-            await election.join()
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(election.win()),
+                    group.create_task(self._win(election, caught_up)),
                     group.create_task(self._stop.wait()),
-                    group.create_task(self._follow(index, reader)),
+                    group.create_task(self._follow(index, reader, caught_up)),
                     group.create_task(self._keep_up()),
                 ]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -177,15 +179,27 @@ class Worker:
         finally:
             await reader.close()
 
-    async def _follow(self, index: Index, reader: ChangelogReader) -> None:
+    async def _win(self, election: Election, caught_up: asyncio.Event) -> None:
+        # An elected worker that has to replay first would keep one waiting that need not.
+        await caught_up.wait()
+        self._state.partitions, self._state.lag, self._state.positions = 0, {}, {}
+        self._metrics.forget_partitions()
+        self._phases.enter("standby")
+        log.info("standing by")
+        await election.join()
+        await election.win()
+
+    async def _follow(
+        self, index: Index, reader: ChangelogReader, caught_up: asyncio.Event
+    ) -> None:
         """Apply the changelog, without an end."""
         state = self._state
         applied = await self._index.call(lambda: index.applied)
         begin = reader.first if index.is_new else applied
-        caught_up = reader.end
-        state.replay_done, state.replay_total = begin, caught_up
+        end = reader.end
+        state.replay_done, state.replay_total = begin, end
         self._phases.enter("replaying")
-        log.info("following the changelog", begin=begin, end=caught_up)
+        log.info("following the changelog", begin=begin, end=end)
         reader.seek(begin)
         while True:
             entries = await reader.poll()
@@ -197,9 +211,8 @@ class Worker:
             if entries:
                 await self._index.show()
             state.replay_done, state.replay_total = reader.position, reader.end
-            if state.phase == "replaying" and reader.position >= caught_up:
-                self._phases.enter("standby")
-                log.info("standing by")
+            if reader.position >= end:
+                caught_up.set()
 
     @contextlib.asynccontextmanager
     async def _session(

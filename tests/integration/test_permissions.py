@@ -119,7 +119,7 @@ def test_a_command_needs_what_the_table_lists(
     """It works with all listed permissions, and ends with 6 without any one of them."""
     stage = guarded.stage
     stage.run_until_judged(21)
-    stage.configure(**credentials.limited(guarded.broker))
+    stage.configure(**credentials.limited(guarded.broker), standby={"enabled": True})
     listed = table(stage)[name]
     guarded.permit(listed)
 

@@ -130,7 +130,7 @@ def test_a_worker_that_continues_stands_by(broker: Broker, tmp_path: Path) -> No
         taken_over(pair.standby, time.monotonic())
         pair.active.process.send_signal(signal.SIGCONT)
         pair.active.wait_for_event("fenced")
-        pair.active.wait_for_event("standing by")
+        pair.active.wait_until_ready()
         for _ in range(3):
             pair.judge(pair.standby)
         assert pair.active.metric("active") == 0
