@@ -109,9 +109,9 @@ def test_a_signal_during_a_replay(broker: Broker, tmp_path: Path) -> None:
     assert_undisturbed(stage)
 
 
-@pytest.mark.parametrize("step_s", [-3600, 1800], ids=["an hour back", "half an hour ahead"])
+@pytest.mark.parametrize("step_s", [-3500, 3500], ids=["back", "ahead"])
 def test_a_clock_that_jumps_changes_no_verdict(step_s: int, broker: Broker, tmp_path: Path) -> None:
-    """The worker's own clock decides about no document."""
+    """The worker's own clock decides about no document, within the hour that topics allow."""
     stage = small(Stage(broker.bootstrap, tmp_path))
     stage.create_topics(2)
     stage.produce_json(documents(0, 200))
