@@ -54,6 +54,8 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
     handler = _Handler(stream)
+    if level > logging.DEBUG:
+        handler.addFilter(_shorten_client_errors)
     handler.addFilter(RepeatFilter())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -148,6 +150,18 @@ def _install(handler: logging.Handler, level: int) -> None:
     logging.getLogger(__name__.partition(".")[0]).setLevel(level)
     # Below this level the client logs every heartbeat, and requests with their contents.
     logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
+
+
+def _shorten_client_errors(record: logging.LogRecord) -> bool:
+    """Name the error of a record of the Kafka client instead of printing its traceback.
+
+    The client's tasks log errors that their callers get too.
+    """
+    if record.name.partition(".")[0] == "aiokafka" and record.exc_info:
+        error = record.exc_info[1]
+        record.msg, record.args = f"{record.getMessage()}: {error!r}", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def _repetition_key(record: logging.LogRecord) -> str:

@@ -254,3 +254,14 @@ def test_the_memory_of_warnings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert not repeats.filter(record("a"))  # written again recently, so b was the oldest
     clock.time = 25.0
     assert repeats.filter(record("b"))
+
+
+def test_an_error_of_the_kafka_client_is_one_line() -> None:
+    """Its tasks log errors that the worker gets, too; only the debug level shows where."""
+    for level, has_traceback in (("info", False), ("debug", True)):
+        stream = configured(level=level)
+        fail_beside_a_text(logging.getLogger("aiokafka.producer.sender"))
+        (line,) = lines(stream)
+        assert ("exception" in line) == has_traceback
+        if not has_traceback:
+            assert line["event"].startswith("failed: ValueError(")

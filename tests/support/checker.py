@@ -55,8 +55,11 @@ class Checker(threading.Thread):
     def _count(self, role: str, record: Any) -> None:
         place = POSITION_IN[role](record)
         # The group's offsets are not stored: after a lost session it reads from the beginning.
-        before = self.seen.setdefault(place, f"{role} {record.partition}:{record.offset}")
-        if before != f"{role} {record.partition}:{record.offset}":
-            self.twice.append(f"{place}: {before} and {role} {record.partition}:{record.offset}")
-        elif role == "clean":
-            self.latencies_s.append(time.time() - record.timestamp / 1000)
+        output = f"{role} {record.partition}:{record.offset}"
+        before = self.seen.get(place)
+        if before is None:
+            self.seen[place] = output
+            if role == "clean":
+                self.latencies_s.append(time.time() - record.timestamp / 1000)
+        elif before != output:
+            self.twice.append(f"{place}: {before} and {output}")

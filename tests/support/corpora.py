@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 from functools import cache
 from typing import Any
@@ -57,7 +56,7 @@ class Documents:
 
     def __init__(self, prefix: str = "document") -> None:
         self._prefix = prefix
-        self._all = itertools.cycle(stream_of_documents(20_000))
+        self._texts = [document["text"] for document in stream_of_documents(20_000)]
         self._recent: list[dict[str, Any]] = []
         self._made = 0
 
@@ -72,5 +71,8 @@ class Documents:
         if repeats and self._recent:
             text = self._recent[self._made % len(self._recent)]["text"]
         else:
-            text = f"{self._made} {next(self._all)['text'][:600]}"
+            # In each round another text follows, so that the documents differ from those before.
+            count, first = len(self._texts), self._texts[self._made % len(self._texts)]
+            second = self._texts[(self._made + 7 * (self._made // count)) % count]
+            text = f"{self._made} {first[:300]} {second[-300:]}"
         return {"id": f"{self._prefix}-{self._made}", "text": text}
