@@ -27,6 +27,7 @@ NEAR_FUTURE = {"message.timestamp.after.max.ms": str(HOUR_MS)}
 """The default of Kafka 4.0; older releases have no limit."""
 
 
+@pytest.mark.long
 def test_a_wrong_setting_does_not_drain_the_topic(broker: Broker, tmp_path: Path) -> None:
     """Restarts count on from the committed batches; with the right setting, all are judged."""
     stage = Stage(broker.bootstrap, tmp_path)

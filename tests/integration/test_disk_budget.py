@@ -14,6 +14,7 @@ from tests.support.stage import Stage
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 def test_a_budget_that_runs_out(broker: Broker, tmp_path: Path) -> None:
     """Near the budget it is unready, at the budget it ends; a larger budget lets it continue."""
     stage = Stage(broker.bootstrap, tmp_path)

@@ -249,6 +249,7 @@ def test_erased_documents_stay_erased(broker: Broker, tmp_path: Path, command: C
     assert {f"again/{victim['id']}" for victim in victims} <= kept(stage)
 
 
+@pytest.mark.long
 def test_a_rebuild_reports_what_the_changelog_has_lost(
     broker: Broker, tmp_path: Path, command: CommandLine
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path, group: str) 
     assert_all_judged_once(stage, start + 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", ["the-same", "another"])
 def test_a_worker_with_another_changelog_is_refused(
     broker: Broker, tmp_path: Path, group: str
@@ -247,6 +248,7 @@ def test_a_worker_that_cannot_drain_still_ends(own_broker: Broker, tmp_path: Pat
     assert_all_judged_once(stage, MANY)
 
 
+@pytest.mark.long
 def test_a_worker_whose_process_hangs_still_ends(broker: Broker, tmp_path: Path) -> None:
     """A stopped sketch process does not prevent the end; the next worker judges its batch."""
     stage = Stage(broker.bootstrap, tmp_path)

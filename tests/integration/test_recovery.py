@@ -131,6 +131,7 @@ def test_a_group_without_offsets_continues_at_the_index(broker: Broker, tmp_path
     assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
 
 
+@pytest.mark.long
 def test_a_slow_stream_needs_only_recent_entries(broker: Broker, tmp_path: Path) -> None:
     """Checkpoints follow the changelog's retention, so a restart never needs a deleted entry."""
     stage = Stage(broker.bootstrap, tmp_path)

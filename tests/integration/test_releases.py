@@ -48,6 +48,7 @@ def test_the_release_of_the_suite_is_one_of_those_tested(broker: Broker, tmp_pat
     assert finding_of_release(stage).level is Level.OK
 
 
+@pytest.mark.long
 def test_another_release_gives_a_warning(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

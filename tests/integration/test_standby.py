@@ -106,6 +106,7 @@ def test_a_standby_takes_over_from_a_worker_that_stops(broker: Broker, tmp_path:
         assert_undisturbed(stage)
 
 
+@pytest.mark.long
 def test_a_standby_takes_over_from_a_worker_that_is_killed(broker: Broker, tmp_path: Path) -> None:
     """After the session timeout; the killed worker then stands by."""
     with pair_on(broker, tmp_path) as (stage, pair):
@@ -122,6 +123,7 @@ def test_a_standby_takes_over_from_a_worker_that_is_killed(broker: Broker, tmp_p
         assert_undisturbed(stage)
 
 
+@pytest.mark.long
 def test_a_worker_that_continues_stands_by(broker: Broker, tmp_path: Path) -> None:
     """One that was stopped for longer than its session may not take over again."""
     with pair_on(broker, tmp_path) as (stage, pair):
