@@ -147,6 +147,7 @@ def test_poison(poisonable: SketchPool) -> None:
     assert poisonable.result(other).rows == [0]
 
 
+@pytest.mark.long
 def test_batch_that_kills_only_as_a_whole(restarts: list[str]) -> None:
     """Its parts are prepared one by one, and no record is refused."""
     originals = records(
@@ -189,6 +190,7 @@ def test_stopped_process(sound: SketchPool, restarts: list[str]) -> None:
     assert restarts == ["restart"]
 
 
+@pytest.mark.long
 def test_record_at_which_a_process_hangs(
     restarts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def run_until_killed(arguments: list[str], output: Path, length: int) -> bool:
     return process.returncode == 0
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_leave_no_trace(workspace: Workspace) -> None:
     """Repeated SIGKILL: the outputs are those of a run without kills."""
     write_input(workspace.input)
