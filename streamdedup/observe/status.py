@@ -12,9 +12,11 @@ import contextlib
 import functools
 import logging
 import os
+from collections.abc import Callable
 from typing import Any, Self
 
 from aiohttp import http_exceptions, web
+from yarl import URL
 
 import streamdedup
 from streamdedup.errors import SettingsError
@@ -82,6 +84,7 @@ class StatusServer:
         server = self._runner.server
         if server is None:
             raise AssertionError("unreachable: the runner is set up")
+        server.request_factory = functools.partial(_make_request, server.request_factory)
         accept = functools.partial(self._accept, server)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
@@ -187,6 +190,13 @@ async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
     """Let a connection end with its first response, and tell the client."""
     response.force_close()
     response.headers["Connection"] = "close"
+
+
+def _make_request(
+    make: Callable[..., web.BaseRequest], message: Any, *rest: Any
+) -> web.BaseRequest:
+    """Make a request; aiohttp 3 fails if it has no target, as in ``CONNECT`` and a line break."""
+    return make(message if message.url is not None else message._replace(url=URL("/")), *rest)
 
 
 def _abort(handler: asyncio.BaseProtocol) -> None:

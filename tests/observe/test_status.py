@@ -203,6 +203,7 @@ async def test_requests_are_not_logged(site: Site, caplog: pytest.LogCaptureFixt
         b"GET /livez HTTP/1.1\r\nHost x\r\n\r\n",
         b"GET /livez HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n 18\r\n\r\n",
         b"GET /livez HTTP/9\r\n\r\n",
+        b"CONNECT \r\n\r\n",
     ],
 )
 async def test_invalid_requests_are_not_logged(
@@ -211,7 +212,7 @@ async def test_invalid_requests_are_not_logged(
     """Whoever reaches the port cannot fill the log with tracebacks."""
     reader, writer = await asyncio.open_connection("127.0.0.1", site.server.port)
     writer.write(request_)
-    assert (await reader.read(100)).startswith(b"HTTP/1.")
+    assert (await reader.read(100)).startswith(b"HTTP/")
     writer.close()
     await writer.wait_closed()
     assert not caplog.records
