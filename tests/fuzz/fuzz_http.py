@@ -133,7 +133,7 @@ async def _run(port: int, requests: list[bytes], failures: list[str]) -> None:
 async def _check(port: int, requests: list[bytes], failures: list[str]) -> None:
     answers = [_send(port, request) for request in requests]
     received = await asyncio.wait_for(asyncio.gather(*answers), _ANSWER_S)
-    gc.collect()  # the errors of tasks that nobody awaits
+    gc.collect()  # reports the errors of tasks that no code awaits
     for request, answer in zip(requests, received, strict=True):
         for status in _STATUS.findall(answer):
             expect(not status.startswith(b"5"), request, f"status {status!r}, {failures[:1]}")
