@@ -65,9 +65,12 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         """
         if self._consumer is None or not self._is_elected:
             return False
+        changelog = TopicPartition(self._settings.topics.changelog, 0)
         with translated(_ACTION):
             try:
-                await self._consumer.commit({TopicPartition(self._settings.topics.changelog, 0): 0})
+                # The client would wait for a coordinator without an end.
+                async with asyncio.timeout(self._settings.kafka.request_timeout.total_seconds()):
+                    await self._consumer.commit({changelog: 0})
             except (errors.CommitFailedError, errors.IllegalStateError):
                 return False
         return True

@@ -139,3 +139,12 @@ def test_a_worker_that_continues_stands_by(broker: Broker, tmp_path: Path) -> No
         pair.active.drain()
         pair.standby.drain()
         assert_undisturbed(stage)
+
+
+def test_a_session_timeout_that_the_brokers_refuse(broker: Broker, tmp_path: Path) -> None:
+    """The worker ends with 3 and one line."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.configure(standby={"enabled": True, "session_timeout": "1h"})
+    with stage.start_worker() as worker:
+        worker.assert_ends(3, "standby.session_timeout is 1h", "group.min.session.timeout.ms")
