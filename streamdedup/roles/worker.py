@@ -204,10 +204,7 @@ class Worker:
         while True:
             entries = await reader.poll()
             for offset, data in entries:
-                await self._index.call(self._apply_entry, index, data, offset + 1)
-                self._metrics.count_replayed()
-                state.replay_done = offset + 1
-                state.steps += 1
+                await self._apply(index, data, offset + 1)
             if entries:
                 await self._index.show()
             state.replay_done, state.replay_total = reader.position, reader.end
@@ -288,16 +285,19 @@ class Worker:
             log.info("replaying the changelog", begin=begin, end=reader.end)
             async with reporting_replay(self._state):
                 async for offset, data in reader.entries(begin):
-                    await self._index.call(self._apply_entry, index, data, offset + 1)
-                    self._metrics.count_replayed()
-                    self._state.replay_done = offset + 1
-                    self._state.steps += 1
+                    await self._apply(index, data, offset + 1)
             reader.warn_of_strangers()
             # The last offsets hold transaction markers.
             self._state.replay_done = reader.end
         finally:
             await reader.close()
         return await self._index.show()
+
+    async def _apply(self, index: Index, data: bytes, applied: int) -> None:
+        await self._index.call(self._apply_entry, index, data, applied)
+        self._metrics.count_replayed()
+        self._state.replay_done = applied
+        self._state.steps += 1
 
     def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
         index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
