@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,25 @@ class DocumentColumns:
             sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
         )
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[DocumentColumns]) -> DocumentColumns:
+        """Return the rows of all parts, in order; there is at least one part."""
+        # Parts without rows may not know how wide sketches are.
+        parts = [part for part in parts if len(part)] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            ids=Strings.concatenate([part.ids for part in parts]),
+            positions=Positions.concatenate([part.positions for part in parts]),
+            event_times_ms=np.concatenate([part.event_times_ms for part in parts]),
+            namespaces=np.concatenate([part.namespaces for part in parts]),
+            sketches=Sketches(
+                np.concatenate([part.sketches.signatures for part in parts]),
+                np.concatenate([part.sketches.band_keys for part in parts]),
+            ),
+            texts=Blobs.concatenate([part.texts for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -96,6 +115,38 @@ class SketchedBatch:
     blank: frozenset[int]
     rejections: dict[int, Rejection]
     ranges: tuple[SourceRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchedRange:
+    """The records of one source range after decoding and sketching.
+
+    Attributes:
+        source: the range.
+        documents: the sketched documents, in order of offset.
+        blank: rows of ``documents`` without text after normalisation.
+        rejections: the reason for each refused record, by its offset.
+    """
+
+    source: SourceRange
+    documents: DocumentColumns
+    blank: frozenset[int]
+    rejections: Mapping[int, Rejection]
+
+    def part(self, start: int, stop: int) -> SketchedRange:
+        """Return the part with the offsets from ``start`` on, and below ``stop``."""
+        offsets = self.documents.positions.offsets
+        first, last = np.searchsorted(offsets, [start, stop]).tolist()
+        return SketchedRange(
+            self.source._replace(start=start, next_offset=stop),
+            self.documents.take(np.arange(first, last)),
+            frozenset(row - first for row in self.blank if first <= row < last),
+            {
+                offset: rejection
+                for offset, rejection in self.rejections.items()
+                if start <= offset < stop
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,23 +275,13 @@ class Verdicts(Column[Verdict]):
     """The verdicts on the ``n`` records of a batch, in their order.
 
     Args:
-        batch: the batch.
-        matches: the matches of its documents.
-
-    Attributes:
         outcomes: ``(n,)`` uint8: ``KEPT``, ``DUPLICATE`` or ``REJECTED``.
         rejections: the reason for each rejected record, by its row.
     """
 
-    def __init__(self, batch: SketchedBatch, matches: Matches) -> None:
-        self._batch = batch
-        self._matches = matches
-        count = len(batch.positions)
-        self._documents = np.full(count, -1, dtype=np.int64)
-        self._documents[batch.rows] = np.arange(len(batch.rows))
-        self.outcomes = np.full(count, REJECTED, dtype=np.uint8)
-        self.outcomes[batch.rows] = np.where(matches.counts > 0, DUPLICATE, KEPT)
-        self.rejections = batch.rejections
+    def __init__(self, outcomes: U8, rejections: Mapping[int, Rejection]) -> None:
+        self.outcomes = outcomes
+        self.rejections = rejections
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -254,6 +295,30 @@ class Verdicts(Column[Verdict]):
         """Return the rows with an outcome, given by its code."""
         return np.flatnonzero(self.outcomes == outcome).tolist()
 
+
+class JudgedVerdicts(Verdicts):
+    """The verdicts on a batch that was judged in this process.
+
+    Args:
+        batch: the batch.
+        matches: the matches of its documents.
+
+    Attributes:
+        documents: the documents of the batch.
+        matches: their matches.
+    """
+
+    def __init__(self, batch: SketchedBatch, matches: Matches) -> None:
+        self._batch = batch
+        self.documents = batch.documents
+        self.matches = matches
+        count = len(batch.positions)
+        self._documents = np.full(count, -1, dtype=np.int64)
+        self._documents[batch.rows] = np.arange(len(batch.rows))
+        outcomes = np.full(count, REJECTED, dtype=np.uint8)
+        outcomes[batch.rows] = np.where(matches.counts > 0, DUPLICATE, KEPT)
+        super().__init__(outcomes, batch.rejections)
+
     def _element(self, row: int) -> Verdict:
         batch = self._batch
         position = batch.positions[row]
@@ -266,7 +331,7 @@ class Verdicts(Column[Verdict]):
             documents.ids[document],
             position,
             int(documents.event_times_ms[document]),
-            self._matches.of(document, documents),
+            self.matches.of(document, documents),
         )
 
 
@@ -274,7 +339,7 @@ class Verdicts(Column[Verdict]):
 class Judgement:
     """The verdicts on a batch, in the order of its records, and the update that follows."""
 
-    verdicts: Verdicts
+    verdicts: JudgedVerdicts
     update: IndexUpdate
     counts: JudgementCounts
 

@@ -65,7 +65,7 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
     await _check_brokers(settings.kafka, facts, findings)
     _check_release(facts, findings)
     usable = check_topics(settings, facts, findings)
-    check_access(settings.topics, facts, findings)
+    check_access(settings, facts, findings)
     await _check_identity(settings, findings)
     await _check_timeout(settings.kafka, findings)
     checkpoint = await _check_index(settings, facts, findings)

@@ -34,11 +34,11 @@ from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.index.view import View
+from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
-from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096
@@ -246,11 +246,11 @@ async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ..
     """Erase documents of an index with a changelog, as its worker."""
     facts = await _look_at_brokers(settings)
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
-    writer = TransactionalWriter(settings, facts)
-    try:
-        async with _opened(settings, facts.log(settings.topics.changelog)) as index:
-            applied = index.applied
-            await writer.start(applied)
+    async with _opened(settings, facts.log(settings.topics.changelog)) as index:
+        applied = index.applied
+        writer = ChangelogWriter(settings, facts, applied)
+        try:
+            await writer.start()
             async with _changelog(settings) as reader:
                 begin = reader.first if index.is_new else applied
                 await _replay(index, reader, fingerprint, begin, no_progress)
@@ -259,8 +259,8 @@ async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ..
             entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
             applied = await writer.commit(writer.build(Transaction([], entries, {})))
             await asyncio.to_thread(index.apply, update, applied)
-    finally:
-        await writer.close()
+        finally:
+            await writer.close()
     return numbers
 
 

@@ -11,16 +11,16 @@ from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
 from streamdedup.kafka.sizes import Additions, roomy_message_bytes
 from streamdedup.kafka.topics import FOREVER, retention_warning, topic_names, topic_problems
-from streamdedup.settings.kafka import TopicSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
 
+_NUMBERS = {5: "five", 7: "seven"}
 _TO_READ = frozenset({"Read", "Describe", "DescribeConfigs"})
 _TO_WRITE = frozenset({"Write", "Describe", "DescribeConfigs"})
 
 
 def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) -> bool:
-    """Check the configuration of the five topics.
+    """Check the configuration of the topics.
 
     Returns:
         Whether a worker can use the topics.
@@ -32,7 +32,10 @@ def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) ->
     if problems:
         return False
     source = topics[settings.topics.source]
-    findings.ok("topics", f"all five exist; {source.name} has {source.partitions} partitions")
+    findings.ok(
+        "topics",
+        f"all {_NUMBERS[len(topics)]} exist; {source.name} has {source.partitions} partitions",
+    )
     check_listed(topics, findings)
     check_retention(settings, topics[settings.topics.changelog], findings)
     check_sizes(settings, facts, findings)
@@ -149,12 +152,15 @@ def _replica_risks(topics: Mapping[str, TopicFacts]) -> list[str]:
     return risks
 
 
-def check_access(topics: TopicSettings, facts: ClusterFacts, findings: Findings) -> None:
+def check_access(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     """Check that access control allows what a worker does with its topics."""
     check = "access"
-    needed = dict.fromkeys(topic_names(topics), _TO_WRITE)
+    needed = dict.fromkeys(topic_names(settings), _TO_WRITE)
+    topics = settings.topics
     needed[topics.source] = _TO_READ
-    needed[topics.changelog] = _TO_READ | _TO_WRITE
+    needed |= dict.fromkeys(
+        [topics.changelog, topics.sketches, topics.verdicts], _TO_READ | _TO_WRITE
+    )
     denied = []
     for name, topic in facts.topics.items():
         if topic.allowed is None:

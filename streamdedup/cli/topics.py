@@ -28,7 +28,7 @@ def _root() -> None:
 def create(
     config: options.ConfigFile = None, partitions: Partitions = 3, replication: Replication = 1
 ) -> None:
-    """Create those of the five topics that are missing; existing topics are not changed.
+    """Create those of the topics that are missing; existing topics are not changed.
 
     Outputs get twice the source's max.message.bytes and some more, so that every record fits.
     A lost index is rebuilt from the changelog. Its retention is the window by time: index.window

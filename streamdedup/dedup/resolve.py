@@ -28,11 +28,11 @@ from streamdedup.batches import (
     Candidates,
     DocumentColumns,
     IndexUpdate,
+    JudgedVerdicts,
     Judgement,
     JudgementCounts,
     Matches,
     SketchedBatch,
-    Verdicts,
 )
 from streamdedup.columns import I64, Positions
 from streamdedup.dedup.buckets import first_rows, hits_of, judged_within
@@ -265,7 +265,7 @@ class _Judging:
             compared,
             self._candidates.documents,
         )
-        return Judgement(Verdicts(batch, matches), update, counts)
+        return Judgement(JudgedVerdicts(batch, matches), update, counts)
 
     def _run(self) -> dict[tuple[int, int], float]:
         """Judge all documents; return the similarities of texts, by row and place."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.batches import DocumentColumns, SketchedBatch, Sketches
+from streamdedup.batches import DocumentColumns, SketchedBatch
 from streamdedup.columns import I64, NO_BLOBS, U64, Blobs, Positions, RecordColumns, Strings
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.records import Decoder, Refusal, default_id
@@ -187,27 +187,12 @@ def merge(first: SketchedBatch, second: SketchedBatch) -> SketchedBatch:
     positions = Positions.concatenate([first.positions, second.positions])
     return SketchedBatch(
         positions=positions,
-        documents=_joined(first.documents, second.documents),
+        documents=DocumentColumns.concatenate([first.documents, second.documents]),
         rows=np.concatenate([first.rows, records + second.rows]),
         blank=first.blank | {documents + row for row in second.blank},
         rejections=first.rejections
         | {records + row: rejection for row, rejection in second.rejections.items()},
         ranges=source_ranges(positions),
-    )
-
-
-def _joined(first: DocumentColumns, second: DocumentColumns) -> DocumentColumns:
-    one, two = first.sketches, second.sketches
-    return DocumentColumns(
-        ids=Strings.concatenate([first.ids, second.ids]),
-        positions=Positions.concatenate([first.positions, second.positions]),
-        event_times_ms=np.concatenate([first.event_times_ms, second.event_times_ms]),
-        namespaces=np.concatenate([first.namespaces, second.namespaces]),
-        sketches=Sketches(
-            np.concatenate([one.signatures, two.signatures]),
-            np.concatenate([one.band_keys, two.band_keys]),
-        ),
-        texts=Blobs.concatenate([first.texts, second.texts]),
     )
 
 

@@ -7,21 +7,26 @@ arrays, so that decoding needs no loop over the documents.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
-from streamdedup.columns import Blobs, Positions, Strings
+from streamdedup.columns import Blobs, Positions
 from streamdedup.errors import IndexDamaged, IndexMismatch
+from streamdedup.formats.arrays import (
+    UNREADABLE,
+    Version,
+    has_version,
+    pack,
+    pack_strings,
+    unpack,
+    unpack_strings,
+)
 from streamdedup.model import SourceRange
 
 VERSION = 3
-
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors of the decoder. Bytes of another program may be nested too deeply for it."""
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -94,26 +99,27 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
 
 def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
     documents = update.documents
-    ids, positions = documents.ids, documents.positions
+    positions = documents.positions
+    ids, id_ends = pack_strings(documents.ids)
     entry = Entry(
         version=VERSION,
         fingerprint=fingerprint,
         first_number=update.first_number,
         ranges=list(update.ranges),
-        ids=ids.data[: ids.size].tobytes(),
-        id_ends=_pack(ids.ends, "<u4"),
+        ids=ids,
+        id_ends=id_ends,
         topics=list(positions.topics),
-        topic_indices=_pack(positions.topic_indices, "<u4"),
-        partitions=_pack(positions.partitions, "<i4"),
-        offsets=_pack(positions.offsets, "<i8"),
-        event_times_ms=_pack(documents.event_times_ms, "<i8"),
-        effective_times_ms=_pack(update.effective_times_ms, "<i8"),
-        namespaces=_pack(documents.namespaces, "<u8"),
+        topic_indices=pack(positions.topic_indices, "<u4"),
+        partitions=pack(positions.partitions, "<i4"),
+        offsets=pack(positions.offsets, "<i8"),
+        event_times_ms=pack(documents.event_times_ms, "<i8"),
+        effective_times_ms=pack(update.effective_times_ms, "<i8"),
+        namespaces=pack(documents.namespaces, "<u8"),
         signatures=documents.sketches.signatures.tobytes(),
-        band_keys=_pack(documents.sketches.band_keys, "<u8"),
+        band_keys=pack(documents.sketches.band_keys, "<u8"),
         texts=tuple(documents.texts),
         clock=update.clock,
-        deleted=_pack(update.deleted, "<i8"),
+        deleted=pack(update.deleted, "<i8"),
     )
     return _ENCODER.encode(entry)
 
@@ -124,11 +130,7 @@ def is_entry(data: bytes) -> bool:
     A record of another program can be left out: the numbers of the documents show if an entry is
     missing.
     """
-    try:
-        msgspec.msgpack.decode(data, type=_Version)
-    except _UNREADABLE:
-        return False
-    return True
+    return has_version(data)
 
 
 def decode(data: bytes, fingerprint: str) -> IndexUpdate:
@@ -149,7 +151,7 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             entry.first_number,
             _documents(entry),
             tuple(entry.ranges),
-            _unpack(entry.effective_times_ms, "<i8", len(entry.id_ends) // 4),
+            unpack(entry.effective_times_ms, "<i8", len(entry.id_ends) // 4),
             entry.clock,
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
         )
@@ -160,10 +162,10 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
 def _parse(data: bytes) -> Entry:
     """Parse an entry whose version is ``VERSION``."""
     try:
-        version = msgspec.msgpack.decode(data, type=_Version).version
+        version = msgspec.msgpack.decode(data, type=Version).version
         if version == VERSION:
             return _DECODER.decode(data)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         # The message may quote the name of a field, with line breaks.
         problem = " ".join(str(error).split())
         raise IndexDamaged(f"a changelog entry cannot be read: {problem}") from error
@@ -173,18 +175,13 @@ def _parse(data: bytes) -> Entry:
     )
 
 
-class _Version(msgspec.Struct):
-    version: int
-
-
 def _documents(entry: Entry) -> DocumentColumns:
-    ends = np.frombuffer(entry.id_ends, dtype="<u4").astype(np.int64)
-    ids = Strings(np.frombuffer(entry.ids, dtype=np.uint8), ends).check()
+    ids = unpack_strings(entry.ids, entry.id_ends)
     count = len(ids)
     if len(entry.texts) not in (0, count):
         raise ValueError(f"{len(entry.texts)} texts for {count} documents")
     topics, partitions, offsets = (
-        _unpack(data, kind, count).astype(np.int64)
+        unpack(data, kind, count).astype(np.int64)
         for data, kind in (
             (entry.topic_indices, "<u4"),
             (entry.partitions, "<i4"),
@@ -196,25 +193,11 @@ def _documents(entry: Entry) -> DocumentColumns:
     return DocumentColumns(
         ids=ids,
         positions=Positions(tuple(entry.topics), topics, partitions, offsets),
-        event_times_ms=_unpack(entry.event_times_ms, "<i8", count),
-        namespaces=_unpack(entry.namespaces, "<u8", count),
+        event_times_ms=unpack(entry.event_times_ms, "<i8", count),
+        namespaces=unpack(entry.namespaces, "<u8", count),
         sketches=Sketches(
-            signatures=_unpack(entry.signatures, "u1", count, columns=True),
-            band_keys=_unpack(entry.band_keys, "<u8", count, columns=True),
+            signatures=unpack(entry.signatures, "u1", count, columns=True),
+            band_keys=unpack(entry.band_keys, "<u8", count, columns=True),
         ),
         texts=Blobs.of(entry.texts),
     )
-
-
-def _pack(values: ArrayLike, kind: str) -> bytes:
-    return np.ascontiguousarray(values, dtype=kind).tobytes()
-
-
-def _unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDArray[Any]:
-    """Return the values of ``count`` documents: ``(count,)``, with ``columns`` ``(count, n)``."""
-    values = np.frombuffer(data, dtype=kind)
-    if columns:
-        return values.reshape(count, -1) if count else values.reshape(0, 0)
-    if len(values) != count:
-        raise ValueError(f"{len(values)} values for {count} documents")
-    return values

@@ -33,9 +33,17 @@ from streamdedup.kafka.protocol import (
 )
 from streamdedup.kafka.releases import LEVEL_FEATURE
 from streamdedup.kafka.sizes import roomy_message_bytes
-from streamdedup.kafka.topics import changelog_retention_ms, topic_names, topic_problems
+from streamdedup.kafka.topics import (
+    SKETCHES_RETENTION,
+    VERDICTS_RETENTION,
+    changelog_retention_ms,
+    output_names,
+    topic_names,
+    topic_problems,
+)
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import milliseconds
 
 _NO_LIMIT_MS = 2**63 - 1
 
@@ -84,7 +92,7 @@ async def look_at_topics(settings: Settings) -> ClusterFacts:
     Raises:
         BrokerRefused: this client may not describe a topic.
     """
-    names = topic_names(settings.topics)
+    names = topic_names(settings)
     async with admin_client(settings.kafka) as admin:
         cluster = await _describe(admin, names)
         existing = {topic["topic"]: topic for topic in cluster["topics"] if not topic["error_code"]}
@@ -262,7 +270,7 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
         The names of the created topics.
     """
     await check_connection(settings.kafka)
-    names = topic_names(settings.topics)
+    names = topic_names(settings)
     async with admin_client(settings.kafka) as admin:
         described = (await _describe(admin, names))["topics"]
         existing = {topic["topic"] for topic in described if not topic["error_code"]}
@@ -270,7 +278,7 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
         new = [
             NewTopic(
                 name,
-                1 if name == settings.topics.changelog else partitions,
+                1 if name in (settings.topics.changelog, settings.topics.sketches) else partitions,
                 replication,
                 topic_configs=configs[name],
             )
@@ -311,5 +319,12 @@ async def _new_configs(
         "retention.ms": str(changelog_retention_ms(settings)),
         "retention.bytes": "-1",
     }
-    outputs = dict.fromkeys([topics.clean, topics.duplicates, topics.dead_letter], output)
-    return {topics.source: {}, **outputs, topics.changelog: changelog}
+    sketches = {"cleanup.policy": "delete", "retention.ms": str(milliseconds(SKETCHES_RETENTION))}
+    verdicts = {"cleanup.policy": "delete", "retention.ms": str(milliseconds(VERDICTS_RETENTION))}
+    return {
+        topics.source: {},
+        **dict.fromkeys(output_names(topics), output),
+        topics.changelog: changelog,
+        topics.sketches: sketches,
+        topics.verdicts: output | verdicts,
+    }

@@ -37,25 +37,26 @@ class Composer:
         settings: all settings.
         facts: the output topics, with their limits.
         fingerprint: that of the sketch parameters.
-        tally: the dead letters so far.
 
     Raises:
         TopicError: an output topic is too small for what is written without any value.
     """
 
-    def __init__(
-        self, settings: Settings, facts: ClusterFacts, fingerprint: str, tally: Tally | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, facts: ClusterFacts, fingerprint: str) -> None:
         self._topics = settings.topics
         self._facts = facts.topics
         self._annotate = settings.output.route == "annotate"
         self._limit = DeadLetterLimit.from_settings(settings.limits)
-        self._tally = tally or Tally()
+        self._tally = Tally()
         self._entry_bytes = settings.batch.changelog_entry_bytes
         self._rule = OutputRule.from_settings(settings, fingerprint)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
         self._check_room()
+
+    def resume(self, tally: Tally) -> None:
+        """Continue with the dead letters that were counted before."""
+        self._tally = tally
 
     def _check_room(self) -> None:
         """Refuse topics whose limit is below what is written in addition to a record."""
@@ -157,21 +158,32 @@ class Composer:
         Raises:
             TooManyDeadLetters: a limit on dead letters is reached.
         """
-        self._tally = self._limit.after(self._tally, verdicts)
         columns = RecordColumns.of(records)
-        messages = [self._clean(columns, verdicts, now_ms)]
-        if not self._annotate:
-            messages.append(self._duplicates(columns, verdicts, now_ms))
-        dead = [
-            self._dead_letter(columns[row], rejection, now_ms)
-            for row, rejection in sorted(verdicts.rejections.items())
-        ]
-        messages.append(Messages.of(self._topics.dead_letter, dead))
+        self._tally = self._limit.after(self._tally, columns.positions, verdicts.rejections)
+        messages = self.outputs(columns, verdicts, now_ms)
         offsets: dict[tuple[str, int], int] = {}
         for topic, partition, _, next_offset in update.ranges:
             offsets[topic, partition] = next_offset
         entries = changelog.encode(update, self._rule.fingerprint, self._entry_bytes)
-        return Transaction(list(filter(len, messages)), entries, offsets, self._tally.note())
+        return Transaction(messages, entries, offsets, self._tally.note())
+
+    def outputs(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> list[Messages]:
+        """Return the messages to the output topics; one of them gets each record.
+
+        Args:
+            records: the batch.
+            verdicts: one per record, in the same order.
+            now_ms: the wall clock, in milliseconds since the epoch.
+        """
+        messages = [self._clean(records, verdicts, now_ms)]
+        if not self._annotate:
+            messages.append(self._duplicates(records, verdicts, now_ms))
+        dead = [
+            self._dead_letter(records[row], rejection, now_ms)
+            for row, rejection in sorted(verdicts.rejections.items())
+        ]
+        messages.append(Messages.of(self._topics.dead_letter, dead))
+        return list(filter(len, messages))
 
     def _clean(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> Messages:
         """Return the messages to the clean topic."""

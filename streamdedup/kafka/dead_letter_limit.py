@@ -7,10 +7,10 @@ the offsets of the same transaction. So it counts each record once, and restarts
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streamdedup.batches import Verdicts
+from streamdedup.columns import Positions
 from streamdedup.errors import TooManyDeadLetters
 from streamdedup.model import Position, Rejection
 from streamdedup.settings.sections import LimitSettings
@@ -23,6 +23,8 @@ _EXAMPLES = 3
 _TOMBSTONE = "NullValue"
 _NOTE = "dead-letters-1"
 """First word of a note; the number is the version of its format."""
+_WORDS = 4
+"""Words of a note; others may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def latest_tally(notes: Iterable[str]) -> Tally:
 
 def _read(note: str) -> Tally:
     try:
-        kind, judged, run, window = note.split(" ")
+        kind, judged, run, window = note.split(" ")[:_WORDS]
         return Tally(int(judged), int(run), int(window, 16)) if kind == _NOTE else Tally()
     except ValueError:
         return Tally()
@@ -79,28 +81,31 @@ class DeadLetterLimit:
         """Return the limit that the settings ask for."""
         return cls(limits.dead_letter_run, limits.dead_letter_ratio)
 
-    def after(self, tally: Tally, verdicts: Verdicts) -> Tally:
+    def after(
+        self, tally: Tally, positions: Positions, rejections: Mapping[int, Rejection]
+    ) -> Tally:
         """Return the tally after a batch.
 
         Args:
             tally: the tally before the batch.
-            verdicts: the verdicts on the batch, in order of judgement. Tombstones do not count:
-                a compacted source topic may hold any number of them.
+            positions: of the batch, in order of judgement.
+            rejections: by row. Tombstones do not count: a compacted source topic may hold any
+                number of them.
 
         Raises:
             TooManyDeadLetters: a limit is reached within the batch.
         """
         judged, run, window = tally.judged, tally.run, tally.window
         before = 0
-        for row in sorted(verdicts.rejections):
+        for row in sorted(rejections):
             judged, run, window = _accepted(row - before, judged, run, window)
             before = row + 1
-            if verdicts.rejections[row].reason == _TOMBSTONE:
+            if rejections[row].reason == _TOMBSTONE:
                 continue
             judged, run, window = judged + 1, run + 1, (window << 1 | 1) & _WINDOW_BITS
             if reached := self._reached(judged, run, window):
-                raise TooManyDeadLetters(f"{reached}; {_explained(verdicts)}")
-        return Tally(*_accepted(len(verdicts) - before, judged, run, window))
+                raise TooManyDeadLetters(f"{reached}; {_explained(positions, rejections)}")
+        return Tally(*_accepted(len(positions) - before, judged, run, window))
 
     def _reached(self, judged: int, run: int, window: int) -> str:
         """Return the limit that is reached, in words; empty if none is."""
@@ -121,14 +126,14 @@ def _accepted(count: int, judged: int, run: int, window: int) -> tuple[int, int,
     return judged + count, 0, window << count & _WINDOW_BITS
 
 
-def _explained(verdicts: Verdicts) -> str:
+def _explained(positions: Positions, rejections: Mapping[int, Rejection]) -> str:
     """Return the reasons in a batch, the first examples, and what to do, on one line."""
-    dead = [(verdicts[row].position, why) for row, why in sorted(verdicts.rejections.items())]
+    dead = [(positions[row], why) for row, why in sorted(rejections.items())]
     counts = Counter(rejection.reason for _, rejection in dead).most_common()
     reasons = ", ".join(f"{reason} {count}" for reason, count in counts)
     first = ", ".join(_example(*one) for one in dead[:_EXAMPLES])
     return (
-        f"in the last batch of {len(verdicts)}: {reasons}; first: {first}; this batch is not "
+        f"in the last batch of {len(positions)}: {reasons}; first: {first}; this batch is not "
         f"committed; {_remedy(counts[0][0])}, or accept the dead letters: raise the limit, or set "
         "it to 0"
     )

@@ -83,7 +83,7 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
             BrokerRefused: this client may not use the group.
         """
         topics = self._settings.topics
-        timeout_ms = milliseconds(self._settings.standby.session_timeout)
+        timeout_ms = milliseconds(self._settings.kafka.session_timeout)
         self._consumer = consumer = new_consumer(
             self._settings.kafka,
             group_id=topics.election,
@@ -155,9 +155,9 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
                 try:
                     await consumer.getmany(timeout_ms=_LOOK_MS)
                 except errors.InvalidSessionTimeoutError as error:
-                    timeout = format_duration(self._settings.standby.session_timeout)
+                    timeout = format_duration(self._settings.kafka.session_timeout)
                     raise SettingsError(
-                        f"standby.session_timeout is {timeout}, which is not between the brokers' "
+                        f"kafka.session_timeout is {timeout}, which is not between the brokers' "
                         "group.min.session.timeout.ms and group.max.session.timeout.ms"
                     ) from error
 

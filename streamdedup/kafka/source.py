@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import structlog
-from aiokafka import TopicPartition, errors
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.columns import Positions, RecordColumns
-from streamdedup.errors import BrokerUnavailable, TopicError
+from streamdedup.errors import TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.topics import NEW_SOURCE
 from streamdedup.model import Position, Record
 from streamdedup.settings.sections import Settings
@@ -25,18 +24,23 @@ log = structlog.get_logger(__name__)
 _FETCH_BYTES, _PARTITION_FETCH_BYTES = 50 * 1024**2, 4 * 1024**2
 """Bytes of one fetch, and of a partition in it: some batches of large records. A broker returns
 larger batches of records too, one at a time."""
-_AT_ONCE_S = 0.001
-"""A poll that takes less returns what the consumer had fetched before."""
-_MORE_MS = 5
-"""How long such a poll waits for what has arrived since."""
-_FIRST_LOOK = 16
-"""Records that are taken first, to learn how large they are."""
 _RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"
 _MOST_NAMED = 5
 """Partitions that a message names."""
 
 
 _partition, _offset, _timestamp = map(attrgetter, ("partition", "offset", "timestamp"))
+
+
+def source_consumer(settings: Settings) -> AIOKafkaConsumer:
+    """Return a consumer of the source topic that has not been started."""
+    return new_consumer(
+        settings.kafka,
+        group_id=settings.kafka.group_id,
+        metadata_max_age_ms=milliseconds(settings.kafka.metadata_refresh),
+        fetch_max_bytes=min(_FETCH_BYTES, settings.batch.bytes),
+        max_partition_fetch_bytes=min(_PARTITION_FETCH_BYTES, settings.batch.bytes),
+    )
 
 
 class Source:
@@ -50,23 +54,10 @@ class Source:
     def __init__(self, settings: Settings, partitions: int) -> None:
         self._topic = settings.topics.source
         self._kafka = settings.kafka
-        self._max_records = settings.batch.documents
-        self._max_bytes = settings.batch.bytes
-        # Taken from the consumer, for the next batch: the last one had no room for them.
-        self._held: list[Any] = []
-        self._linger_ms = milliseconds(settings.batch.linger)
-        self._idle_timeout_s = settings.kafka.request_timeout.total_seconds()
         self._committed: dict[TopicPartition, int | None] = {}
-        self._next_offsets: dict[int, int] = {}
-        self._answered_at = time.monotonic()
         self._partitions = partitions
-        self._consumer = new_consumer(
-            settings.kafka,
-            group_id=settings.kafka.group_id,
-            metadata_max_age_ms=milliseconds(settings.kafka.metadata_refresh),
-            fetch_max_bytes=min(_FETCH_BYTES, settings.batch.bytes),
-            max_partition_fetch_bytes=min(_PARTITION_FETCH_BYTES, settings.batch.bytes),
-        )
+        self._consumer = source_consumer(settings)
+        self._poller = Poller(self._consumer, self._topic, settings)
 
     async def start(self) -> None:
         """Connect, assign every partition, and read the committed offsets."""
@@ -113,9 +104,8 @@ class Source:
             )
         begin = self._begin_offsets(committed, first, end, judged)
         for partition, offset in begin.items():
-            _check_offset(partition, offset, first[partition], end[partition])
-            self._next_offsets[partition.partition] = offset
-            self._consumer.seek(partition, offset)
+            check_offset(partition, offset, first[partition], end[partition])
+        self._poller.assign({partition.partition: offset for partition, offset in begin.items()})
         return {
             (partition.topic, partition.partition): begin[partition]
             for partition, offset in committed.items()
@@ -186,74 +176,9 @@ class Source:
         Raises:
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
         """
-        batch: list[Any] = []
-        size, wanted, timeout_ms = 0, _FIRST_LOOK, self._linger_ms
-        began_at, may_wait = time.monotonic(), False
-        while wanted:
-            if not (self._held or await self._take(wanted, timeout_ms)):
-                if not may_wait:
-                    break
-                timeout_ms, may_wait = _MORE_MS, False
-                continue
-            if not batch:
-                # The consumer had them. It asks for more only now, and there may be some.
-                may_wait = time.monotonic() - began_at < _AT_ONCE_S
-            size += self._move_into(batch, self._max_bytes - size)
-            if self._held:  # no room
-                break
-            # As many more as there is room for, if they are as large as the ones before.
-            room = (self._max_bytes - size) * len(batch) // (size or 1)
-            wanted = max(0, min(self._max_records - len(batch), room, 4 * len(batch)))
-            timeout_ms = 0
-        await self._update_offsets(bool(batch))
+        messages = await self._poller.poll()
         self._assign_new_partitions()
-        batch.sort(key=_partition)
-        return as_columns(self._topic, batch)
-
-    def _move_into(self, batch: list[Any], room_bytes: int) -> int:
-        """Move held records into a batch, as many as fit; return their bytes."""
-        held = self._held
-        sizes = np.cumsum([_size(message) for message in held[: self._max_records - len(batch)]])
-        count = int(np.searchsorted(sizes, room_bytes, side="right"))
-        if not batch:
-            count = max(count, 1)
-        batch += held[:count]
-        self._held = held[count:]
-        return int(sizes[count - 1]) if count else 0
-
-    async def _take(self, wanted: int, timeout_ms: int) -> bool:
-        """Take fetched records from the consumer; return whether there are any."""
-        with translated("cannot read the source topic"):
-            try:
-                fetched = await self._consumer.getmany(
-                    timeout_ms=timeout_ms, max_records=min(wanted, self._max_records)
-                )
-            except errors.OffsetOutOfRangeError as error:
-                raise BrokerUnavailable(
-                    "the next offset is no longer in the source topic"
-                ) from error
-        self._held = [message for taken in fetched.values() for message in taken]
-        return bool(self._held)
-
-    async def _update_offsets(self, has_records: bool) -> None:
-        """Read the consumer's positions; after a long silence, check that a broker answers.
-
-        A position also passes offsets that no reader gets: transaction markers, aborted records,
-        and records that compaction removed. Every assigned partition has a position, so this does
-        not wait.
-        """
-        answered = has_records
-        with translated("the source topic cannot be reached"):
-            for partition in self._consumer.assignment():
-                position = await self._consumer.position(partition)
-                self._next_offsets[partition.partition] = position
-            if not answered and time.monotonic() - self._answered_at > self._idle_timeout_s:
-                # The consumer itself would silently wait for a lost broker.
-                async with asyncio.timeout(self._idle_timeout_s):
-                    await self._consumer.end_offsets(list(self._consumer.assignment()))
-                answered = True
-        if answered:
-            self._answered_at = time.monotonic()
+        return as_columns(self._topic, messages)
 
     def _assign_new_partitions(self) -> None:
         """Read partitions that were added since the start from their first offset.
@@ -263,13 +188,9 @@ class Source:
         partitions = self._consumer.partitions_for_topic(self._topic) or ()
         if len(partitions) <= self._partitions:
             return
-        for number in range(self._partitions, len(partitions)):
-            self._next_offsets[number] = 0
+        added = dict.fromkeys(range(self._partitions, len(partitions)), 0)
         self._partitions = len(partitions)
-        assignment = self._topic_partitions()
-        self._consumer.assign(assignment)
-        for partition in assignment:
-            self._consumer.seek(partition, self._next_offsets[partition.partition])
+        self._poller.assign(self._poller.positions | added)
 
     @property
     def partitions(self) -> int:
@@ -279,16 +200,11 @@ class Source:
     @property
     def positions(self) -> dict[int, int]:
         """The next offset to read, by partition."""
-        return dict(self._next_offsets)
+        return dict(self._poller.positions)
 
     def lag(self) -> dict[int, int]:
         """Return the number of unread records, for each partition whose end is known."""
-        lag = {}
-        for partition, offset in self._next_offsets.items():
-            end = self._consumer.highwater(TopicPartition(self._topic, partition))
-            if end is not None:
-                lag[partition] = max(0, end - offset)
-        return lag
+        return self._poller.lag()
 
     async def close(self) -> None:
         """Stop the consumer."""
@@ -318,7 +234,7 @@ def _skipped(
     }
 
 
-def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) -> None:
+def check_offset(partition: TopicPartition, offset: int, first: int, end: int) -> None:
     """Raise TopicError if an offset is not in the topic."""
     name = f"{partition.topic} partition {partition.partition}"
     if offset < first:
@@ -357,10 +273,3 @@ def as_columns(topic: str, messages: Sequence[Any]) -> RecordColumns:
         [message.headers for message in messages],
         np.fromiter(map(_timestamp, messages), dtype=np.int64, count=count),
     )
-
-
-def _size(message: Any) -> int:
-    size = len(message.value or b"") + len(message.key or b"")
-    if message.headers:
-        size += sum(len(name) + len(value or b"") for name, value in message.headers)
-    return size

@@ -1,4 +1,4 @@
-"""*Pure.* Requirements on the five topics, the changelog's retention, and recreated topics."""
+"""*Pure.* Requirements on the topics, retentions, and recreated topics."""
 
 from __future__ import annotations
 
@@ -27,10 +27,22 @@ NEW_CHANGELOG = "remove the index directory, or restore the topic"
 _MARGIN = dt.timedelta(days=1)
 """Retention beyond the window, because clocks differ and a rebuild takes time."""
 
+SKETCHES_RETENTION = dt.timedelta(days=1)
+"""Retention of a new topic of sketches. Edges append again what the judge did not read in time."""
+VERDICTS_RETENTION = dt.timedelta(days=28)
+"""Retention of a new topic of verdicts. Edges that are away for longer cannot continue."""
 
-def topic_names(topics: TopicSettings) -> list[str]:
-    """Return the names of the five topics, the source first."""
-    return [topics.source, topics.clean, topics.duplicates, topics.dead_letter, topics.changelog]
+
+def topic_names(settings: Settings) -> list[str]:
+    """Return the names of the topics in use, the source first."""
+    topics = settings.topics
+    names = [topics.source, *output_names(topics), topics.changelog]
+    return [*names, topics.sketches, topics.verdicts] if settings.mode == "split" else names
+
+
+def output_names(topics: TopicSettings) -> list[str]:
+    """Return the names of the topics of which one gets each record."""
+    return [topics.clean, topics.duplicates, topics.dead_letter]
 
 
 def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list[str]:
@@ -43,7 +55,7 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
     Returns:
         A sentence for each problem, with the fix.
     """
-    names = topic_names(settings.topics)
+    names = topic_names(settings)
     problems = []
     missing = [name for name in names if name not in topics]
     if missing:
@@ -51,9 +63,22 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
             f"missing topics: {', '.join(missing)}; create them, e.g. with "
             "'streamdedup topics create'"
         )
-    changelog = topics.get(settings.topics.changelog)
+    changelog, sketches, verdicts = (
+        topics.get(name)
+        for name in (
+            settings.topics.changelog,
+            settings.topics.sketches,
+            settings.topics.verdicts,
+        )
+    )
     if changelog is not None:
-        problems += _changelog_problems(settings, changelog)
+        problems += _log_problems(settings, changelog, "changelog", "the index")
+    if settings.mode == "split":
+        if sketches is not None:
+            problems += _log_problems(settings, sketches, "sketches", "judgement")
+        source = topics.get(settings.topics.source)
+        if verdicts is not None and source is not None:
+            problems += _verdicts_problems(verdicts, source)
     for name in names[1:]:
         topic = topics.get(name)
         if topic is not None and topic.min_insync_replicas > topic.replicas:
@@ -65,24 +90,40 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
     return problems
 
 
-def _changelog_problems(settings: Settings, changelog: TopicFacts) -> list[str]:
+def _log_problems(settings: Settings, log: TopicFacts, kind: str, order: str) -> list[str]:
     problems = []
-    if changelog.partitions != 1:
+    if log.partitions != 1:
         problems.append(
-            f"the changelog topic {changelog.name} has {changelog.partitions} partitions; it must "
-            "have exactly one, because its order is the order of the index; recreate it with one"
+            f"the {kind} topic {log.name} has {log.partitions} partitions; it must have exactly "
+            f"one, because its order is the order of {order}; recreate it with one"
         )
-    if "compact" in changelog.cleanup_policy:
-        problems.append(
-            f"the changelog topic {changelog.name} has cleanup.policy {changelog.cleanup_policy}, "
-            "but its records have no keys; set cleanup.policy to delete"
-        )
+    problems += _compaction_problems(log, kind)
     entry = settings.batch.changelog_entry_bytes
-    if changelog.max_message_bytes < entry:
+    if log.max_message_bytes < entry:
         problems.append(
-            f"the changelog topic accepts messages of {changelog.max_message_bytes} bytes, but "
+            f"the {kind} topic accepts messages of {log.max_message_bytes} bytes, but "
             f"batch.changelog_entry_bytes is {entry}; lower the setting, or raise the topic's "
             "max.message.bytes"
+        )
+    return problems
+
+
+def _compaction_problems(log: TopicFacts, kind: str) -> list[str]:
+    if "compact" not in log.cleanup_policy:
+        return []
+    problem = (
+        f"the {kind} topic {log.name} has cleanup.policy {log.cleanup_policy}, but its records "
+        "have no keys; set cleanup.policy to delete"
+    )
+    return [problem]
+
+
+def _verdicts_problems(verdicts: TopicFacts, source: TopicFacts) -> list[str]:
+    problems = _compaction_problems(verdicts, "verdicts")
+    if verdicts.partitions < source.partitions:
+        problems.append(
+            f"the verdicts topic {verdicts.name} has {verdicts.partitions} partitions, but "
+            f"{source.name} has {source.partitions}; it must have at least as many: add partitions"
         )
     return problems
 

@@ -20,7 +20,6 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
 from streamdedup.kafka.clocks import clock_warning, least_difference_ms
@@ -33,7 +32,6 @@ from streamdedup.kafka.connection import (
 )
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
-from streamdedup.kafka.topics import NEW_CHANGELOG, topic_names
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
@@ -65,23 +63,33 @@ class BuiltTransaction(NamedTuple):
 
 
 class TransactionalWriter:
-    """The transactional producer of one session."""
+    """The transactional producer of one session.
 
-    def __init__(self, settings: Settings, facts: ClusterFacts) -> None:
+    Args:
+        settings: all settings.
+        facts: the topics.
+        transactional_id: fences an earlier producer with the same one.
+        outputs: the topics that it writes to.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        facts: ClusterFacts,
+        transactional_id: str,
+        outputs: Sequence[str],
+    ) -> None:
         kafka = settings.kafka
         self._settings = settings
         self._group_id = kafka.group_id
-        self._changelog = settings.topics.changelog
-        self._applied = 0
-        self._has_committed = False
-        self._outputs = topic_names(settings.topics)[1:]
+        self._outputs = outputs
         self._output_facts = [facts.topics[name] for name in self._outputs]
         self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._timeout_s = kafka.transaction_timeout.total_seconds()
         smallest = min(topic.max_message_bytes for topic in facts.topics.values())
         self._producer = AIOKafkaProducer(
             bootstrap_servers=list(kafka.bootstrap_servers),
-            transactional_id=settings.topics.transactional_id,
+            transactional_id=transactional_id,
             transaction_timeout_ms=milliseconds(kafka.transaction_timeout),
             acks="all",
             max_batch_size=min(_MAX_BATCH_BYTES, smallest),
@@ -91,22 +99,18 @@ class TransactionalWriter:
         )
         self._building = BatchBuilding(self._producer, self._partitions)
 
-    async def start(self, applied: int) -> None:
+    async def start(self) -> None:
         """Connect, fence a predecessor, and end the transaction that it may have left open.
-
-        Args:
-            applied: the changelog offset up to which the index is complete.
 
         Raises:
             ClockWrong: the clock of this machine differs too much from the brokers'.
         """
-        self._applied = applied
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.start()
-            await self._mark_every_partition(applied)
+            await self._mark_every_partition()
 
-    async def _mark_every_partition(self, applied: int) -> None:
+    async def _mark_every_partition(self) -> None:
         """Write an end marker to every partition, behind a predecessor's open transaction.
 
         The broker aborts an open transaction when the producer starts. But Kafka 4.3 writes no
@@ -115,15 +119,14 @@ class TransactionalWriter:
         transaction closes them off.
 
         It aborts by default: a transaction without any marker moved no offsets, so its records are
-        judged again. It commits if the index holds an entry that readers do not see yet, because
-        the index only takes entries whose commit was confirmed.
+        judged again. It commits if the predecessor's transaction is known to be confirmed.
         """
         partitions = [
             TopicPartition(name, number)
             for name in self._outputs
             for number in range(self._partitions[name])
         ]
-        confirmed = await self._is_confirmed(applied, partitions)
+        confirmed = await self._is_confirmed(partitions)
         before_ms = _now_ms()
         async with self._transaction():
             await self._join(partitions)
@@ -137,21 +140,19 @@ class TransactionalWriter:
         if start_ms is not None:
             self._check_clock(least_difference_ms(before_ms, start_ms, after_ms))
 
-    async def _wait_for_markers(self) -> None:
-        """Wait until readers see the whole changelog.
+    async def _is_confirmed(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Tell whether the last transaction was confirmed, though readers may not see it yet.
 
-        The coordinator writes markers after it has confirmed the end of a transaction. Until then
-        the index may be ahead of what readers see.
+        Only a partition with a leader answers, so this also waits until each has one.
+
+        Args:
+            partitions: those of the outputs.
         """
-        written = await self._end_of_changelog("read_uncommitted")
-        async with asyncio.timeout(self._timeout_s):
-            while await self._end_of_changelog("read_committed") < written:  # noqa: ASYNC110
-                await asyncio.sleep(POLL_S)
+        await end_offsets(self._settings.kafka, partitions, "read_committed")
+        return False
 
-    async def _end_of_changelog(self, isolation_level: str) -> int:
-        changelog = TopicPartition(self._changelog, 0)
-        ends = await _end_offsets(self._settings.kafka, [changelog], isolation_level)
-        return ends[changelog]
+    async def _wait_for_markers(self) -> None:
+        """Wait until readers see what they must see before the first transaction."""
 
     async def _transaction_start_ms(self) -> int | None:
         """Return the start of the open transaction by the coordinator's clock; None if unknown."""
@@ -170,17 +171,6 @@ class TransactionalWriter:
     def _check_clock(self, ahead_ms: int) -> None:
         if warning := clock_warning(ahead_ms, self._output_facts):
             log.warning("the clock differs from the brokers' clock", reason=warning)
-
-    async def _is_confirmed(self, applied: int, partitions: Sequence[TopicPartition]) -> bool:
-        """Tell whether the index holds a changelog entry that is written but not visible.
-
-        Only a partition with a leader answers, so this also waits until each has one.
-        """
-        changelog = TopicPartition(self._changelog, 0)
-        visible = await _end_offsets(self._settings.kafka, partitions, "read_committed")
-        if visible[changelog] >= applied:
-            return False
-        return await self._end_of_changelog("read_uncommitted") == applied
 
     async def _join(self, partitions: Sequence[TopicPartition]) -> None:
         """Add partitions and the group's offsets to the transaction, as aiokafka does on writes."""
@@ -250,13 +240,14 @@ class TransactionalWriter:
         Transactions must be committed in the order in which they are built.
         """
         entries = [Outgoing("", None, data, (), None) for data in transaction.changelog]
+        changelog = self._settings.topics.changelog
         return BuiltTransaction(
             [
                 batch
                 for messages in transaction.messages
                 for batch in self._building.build(messages)
             ],
-            list(self._building.build(Messages.of(self._changelog, entries))),
+            list(self._building.build(Messages.of(changelog, entries))) if entries else [],
             {
                 TopicPartition(topic, partition): (next_offset, transaction.note)
                 for (topic, partition), next_offset in transaction.offsets.items()
@@ -270,12 +261,11 @@ class TransactionalWriter:
             The changelog offset after the last entry, 0 without entries.
 
         Raises:
-            Fenced: another worker has taken over.
+            Fenced: another producer has taken over.
             BrokerRefused: the broker refuses access.
             ClockWrong: the broker refuses a timestamp.
             BrokerUnavailable: the transaction was not committed, or its outcome is unknown; start a
                 new session.
-            TopicError: the changelog is not the one that the index was built from.
         """
         with translated("the transaction failed"):
             async with self._transaction():
@@ -295,26 +285,12 @@ class TransactionalWriter:
                 await self._producer.commit_transaction()
         if not logged:
             return 0
-        first, last = logged[0].result(), logged[-1].result()
-        if first.offset < 0:
-            raise BrokerUnavailable("the broker did not return the offset of the changelog entry")
-        if first.offset < self._applied:
-            raise TopicError(
-                f"a new entry of {self._changelog} got offset {first.offset}, but the index is at "
-                f"offset {self._applied}: the topic was deleted and recreated; {NEW_CHANGELOG}"
-            )
-        expected, self._applied = (
-            self._applied,
-            last.offset + transaction.changelog[-1].record_count(),
-        )
-        # Behind the entries of a transaction there is its marker.
-        if self._has_committed and first.offset > expected + 1:
-            raise BrokerUnavailable(
-                f"a new entry of {self._changelog} got offset {first.offset}, not {expected + 1}: "
-                "reading what is in between, after a failover usually a second transaction marker"
-            )
-        self._has_committed = True
-        return self._applied
+        records = transaction.changelog[-1].record_count()
+        return self._logged(logged[0].result().offset, logged[-1].result().offset + records)
+
+    def _logged(self, _first: int, end: int) -> int:
+        """Take note of the offsets of the committed changelog entries; return their end."""
+        return end
 
     async def _send(self, batch: BuiltBatch) -> asyncio.Future[Any]:
         """Send a batch; return the future of its metadata."""
@@ -336,7 +312,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def _end_offsets(
+async def end_offsets(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], isolation_level: str
 ) -> dict[TopicPartition, int]:
     """Return the end offset that each partition's leader reports to readers at this level."""

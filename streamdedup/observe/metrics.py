@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import streamdedup
-from streamdedup.batches import Judgement
+from streamdedup.batches import JudgementCounts, Verdicts
 from streamdedup.columns import I64, RecordColumns
 from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Record
 from streamdedup.observe.catalogue import CATALOGUE, Entry, Stage, TransactionResult
@@ -88,24 +88,32 @@ class Metrics:
                 next_offset = int(offsets[partitions == partition].max()) + 1
                 self._gauges["consumer_position"].labels(partition).set(next_offset)
 
-    def count_judgement(
-        self, judgement: Judgement, records: Sequence[Record] = (), now_ms: int | None = None
+    def count_verdicts(
+        self, verdicts: Verdicts, records: Sequence[Record] = (), now_ms: int | None = None
     ) -> None:
-        """Count the verdicts on a batch, their candidates and their latencies.
+        """Count the verdicts on a batch, and their latencies.
 
         Args:
-            judgement: the verdicts.
+            verdicts: the verdicts.
             records: the batch, whose timestamps give the latencies.
             now_ms: when the verdicts were committed, in milliseconds since the epoch; default: now.
         """
-        verdicts = judgement.verdicts
         for outcome, count in verdicts.tally().items():
             if count:
                 self._counters["documents_total"].labels(outcome).inc(count)
         reasons = Tally(rejection.reason for rejection in verdicts.rejections.values())
         for reason, count in reasons.items():
             self._counters["rejections_total"].labels(reason).inc(count)
-        counts = judgement.counts
+        committed_ms = self._now() * 1000 if now_ms is None else now_ms
+        # A producer's clock may be ahead of ours; a latency is never negative.
+        times_ms = RecordColumns.of(records).timestamps_ms
+        latencies_ms = committed_ms - times_ms[times_ms != NO_TIMESTAMP]
+        self._batch_histograms["end_to_end_latency_seconds"].observe(
+            np.maximum(0, latencies_ms) / 1000
+        )
+
+    def count_comparisons(self, counts: JudgementCounts) -> None:
+        """Count the candidates of a judged batch."""
         self._counters["candidates_total"].inc(counts.candidates)
         self._counters["verified_pairs_total"].labels("verified").inc(counts.verified)
         self._counters["verified_pairs_total"].labels("refuted").inc(counts.refuted)
@@ -119,13 +127,6 @@ class Metrics:
         self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)
         self._batch_histograms["candidate_similarity"].observe(
             counts.similarities, counts.by_similarity
-        )
-        committed_ms = self._now() * 1000 if now_ms is None else now_ms
-        # A producer's clock may be ahead of ours; a latency is never negative.
-        times_ms = RecordColumns.of(records).timestamps_ms
-        latencies_ms = committed_ms - times_ms[times_ms != NO_TIMESTAMP]
-        self._batch_histograms["end_to_end_latency_seconds"].observe(
-            np.maximum(0, latencies_ms) / 1000
         )
 
     @contextmanager

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdedup.batches import DUPLICATE, KEPT, Judgement, Verdicts
+from streamdedup.batches import DUPLICATE, KEPT, JudgementCounts, Verdicts
 from streamdedup.columns import F64, I64
 from streamdedup.dedup.differences import Part, differences
 from streamdedup.formats.records import Decoder
@@ -106,22 +106,24 @@ class Recent:
         self._remembered = 0
         self._held = _Held()
 
-    def add(self, records: Sequence[Record], judgement: Judgement) -> None:
+    def add(self, records: Sequence[Record], verdicts: Verdicts) -> None:
         """Count and remember a batch whose verdicts are committed.
 
         Args:
             records: the batch.
-            judgement: the verdicts on it, in the order of the records.
+            verdicts: the verdicts on it, in the order of the records.
         """
         self._advance()
-        verdicts, counts = judgement.verdicts, judgement.counts
         tally = verdicts.tally()
         self._counts[self._slot % SLOTS] += [tally[outcome] for outcome in _OUTCOMES]
-        self._similarities += histogram(counts.similarities, counts.by_similarity)
         if self.show_text:
             self._held.add(records, verdicts.rows_with(KEPT))
         if tally[Outcome.DUPLICATE]:
             self._remember(records, verdicts)
+
+    def add_comparisons(self, counts: JudgementCounts) -> None:
+        """Count the candidates of a judgement by their similarity."""
+        self._similarities += histogram(counts.similarities, counts.by_similarity)
 
     def minutes(self) -> dict[str, list[int]]:
         """Return the number of records with each outcome in each slot, the current slot last."""

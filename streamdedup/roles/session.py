@@ -1,6 +1,6 @@
 """*Async.* What every role shares: sessions one after another, waiting for brokers, the drain.
 
-A role is the job of a process; the only role so far is the worker. A session lasts from the first
+A role is the job of a process: that of a worker, a judge or an edge. A session lasts from the first
 look at the brokers to the first error. If no broker answers, the next session follows; any other
 error ends the process.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import stamina
 import structlog
@@ -27,6 +28,8 @@ from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _PAUSE_S = 1.0
 """Pause after a failed session, so that a lasting failure does not cause a storm of sessions."""
@@ -160,6 +163,22 @@ class TimeoutLimit:
                 f"{self._timeout}; raise it, lower batch.documents or batch.bytes, or find out why "
                 "the brokers are slow"
             ) from error
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of ``work``; cancel it and return None if ``stop`` is set before."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
+
+
+def now_ms() -> int:
+    """Return the wall clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:

@@ -150,6 +150,10 @@ class KafkaSettings(Section):
     transaction_timeout: Duration = Field(default=dt.timedelta(seconds=60), ge=SECOND, le=DAY)
     """Time after which the broker aborts a transaction that a dead worker left open. Brokers reject
     more than their transaction.max.timeout.ms, which is 15 minutes by default."""
+    session_timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
+    """Time after which the brokers consider a silent standby or edge dead. They accept 6 seconds to
+    30 minutes, unless their group.min.session.timeout.ms and group.max.session.timeout.ms
+    differ."""
     metadata_refresh: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=DAY)
     """Interval between checks for new partitions of the source topic."""
     security: SecuritySettings = SecuritySettings()
@@ -178,16 +182,24 @@ class TopicSettings(Section):
     changelog: TopicName = "documents-changelog"
     """Topic that a lost index is rebuilt from. It has one partition, and belongs to one worker: its
     name is the transactional id, so the brokers fence a worker when another one starts."""
+    sketches: TopicName = "documents-sketches"
+    """With mode split: topic of the sketches, from the edges to the judge. It has one partition."""
+    verdicts: TopicName = "documents-verdicts"
+    """With mode split: topic of the verdicts, from the judge to the edges. It has at least as many
+    partitions as the source."""
 
     @model_validator(mode="after")
     def _check(self) -> TopicSettings:
         names = [self.source, self.clean, self.duplicates, self.dead_letter, self.changelog]
+        names += [self.sketches, self.verdicts]
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
-            raise ValueError(
-                f"{repeated!r} is set twice; the five topics need five different names"
-            )
+            raise ValueError(f"{repeated!r} is set twice; each topic needs a name of its own")
         return self
+
+    def edge_id(self, partition: int) -> str:
+        """Return the transactional id of the edge that writes the outputs of a source partition."""
+        return f"{self.changelog}-edge-{partition}"
 
     @property
     def transactional_id(self) -> str:

@@ -22,7 +22,6 @@ from streamdedup.settings.section import (
     DAY,
     HOUR,
     MILLISECOND,
-    SECOND,
     Section,
     read_blanks,
 )
@@ -167,9 +166,6 @@ class StandbySettings(Section):
     enabled: bool = False
     """Whether this worker is one of several, each with an index directory of its own. The brokers
     elect one that judges documents; the others apply the changelog as it grows, and take over."""
-    session_timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
-    """Time after which the brokers consider a silent worker dead. They accept 6 seconds to 30
-    minutes, unless their group.min.session.timeout.ms and group.max.session.timeout.ms differ."""
 
 
 class PoolSettings(Section):
@@ -228,6 +224,9 @@ class Settings(BaseSettings):
 
     _blanks = model_validator(mode="before")(read_blanks)
 
+    mode: Literal["single", "split"] = "single"
+    """single: one worker does everything. split: edges read, sketch and write, any number of them;
+    one judge decides. See docs/scaling.md."""
     kafka: KafkaSettings = KafkaSettings()
     """The brokers, and the worker's identity."""
     topics: TopicSettings = TopicSettings()

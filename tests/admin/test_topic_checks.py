@@ -29,7 +29,7 @@ SOUND = TopicFacts(
 
 def cluster(**changes: dict[str, Any]) -> ClusterFacts:
     """Return a cluster with five sound topics, except for the changes, by role."""
-    names = topic_names(SETTINGS.topics)
+    names = topic_names(SETTINGS)
     topics = {name: replace(SOUND, name=name) for name in names}
     source = SETTINGS.topics.source
     topics[source] = replace(topics[source], max_message_bytes=1_900_000)
@@ -43,7 +43,7 @@ def findings_on(facts: ClusterFacts) -> dict[str, Finding]:
     """Return the findings on a cluster, by check."""
     findings = Findings()
     assert check_topics(SETTINGS, facts, findings)
-    check_access(SETTINGS.topics, facts, findings)
+    check_access(SETTINGS, facts, findings)
     return {one.check: one for one in findings.collected}
 
 

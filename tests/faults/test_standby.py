@@ -26,8 +26,8 @@ SEEDS = int(os.environ.get("STREAMDEDUP_TEST_SEEDS", "3"))
 SETTINGS: dict[str, dict[str, Any]] = {
     "batch": {"documents": 60},
     "index": {"delta_documents": 64},
-    "kafka": {"transaction_timeout": "10s"},
-    "standby": {"enabled": True, "session_timeout": "6s"},
+    "kafka": {"transaction_timeout": "10s", "session_timeout": "6s"},
+    "standby": {"enabled": True},
 }
 ENDINGS = frozenset({0, -signal.SIGKILL, -signal.SIGTERM})
 """Exit codes of a worker: it was drained, killed, or ended before it could be drained."""

@@ -12,9 +12,9 @@ import structlog
 
 from deploy.broker.broker import Broker
 from streamdedup.errors import ClockWrong
+from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.messages import Messages, Outgoing, Transaction
-from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.settings.sections import Settings
 from tests.support.paths import ROOT
 from tests.support.stage import Stage
@@ -90,9 +90,9 @@ def test_a_producer_compares_its_clock(
 
 
 async def _start(settings: Settings) -> None:
-    writer = TransactionalWriter(settings, await inspect(settings))
+    writer = ChangelogWriter(settings, await inspect(settings), 0)
     try:
-        await writer.start(0)
+        await writer.start()
     finally:
         await writer.close()
 
@@ -107,10 +107,10 @@ def test_a_timestamp_that_the_broker_refuses_is_an_error_of_its_own(
 
 
 async def _commit_in_the_future(settings: Settings) -> None:
-    writer = TransactionalWriter(settings, await inspect(settings))
+    writer = ChangelogWriter(settings, await inspect(settings), 0)
     in_two_hours = time.time_ns() // 1_000_000 + 2 * HOUR_MS
     try:
-        await writer.start(0)
+        await writer.start()
         message = Outgoing(settings.topics.clean, b"k", b"v", (), in_two_hours)
         with pytest.raises(ClockWrong, match="the broker refuses a timestamp"):
             await writer.commit(

@@ -57,9 +57,13 @@ def pair_on(broker: Broker, folder: Path) -> Iterator[tuple[Stage, Pair]]:
     """Yield a stage with two workers that have judged a block of documents."""
     stage = Stage(broker.bootstrap, folder)
     stage.create_topics(PARTITIONS)
-    standby = {"enabled": True, "session_timeout": f"{SESSION_S}s"}
     stages = [
-        stage.variant(name, standby=standby, index={"delta_documents": 64})
+        stage.variant(
+            name,
+            kafka={"session_timeout": f"{SESSION_S}s"},
+            standby={"enabled": True},
+            index={"delta_documents": 64},
+        )
         for name in ("first", "second")
     ]
     pair = Pair(stages, Feed(stage))
@@ -145,6 +149,6 @@ def test_a_session_timeout_that_the_brokers_refuse(broker: Broker, tmp_path: Pat
     """The worker ends with 3 and one line."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
-    stage.configure(standby={"enabled": True, "session_timeout": "1h"})
+    stage.configure(standby={"enabled": True}, kafka={"session_timeout": "1h"})
     with stage.start_worker() as worker:
-        worker.assert_ends(3, "standby.session_timeout is 1h", "group.min.session.timeout.ms")
+        worker.assert_ends(3, "kafka.session_timeout is 1h", "group.min.session.timeout.ms")

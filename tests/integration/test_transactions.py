@@ -14,9 +14,9 @@ from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Level
 from streamdedup.errors import SettingsError
+from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.log import ChangelogReader
-from streamdedup.kafka.writer import TransactionalWriter
 from streamdedup.roles.app import run_worker
 from tests.support import topics
 from tests.support.numbered import documents
@@ -36,11 +36,11 @@ async def test_a_start_waits_until_the_changelog_is_visible(broker: Broker, tmp_
     await other.begin_transaction()
     await other.send_and_wait(log, b"open", partition=0)
     await topics.produce(broker.bootstrap, log, [Message(b"behind it")])
-    writer = TransactionalWriter(settings, await inspect(settings))
+    writer = ChangelogWriter(settings, await inspect(settings), 2)
     reader = ChangelogReader(settings)
 
     async def start() -> None:
-        await writer.start(2)
+        await writer.start()
         await reader.start()
         reader.check(2)
 

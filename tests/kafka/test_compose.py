@@ -36,7 +36,7 @@ def composer(settings: Settings | None = None, **limits: int) -> Composer:
     sizes = {getattr(settings.topics, role): limit for role, limit in limits.items()}
     topics = {
         name: TopicFacts(name, 3, sizes.get(name, 1_048_588), 2 * DAY_MS, DAY_MS)
-        for name in topic_names(settings.topics)
+        for name in topic_names(settings)
     }
     return Composer(settings, ClusterFacts("cluster", topics), FINGERPRINT)
 

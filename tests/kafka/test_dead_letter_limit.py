@@ -8,27 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.batches import Verdicts
+from streamdedup.columns import Positions
 from streamdedup.errors import TooManyDeadLetters
 from streamdedup.kafka.dead_letter_limit import WINDOW, DeadLetterLimit, Tally, latest_tally
-from streamdedup.model import Outcome, Position, Rejection, Verdict
+from streamdedup.model import Position, Rejection
 from streamdedup.settings.sections import LimitSettings
-from tests.support.builders import examples, verdicts_of
+from tests.support.builders import examples
 
 UNLIMITED = DeadLetterLimit(0, 0.0)
 
 
-def verdicts(outcomes: str, reason: str = "MissingText") -> Verdicts:
-    """Return a verdict for each letter: ``d`` is a dead letter, ``k`` a kept document."""
-    positions = [Position("documents", 1, offset) for offset in range(len(outcomes))]
+def batch_of(outcomes: str, reason: str = "MissingText") -> tuple[Positions, dict[int, Rejection]]:
+    """Return a record for each letter: ``d`` is a dead letter, ``k`` a kept document."""
     rejection = Rejection("decode", reason, "secret")
-    return verdicts_of(
-        [
-            Verdict(Outcome.REJECTED, "", position, rejection=rejection)
-            if outcome == "d"
-            else Verdict(Outcome.KEPT, "id", position)
-            for outcome, position in zip(outcomes, positions, strict=True)
-        ]
+    return (
+        Positions.of([Position("documents", 1, offset) for offset in range(len(outcomes))]),
+        {row: rejection for row, outcome in enumerate(outcomes) if outcome == "d"},
     )
 
 
@@ -56,18 +51,18 @@ def test_a_limit_stops_the_batch_that_reaches_it(
 ) -> None:
     """Runs and windows continue from one batch to the next."""
     limit = DeadLetterLimit(run, ratio)
-    tally = limit.after(Tally(), verdicts(before))
+    tally = limit.after(Tally(), *batch_of(before))
     if stops:
         with pytest.raises(TooManyDeadLetters):
-            limit.after(tally, verdicts(batch))
+            limit.after(tally, *batch_of(batch))
     else:
-        assert limit.after(tally, verdicts(batch)).judged == len(before) + len(batch)
+        assert limit.after(tally, *batch_of(batch)).judged == len(before) + len(batch)
 
 
 def test_tombstones_do_not_count() -> None:
     """A compacted source topic may hold any number of them."""
     limit = DeadLetterLimit(3, 0.5)
-    tally = limit.after(Tally(), verdicts("d" * 2 * WINDOW, reason="NullValue"))
+    tally = limit.after(Tally(), *batch_of("d" * 2 * WINDOW, reason="NullValue"))
     assert tally == Tally()
 
 
@@ -87,7 +82,7 @@ def test_batches_do_not_matter(outcomes: str, cuts: list[int], run: int) -> None
             _in_parts(limit, parts)
     else:
         tally = _in_parts(limit, parts)
-        assert tally == UNLIMITED.after(Tally(), verdicts(outcomes))
+        assert tally == UNLIMITED.after(Tally(), *batch_of(outcomes))
         assert tally.run == len(outcomes) - len(outcomes.rstrip("d"))
         assert tally.window == int("0" + outcomes.replace("d", "1").replace("k", "0"), 2)
 
@@ -96,14 +91,14 @@ def _in_parts(limit: DeadLetterLimit, parts: list[str]) -> Tally:
     tally = Tally()
     for part in parts:
         # As after a restart in between.
-        tally = latest_tally(["", limit.after(tally, verdicts(part)).note()])
+        tally = latest_tally(["", limit.after(tally, *batch_of(part)).note()])
     return tally
 
 
 def test_the_message_explains_the_stop() -> None:
     """It has the setting, the counts, three examples and the fix, and no contents of records."""
     with pytest.raises(TooManyDeadLetters) as caught:
-        DeadLetterLimit(4, 0.5).after(Tally(), verdicts("kdkdddd"))
+        DeadLetterLimit(4, 0.5).after(Tally(), *batch_of("kdkdddd"))
     message = str(caught.value)
     assert message == (
         "4 records in a row became dead letters (limits.dead_letter_run 4); in the last batch of "
@@ -112,9 +107,9 @@ def test_the_message_explains_the_stop() -> None:
         "limits.*, or the producer, or accept the dead letters: raise the limit, or set it to 0"
     )
     with pytest.raises(TooManyDeadLetters, match="compare the clock of this machine"):
-        DeadLetterLimit(2, 0).after(Tally(), verdicts("dd", "TimestampInFuture"))
+        DeadLetterLimit(2, 0).after(Tally(), *batch_of("dd", "TimestampInFuture"))
     with pytest.raises(TooManyDeadLetters, match=r"600 of the last 1000 .*dead_letter_ratio 0\.6"):
-        DeadLetterLimit(0, 0.6).after(Tally(), verdicts("kkddd" * 200))
+        DeadLetterLimit(0, 0.6).after(Tally(), *batch_of("kkddd" * 200))
 
 
 def test_both_limits_are_on_by_default() -> None:
@@ -127,7 +122,7 @@ def test_both_limits_are_on_by_default() -> None:
 @pytest.mark.parametrize("note", ["", "text", "dead-letters-1 1 x 0", "dead-letters-2 9 9 1"])
 def test_other_notes_are_ignored(note: str) -> None:
     """Other programs may commit offsets with metadata of their own."""
-    tally = UNLIMITED.after(Tally(), verdicts("kdd"))
+    tally = UNLIMITED.after(Tally(), *batch_of("kdd"))
     assert latest_tally([note]) == Tally()
     assert latest_tally([Tally().note(), tally.note(), note]) == tally
     assert latest_tally([]) == Tally()

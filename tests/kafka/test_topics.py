@@ -35,7 +35,7 @@ def problems(role: str, **changes: Any) -> list[str]:
     """Return the problems of five usable topics after changes to one of them."""
     settings = Settings()
     name = getattr(settings.topics, role)
-    topics = {topic: facts(name=topic) for topic in topic_names(settings.topics)}
+    topics = {topic: facts(name=topic) for topic in topic_names(settings)}
     topics[name] = facts(name=name, **changes)
     return topic_problems(settings, topics)
 
@@ -96,7 +96,7 @@ def test_a_compacted_source_has_no_problems() -> None:
 def test_all_missing_topics_are_named_at_once() -> None:
     """One start of a worker is enough to learn all of them."""
     (problem,) = topic_problems(Settings(), {})
-    for name in topic_names(Settings().topics):
+    for name in topic_names(Settings()):
         assert name in problem
 
 

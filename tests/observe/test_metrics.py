@@ -122,11 +122,11 @@ def test_one_call_counts_a_judgement(page: Page) -> None:
     """It counts verdicts, reasons, candidates and their similarities."""
     similarities = np.array([0.95, 0.81, 0.7, 0.42])
     counts = JudgementCounts(4, 3, 1, 2, similarities, np.array([2, 1, 0, 1]), 7, 6, 5, 8)
-    page.metrics.count_judgement(
-        judgement(
-            [Outcome.KEPT, Outcome.DUPLICATE, Outcome.DUPLICATE, "BadJson", "BadJson"], counts
-        )
+    judged = judgement(
+        [Outcome.KEPT, Outcome.DUPLICATE, Outcome.DUPLICATE, "BadJson", "BadJson"], counts
     )
+    page.metrics.count_verdicts(judged.verdicts)
+    page.metrics.count_comparisons(judged.counts)
     assert page.value("documents_total", verdict="kept") == 1
     assert page.value("documents_total", verdict="duplicate") == 2
     assert page.value("documents_total", verdict="rejected") == 2
@@ -153,10 +153,10 @@ def test_latencies_run_from_the_records_timestamps(page: Page) -> None:
         record(0, 1),
         record(0, 2, timestamp_ms=now_ms + 5000),
     ]
-    page.metrics.count_judgement(judgement([Outcome.KEPT] * 3), batch, now_ms)
+    page.metrics.count_verdicts(judgement([Outcome.KEPT] * 3).verdicts, batch, now_ms)
     assert page.value("end_to_end_latency_seconds_count") == 2
     assert page.value("end_to_end_latency_seconds_sum") == 2.0
-    page.metrics.count_judgement(judgement([Outcome.KEPT]), batch[:1])
+    page.metrics.count_verdicts(judgement([Outcome.KEPT]).verdicts, batch[:1])
     assert page.value("end_to_end_latency_seconds_sum") == 4.0
 
 

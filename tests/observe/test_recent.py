@@ -105,7 +105,7 @@ def test_the_minutes_equal_a_plain_count(
         slot += slots
         counts[slot] = counts.get(slot, Counter()) + Counter(outcomes)
         records = [Record(Position(TOPIC, 0, 0), None)] * len(outcomes)
-        remembered.add(records, judgement(Counter(outcomes)))
+        remembered.add(records, judgement(Counter(outcomes)).verdicts)
         expected = {
             str(outcome): [
                 counts.get(number, Counter())[outcome]

@@ -44,7 +44,7 @@ LEAVES = [name for name, field in walk() if not isinstance(field.default, Sectio
             "set headers: compact or full",
             id="annotations without headers",
         ),
-        pytest.param({"topics": {"clean": "documents"}}, "five different names", id="one topic"),
+        pytest.param({"topics": {"clean": "documents"}}, "a name of its own", id="one topic"),
         pytest.param({"topics": {"clean": "a b"}}, "topics.clean: ", id="topic with a space"),
         pytest.param({"topics": {"clean": "a\n"}}, "topics.clean: ", id="topic with a line end"),
         pytest.param({"topics": {"clean": "a" * 250}}, "topics.clean: ", id="long topic"),

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, settings
 from streamdedup.batches import (
     DocumentColumns,
     IndexUpdate,
+    JudgedVerdicts,
     Matches,
     SketchedBatch,
     Sketches,
-    Verdicts,
 )
 from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.resolve import Rule, resolve
@@ -152,7 +152,7 @@ def columns(
     )
 
 
-def verdicts_of(verdicts: Sequence[Verdict]) -> Verdicts:
+def verdicts_of(verdicts: Sequence[Verdict]) -> JudgedVerdicts:
     """Return the column of some verdicts."""
     verdicts = [_complete(verdict) for verdict in verdicts]
     rows = [row for row, verdict in enumerate(verdicts) if verdict.rejection is None]
@@ -189,7 +189,7 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> Verdicts:
         },
         _named([(each.id, each.position, times_ms[each]) for each in stored]),
     )
-    return Verdicts(batch, matches)
+    return JudgedVerdicts(batch, matches)
 
 
 def _complete(verdict: Verdict) -> Verdict:

@@ -53,7 +53,8 @@ class Feed:
         records = [self._record(document) for document in documents]
         judgement = self._engine.judge(self._preparer.prepare_records(records))
         self._engine.apply(judgement)
-        self.recent.add(records, judgement)
+        self.recent.add(records, judgement.verdicts)
+        self.recent.add_comparisons(judgement.counts)
         self.state.positions = {0: self._next_offset}
         self.state.lag = {0: 0}
         return judgement

@@ -1,0 +1,303 @@
+"""*Pure.* What the judge sends to the edges: the verdicts on source ranges; see docs/format.md.
+
+A value holds the verdicts on one range of one partition, in MessagePack. Its first field is the
+version. A document that is neither a duplicate nor rejected is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from streamdedup.batches import (
+    DUPLICATE,
+    KEPT,
+    REJECTED,
+    JudgedVerdicts,
+    SketchedRange,
+    Verdicts,
+)
+from streamdedup.columns import F64, I64, Positions, Strings
+from streamdedup.errors import TopicError
+from streamdedup.formats.arrays import (
+    UNREADABLE,
+    Version,
+    pack,
+    pack_strings,
+    unpack,
+    unpack_strings,
+)
+from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Rejection, SourceRange, Verdict
+
+VERSION = 1
+
+
+class VerdictRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The verdicts on a range; docs/format.md describes each field."""
+
+    version: int
+    source: SourceRange
+    offsets: bytes = b""
+    event_times_ms: bytes = b""
+    ids: bytes = b""
+    id_ends: bytes = b""
+    match_counts: bytes = b""
+    match_ids: bytes = b""
+    match_id_ends: bytes = b""
+    match_topics: list[str] = []
+    match_topic_indices: bytes = b""
+    match_partitions: bytes = b""
+    match_offsets: bytes = b""
+    estimates: bytes = b""
+    similarities: bytes = b""
+    ages_s: bytes = b""
+    rejections: dict[int, tuple[str, str, str]] = {}
+    kept_offsets: bytes = b""
+    kept_ids: bytes = b""
+    kept_id_ends: bytes = b""
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(VerdictRow)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRange:
+    """The verdicts on a source range.
+
+    Attributes:
+        source: the range.
+        offsets: offsets of the duplicates, ``(d,)`` int64, ascending.
+        event_times_ms: their event times, ``(d,)`` int64.
+        ids: their ids.
+        match_ends: where the matches of each end in the following columns, ``(d,)`` int64.
+        match_ids: ids of the ``m`` matches, best first.
+        match_positions: their positions.
+        estimates: their estimated similarities, ``(m,)`` float64.
+        similarities: the similarities of their texts, ``(m,)`` float64, NaN if not computed.
+        ages_s: how much older they are, ``(m,)`` float64, seconds, NaN if unknown.
+        rejections: the reason for each rejected record, by its offset.
+        kept_ids: ids of kept documents by offset; empty if the outputs do not need them.
+    """
+
+    source: SourceRange
+    offsets: I64
+    event_times_ms: I64
+    ids: Strings
+    match_ends: I64
+    match_ids: Strings
+    match_positions: Positions
+    estimates: F64
+    similarities: F64
+    ages_s: F64
+    rejections: dict[int, Rejection]
+    kept_ids: dict[int, str]
+
+    def verdict(self, row: int, positions: Positions) -> Verdict:
+        """Return the verdict on the record at a row of ``positions``."""
+        position = positions[row]
+        offset = position.offset
+        if (rejection := self.rejections.get(offset)) is not None:
+            return Verdict(Outcome.REJECTED, "", position, rejection=rejection)
+        place = int(np.searchsorted(self.offsets, offset))
+        if place == len(self.offsets) or self.offsets[place] != offset:
+            return Verdict(Outcome.KEPT, self.kept_ids.get(offset, ""), position)
+        first = int(self.match_ends[place - 1]) if place else 0
+        matches = tuple(map(self._match, range(first, int(self.match_ends[place]))))
+        time_ms = int(self.event_times_ms[place])
+        return Verdict(Outcome.DUPLICATE, self.ids[place], position, time_ms, matches)
+
+    def _match(self, place: int) -> Match:
+        return Match(
+            self.match_ids[place],
+            self.match_positions[place],
+            float(self.estimates[place]),
+            _known(self.ages_s[place]),
+            _known(self.similarities[place]),
+        )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+class ReadVerdicts(Verdicts):
+    """The verdicts on records, which come from consecutive judged ranges.
+
+    Args:
+        positions: of the records, ascending, all inside the ranges.
+        ranges: the judged ranges, in order.
+    """
+
+    def __init__(self, positions: Positions, ranges: list[JudgedRange]) -> None:
+        self._positions = positions
+        self._ranges = ranges
+        offsets = positions.offsets
+        starts = np.array([judged.source.start for judged in ranges], dtype=np.int64)
+        self._of_rows = np.searchsorted(starts, offsets, side="right") - 1
+        outcomes = np.full(len(offsets), KEPT, dtype=np.uint8)
+        duplicates = np.concatenate([judged.offsets for judged in ranges])
+        outcomes[np.isin(offsets, duplicates)] = DUPLICATE
+        refused = {
+            offset: rejection
+            for judged in ranges
+            for offset, rejection in judged.rejections.items()
+        }
+        rows = np.flatnonzero(np.isin(offsets, np.array([*refused], dtype=np.int64)))
+        outcomes[rows] = REJECTED
+        super().__init__(outcomes, {row: refused[int(offsets[row])] for row in rows.tolist()})
+
+    def _element(self, row: int) -> Verdict:
+        judged = self._ranges[int(self._of_rows[row])]
+        return judged.verdict(row, self._positions)
+
+
+class VerdictEncoder:
+    """Encodes the verdicts on a batch.
+
+    Args:
+        verdicts: the verdicts on documents, none of them rejected.
+        most_bytes: largest value; that of a single record may be larger.
+        keeps_ids: whether to name the ids of kept documents.
+    """
+
+    def __init__(self, verdicts: JudgedVerdicts, most_bytes: int, *, keeps_ids: bool) -> None:
+        self._documents = verdicts.documents
+        self._outcomes = verdicts.outcomes
+        self._most_bytes = most_bytes
+        self._keeps_ids = keeps_ids
+        matches, stored = verdicts.matches, verdicts.matches.stored
+        self._counts = matches.counts
+        self._ends = np.cumsum(matches.counts)
+        places = np.arange(matches.places.shape[1]) < matches.counts[:, None]
+        # A place is a row of ``stored``, or behind it, a row of the batch.
+        self._places = matches.places[places]
+        self._estimates = matches.estimates[places]
+        self._similarities = np.full(len(self._places), np.nan)
+        for (row, place), jaccard in matches.compared.items():
+            first, last = self._ends[row] - self._counts[row], self._ends[row]
+            self._similarities[first:last][self._places[first:last] == place] = jaccard
+        self._ids = Strings.concatenate([stored.ids, self._documents.ids])
+        self._positions = Positions.concatenate([stored.positions, self._documents.positions])
+        theirs = np.concatenate([stored.event_times_ms, self._documents.event_times_ms])
+        theirs_ms = theirs[self._places]
+        mine_ms = np.repeat(self._documents.event_times_ms, self._counts)
+        known = (mine_ms != NO_TIMESTAMP) & (theirs_ms != NO_TIMESTAMP)
+        self._ages_s = np.where(known, (mine_ms - theirs_ms) / 1000, np.nan)
+
+    def encode(self, sketched: SketchedRange, first: int) -> list[bytes]:
+        """Encode the verdicts on one range, as several parts if one value would be too large.
+
+        Args:
+            sketched: the range.
+            first: the row of its first document in the batch.
+        """
+        value = self._encode_one(sketched, first)
+        offsets = sorted([*sketched.documents.positions.offsets.tolist(), *sketched.rejections])
+        if len(value) <= self._most_bytes or len(offsets) <= 1:
+            return [value]
+        _, _, start, stop = sketched.source
+        middle = offsets[len(offsets) // 2]
+        before, after = sketched.part(start, middle), sketched.part(middle, stop)
+        return [*self.encode(before, first), *self.encode(after, first + len(before.documents))]
+
+    def _encode_one(self, sketched: SketchedRange, first: int) -> bytes:
+        rows = np.arange(first, first + len(sketched.documents))
+        row = VerdictRow(
+            version=VERSION,
+            source=sketched.source,
+            rejections={
+                offset: (rejection.stage, rejection.reason, rejection.message)
+                for offset, rejection in sketched.rejections.items()
+            },
+        )
+        duplicates = rows[self._outcomes[rows] == DUPLICATE]
+        if len(duplicates):
+            self._add_duplicates(row, duplicates)
+        if self._keeps_ids:
+            kept = rows[self._outcomes[rows] == KEPT]
+            row.kept_offsets = pack(self._documents.positions.offsets[kept], "<i8")
+            row.kept_ids, row.kept_id_ends = pack_strings(self._documents.ids.take(kept))
+        return _ENCODER.encode(row)
+
+    def _add_duplicates(self, row: VerdictRow, rows: I64) -> None:
+        documents = self._documents
+        row.offsets = pack(documents.positions.offsets[rows], "<i8")
+        row.event_times_ms = pack(documents.event_times_ms[rows], "<i8")
+        row.ids, row.id_ends = pack_strings(documents.ids.take(rows))
+        row.match_counts = pack(self._counts[rows], "<u2")
+        # Kept documents have no matches.
+        matches = slice(int(self._ends[rows[0]] - self._counts[rows[0]]), int(self._ends[rows[-1]]))
+        places = self._places[matches]
+        positions = self._positions.take(places)
+        row.match_ids, row.match_id_ends = pack_strings(self._ids.take(places))
+        row.match_topics = list(positions.topics)
+        row.match_topic_indices = pack(positions.topic_indices, "<u4")
+        row.match_partitions = pack(positions.partitions, "<i4")
+        row.match_offsets = pack(positions.offsets, "<i8")
+        row.estimates = pack(self._estimates[matches], "<f8")
+        row.similarities = pack(self._similarities[matches], "<f8")
+        row.ages_s = pack(self._ages_s[matches], "<f8")
+
+
+def decode(data: bytes) -> JudgedRange:
+    """Decode one value.
+
+    Raises:
+        TopicError: the bytes are not verdicts, or of another version.
+    """
+    row = _parse(data)
+    try:
+        return _judged(row)
+    except (ValueError, IndexError) as error:
+        raise TopicError(f"verdicts are inconsistent: {error}") from error
+
+
+def _parse(data: bytes) -> VerdictRow:
+    try:
+        version = msgspec.msgpack.decode(data, type=Version).version
+        if version == VERSION:
+            return _DECODER.decode(data)
+    except UNREADABLE as error:
+        problem = " ".join(str(error).split())
+        raise TopicError(f"verdicts cannot be read: {problem}") from error
+    raise TopicError(
+        f"the judge sends verdicts of version {version}, this release reads {VERSION}; run the "
+        "same release of both"
+    )
+
+
+def _judged(row: VerdictRow) -> JudgedRange:
+    ids = unpack_strings(row.ids, row.id_ends)
+    match_ids = unpack_strings(row.match_ids, row.match_id_ends)
+    matches = len(match_ids)
+    counts = unpack(row.match_counts, "<u2", len(ids)).astype(np.int64)
+    if counts.sum() != matches:
+        raise ValueError(f"{matches} matches instead of {counts.sum()}")
+    topics = unpack(row.match_topic_indices, "<u4", matches).astype(np.int64)
+    if matches and topics.max() >= len(row.match_topics):
+        raise ValueError(f"topic {topics.max()} of {len(row.match_topics)}")
+    kept_ids = unpack_strings(row.kept_ids, row.kept_id_ends)
+    kept_offsets = unpack(row.kept_offsets, "<i8", len(kept_ids)).tolist()
+    return JudgedRange(
+        source=row.source,
+        offsets=unpack(row.offsets, "<i8", len(ids)),
+        event_times_ms=unpack(row.event_times_ms, "<i8", len(ids)),
+        ids=ids,
+        match_ends=np.cumsum(counts),
+        match_ids=match_ids,
+        match_positions=Positions(
+            tuple(row.match_topics),
+            topics,
+            unpack(row.match_partitions, "<i4", matches).astype(np.int64),
+            unpack(row.match_offsets, "<i8", matches),
+        ),
+        estimates=unpack(row.estimates, "<f8", matches),
+        similarities=unpack(row.similarities, "<f8", matches),
+        ages_s=unpack(row.ages_s, "<f8", matches),
+        rejections={offset: Rejection(*why) for offset, why in row.rejections.items()},
+        kept_ids=dict(zip(kept_offsets, kept_ids, strict=True)),
+    )

@@ -1,0 +1,162 @@
+"""*Async.* Reads partitions of one topic, assigned manually, within limits of records and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
+
+from streamdedup.errors import BrokerUnavailable
+from streamdedup.kafka.connection import translated
+from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import milliseconds
+
+_AT_ONCE_S = 0.001
+"""A poll that takes less returns what the consumer had fetched before."""
+_MORE_MS = 5
+"""How long such a poll waits for what has arrived since."""
+_FIRST_LOOK = 16
+"""Records that are taken first, to learn how large they are."""
+
+_partition = attrgetter("partition")
+
+
+class Poller:
+    """Reads partitions of a topic in order of offset.
+
+    Args:
+        consumer: a consumer without a subscription.
+        topic: the topic.
+        settings: all settings.
+
+    Attributes:
+        consumer: this one.
+        positions: the next offset to read, by partition.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer, topic: str, settings: Settings) -> None:
+        self.consumer = consumer
+        self.positions: dict[int, int] = {}
+        self._topic = topic
+        self._max_records = settings.batch.documents
+        self._max_bytes = settings.batch.bytes
+        self._linger_ms = milliseconds(settings.batch.linger)
+        self._idle_timeout_s = settings.kafka.request_timeout.total_seconds()
+        # Taken from the consumer, for the next batch: the last one had no room for them.
+        self._held: list[Any] = []
+        self._answered_at = time.monotonic()
+
+    def topic_partitions(self, numbers: Iterable[int]) -> list[TopicPartition]:
+        """Return partitions of the topic by their numbers."""
+        return [TopicPartition(self._topic, number) for number in numbers]
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions, and no others, from these offsets on.
+
+        Args:
+            offsets: the next offset to read, by partition.
+        """
+        self.positions = dict(offsets)
+        self._held = []
+        self.consumer.assign(self.topic_partitions(offsets))
+        for partition in self.topic_partitions(offsets):
+            self.consumer.seek(partition, offsets[partition.partition])
+
+    async def poll(self) -> list[Any]:
+        """Return the next messages, ordered by partition; none if none arrive in time.
+
+        They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
+        one.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
+        """
+        batch: list[Any] = []
+        size, wanted, timeout_ms = 0, _FIRST_LOOK, self._linger_ms
+        began_at, may_wait = time.monotonic(), False
+        while wanted:
+            if not (self._held or await self._take(wanted, timeout_ms)):
+                if not may_wait:
+                    break
+                timeout_ms, may_wait = _MORE_MS, False
+                continue
+            if not batch:
+                # The consumer had them. It asks for more only now, and there may be some.
+                may_wait = time.monotonic() - began_at < _AT_ONCE_S
+            size += self._move_into(batch, self._max_bytes - size)
+            if self._held:  # no room
+                break
+            # As many more as there is room for, if they are as large as the ones before.
+            room = (self._max_bytes - size) * len(batch) // (size or 1)
+            wanted = max(0, min(self._max_records - len(batch), room, 4 * len(batch)))
+            timeout_ms = 0
+        await self._update_positions(bool(batch))
+        batch.sort(key=_partition)
+        return batch
+
+    def _move_into(self, batch: list[Any], room_bytes: int) -> int:
+        """Move held messages into a batch, as many as fit; return their bytes."""
+        held = self._held
+        sizes = np.cumsum([_size(message) for message in held[: self._max_records - len(batch)]])
+        count = int(np.searchsorted(sizes, room_bytes, side="right"))
+        if not batch:
+            count = max(count, 1)
+        batch += held[:count]
+        self._held = held[count:]
+        return int(sizes[count - 1]) if count else 0
+
+    async def _take(self, wanted: int, timeout_ms: int) -> bool:
+        """Take fetched messages from the consumer; return whether there are any."""
+        with translated(f"cannot read {self._topic}"):
+            try:
+                fetched = await self.consumer.getmany(
+                    timeout_ms=timeout_ms, max_records=min(wanted, self._max_records)
+                )
+            except errors.OffsetOutOfRangeError as error:
+                raise BrokerUnavailable(
+                    f"the next offset is no longer in topic {self._topic}"
+                ) from error
+        self._held = [message for taken in fetched.values() for message in taken]
+        return bool(self._held)
+
+    async def _update_positions(self, has_messages: bool) -> None:
+        """Update the positions; after a long silence, check that a broker answers.
+
+        The consumer's position also passes offsets that no reader gets: transaction markers, aborted records,
+        and records that compaction removed. Every assigned partition has a position, so this does
+        not wait.
+        """
+        answered = has_messages
+        with translated(f"{self._topic} cannot be reached"):
+            for partition in self.consumer.assignment():
+                self.positions[partition.partition] = await self.consumer.position(partition)
+            for message in reversed(self._held):
+                self.positions[message.partition] = message.offset
+            if not answered and time.monotonic() - self._answered_at > self._idle_timeout_s:
+                # The consumer itself would silently wait for a lost broker.
+                async with asyncio.timeout(self._idle_timeout_s):
+                    await self.consumer.end_offsets(list(self.consumer.assignment()))
+                answered = True
+        if answered:
+            self._answered_at = time.monotonic()
+
+    def lag(self) -> dict[int, int]:
+        """Return the number of unread messages, for each partition whose end is known."""
+        lag = {}
+        for partition, offset in self.positions.items():
+            end = self.consumer.highwater(TopicPartition(self._topic, partition))
+            if end is not None:
+                lag[partition] = max(0, end - offset)
+        return lag
+
+
+def _size(message: Any) -> int:
+    size = len(message.value or b"") + len(message.key or b"")
+    if message.headers:
+        size += sum(len(name) + len(value or b"") for name, value in message.headers)
+    return size

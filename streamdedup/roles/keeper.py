@@ -1,0 +1,406 @@
+"""*Async.* What every process with an index does: sessions, standby, replay, commits in order.
+
+Read :meth:`Keeper.run` first. It runs one session after another. Each session takes the same steps
+in the same order, after a start, a crash or an outage of the brokers:
+
+1. look at the topics,
+2. open the index (once),
+3. with ``standby.enabled``: apply the changelog as it grows, until this process is elected,
+4. start the producer, which fences a predecessor,
+5. replay the end of the changelog into the index,
+6. let the feed find its place: read committed offsets,
+7. for each batch of the feed: judge it, commit one transaction, update the index,
+8. close.
+
+Where batches come from, and what is written of them, is the feed's: a worker's
+(:mod:`streamdedup.roles.worker`) or a judge's (:mod:`streamdedup.roles.judge`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from streamdedup.batches import IndexUpdate, Judgement
+from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
+from streamdedup.failpoints import reach
+from streamdedup.formats import changelog
+from streamdedup.index.store import Index
+from streamdedup.kafka.changelog_writer import ChangelogWriter
+from streamdedup.kafka.claim import claim
+from streamdedup.kafka.election import Election
+from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.messages import ClusterFacts
+from streamdedup.kafka.topics import (
+    checkpoint_interval,
+    recreated_topics,
+    retention_warning,
+    topic_notes,
+)
+from streamdedup.kafka.writer import BuiltTransaction
+from streamdedup.kernels import spare_collector
+from streamdedup.model import IndexStats
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.roles.index_thread import IndexThread
+from streamdedup.roles.session import (
+    Phases,
+    TimeoutLimit,
+    decisive,
+    reach_brokers,
+    reporting_replay,
+    run_sessions,
+)
+from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
+
+Batch = TypeVar("Batch")
+
+
+class InFlight:
+    """The batches that are read and not committed.
+
+    Args:
+        state: shows whether there are any.
+    """
+
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._state.busy = False
+
+    def add(self) -> None:
+        """Count a batch that is read."""
+        self._count += 1
+        self._idle.clear()
+        self._state.busy = True
+
+    def remove(self) -> None:
+        """Count a batch that is committed."""
+        self._count -= 1
+        self._state.steps += 1
+        self._state.busy = bool(self._count)
+        if not self._count:
+            self._idle.set()
+
+    async def none(self) -> None:
+        """Wait until there are none, unless none was ever read."""
+        if self._count:
+            await self._idle.wait()
+
+
+class Feed(ABC, Generic[Batch]):
+    """Where the batches of one session come from, and what becomes of their verdicts.
+
+    Attributes:
+        ahead: how many batches may wait for their judgement.
+    """
+
+    ahead: int
+
+    @abstractmethod
+    async def begin(self, index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
+        """Find the place to read from; the index holds all that was committed.
+
+        Returns:
+            A transaction that comes before the first batch, if there is one, and its update.
+        """
+
+    @abstractmethod
+    async def read(self, queue: asyncio.Queue[Batch | None], in_flight: InFlight) -> None:
+        """Put batches into the queue until the process is asked to stop, and then None."""
+
+    @abstractmethod
+    async def judge(self, batch: Batch) -> tuple[Judgement, BuiltTransaction]:
+        """Judge a batch; meanwhile the one before it may be committed."""
+
+    @abstractmethod
+    def finish(self, batch: Batch, judgement: Judgement) -> None:
+        """Take note that a batch is committed, and in the index."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close what :meth:`begin` has opened."""
+
+
+class Keeper:
+    """Owns the index of a process, and judges the batches of one feed after another.
+
+    Args:
+        settings: all settings.
+        metrics: receives counts and timings.
+        state: the state on the status pages, which this keeper writes.
+        stop: set by the caller to drain and end.
+    """
+
+    def __init__(
+        self, settings: Settings, metrics: Metrics, state: WorkerState, stop: asyncio.Event
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._state = state
+        self._phases = Phases(state, metrics)
+        self._timeouts = TimeoutLimit(settings.kafka)
+        self._stop = stop
+        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
+        self.index = IndexThread(settings, metrics, state)
+        self._notes: dict[str, bytes] = {}
+        self._checkpoint_interval_s = 0.0
+        self._commits = asyncio.Lock()
+        self._election = (
+            Election(settings, lambda: state.applied_offset) if settings.standby.enabled else None
+        )
+
+    async def run(
+        self,
+        feed: Callable[[ClusterFacts, ChangelogWriter], Feed[Any]],
+        on_open: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run one session after another; wait while no broker answers.
+
+        Args:
+            feed: makes the feed of a session.
+            on_open: called after the index was opened.
+
+        Raises:
+            StreamdedupError: an error that retrying cannot fix.
+        """
+
+        async def session() -> None:
+            await self._run_session(feed, on_open)
+
+        try:
+            await run_sessions(
+                session, self._phases, self._stop, stands_by=self._settings.standby.enabled
+            )
+        finally:
+            if self._election is not None:
+                await self._election.leave()
+
+    async def close(self) -> None:
+        """Close the index, after its thread has finished its work."""
+        await self.index.close()
+
+    async def _run_session(
+        self,
+        make_feed: Callable[[ClusterFacts, ChangelogWriter], Feed[Any]],
+        on_open: Callable[[], None],
+    ) -> None:
+        facts = await reach_brokers(self._settings, self._phases)
+        index = await self._open_index(facts, on_open)
+        await claim(self._settings)
+        log_facts = facts.topics[self._settings.topics.changelog]
+        self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
+        if self._election is not None and not await self._stand_by(index, self._election):
+            return
+        try:
+            async with AsyncExitStack() as resources:
+                applied = await self.index.call(lambda: index.applied)
+                writer = ChangelogWriter(self._settings, facts, applied)
+                resources.push_async_callback(writer.close)
+                await writer.start()
+                reach("start")
+                stats = await self._replay(index, applied)
+                feed = make_feed(facts, writer)
+                resources.push_async_callback(feed.close)
+                await self._begin(feed, index, writer)
+                spare_collector()
+                self._phases.enter("running")
+                log.info("running", partitions=self._state.partitions, documents=stats.documents)
+                await self._process(feed, writer)
+                self._phases.enter("draining")
+        finally:
+            await self.index.discard_staged()
+
+    async def _begin(self, feed: Feed[Any], index: Index, writer: ChangelogWriter) -> None:
+        first = await feed.begin(index)
+        if first is None:
+            return
+        update, transaction = first
+        applied = await writer.commit(transaction)
+        if applied:
+            await self.index.call(index.apply, update, applied, self._notes)
+
+    async def _stand_by(self, index: Index, election: Election) -> bool:
+        """Apply the changelog as it grows, until this worker is elected; return False on ``stop``.
+
+        A worker that is still elected after a failed session does not wait.
+        """
+        if await election.is_confirmed():
+            return True
+        await election.leave()
+        silence_s = self._settings.kafka.request_timeout.total_seconds()
+        reader, caught_up = ChangelogReader(self._settings, silence_s), asyncio.Event()
+        try:
+            await reader.start()
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._win(election, caught_up)),
+                    group.create_task(self._stop.wait()),
+                    group.create_task(self._follow(index, reader, caught_up)),
+                    group.create_task(self._keep_up()),
+                ]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+            return not self._stop.is_set()
+        except* StreamdedupError as errors:
+            raise decisive(errors) from errors
+        finally:
+            await reader.close()
+
+    async def _win(self, election: Election, caught_up: asyncio.Event) -> None:
+        # An elected worker that has to replay first would keep one waiting that need not.
+        async with reporting_replay(self._state):
+            await caught_up.wait()
+        self._state.partitions, self._state.lag, self._state.positions = 0, {}, {}
+        self._metrics.forget_partitions()
+        self._phases.enter("standby")
+        log.info("standing by")
+        await election.join()
+        await election.win()
+
+    async def _follow(
+        self, index: Index, reader: ChangelogReader, caught_up: asyncio.Event
+    ) -> None:
+        """Apply the changelog, without an end."""
+        state = self._state
+        applied = await self.index.call(lambda: index.applied)
+        begin = reader.first if index.is_new else applied
+        end = reader.end
+        state.replay_done, state.replay_total = begin, end
+        self._phases.enter("replaying")
+        log.info("following the changelog", begin=begin, end=end)
+        reader.seek(begin)
+        while True:
+            entries = await reader.poll()
+            for offset, data in entries:
+                await self._apply(index, data, offset + 1)
+            if entries:
+                await self.index.show()
+            state.replay_done, state.replay_total = reader.position, reader.end
+            if reader.position >= end and not caught_up.is_set():
+                reader.warn_of_strangers()
+                caught_up.set()
+
+    async def _open_index(self, facts: ClusterFacts, on_open: Callable[[], None]) -> Index:
+        if not self.index.is_open:
+            changelog_topic = self._settings.topics.changelog
+            if warning := retention_warning(self._settings, facts.topics[changelog_topic]):
+                log.warning("the changelog is not kept for as long as the window", reason=warning)
+            await self.index.open(facts.log(changelog_topic))
+            on_open()
+        index = self.index.opened
+        for problem in recreated_topics(self._settings, facts.topics, index.note):
+            raise TopicError(problem)
+        self._notes = topic_notes(self._settings, facts.topics)
+        return index
+
+    async def _replay(self, index: Index, applied: int) -> IndexStats:
+        """Apply the changelog to the index, from the offset it has applied to the end."""
+        reader = ChangelogReader(self._settings)
+        try:
+            await reader.start()
+            begin = reader.first if index.is_new else applied
+            self._phases.enter("replaying")
+            self._state.replay_done, self._state.replay_total = begin, reader.end
+            log.info("replaying the changelog", begin=begin, end=reader.end)
+            async with reporting_replay(self._state):
+                async for offset, data in reader.entries(begin):
+                    await self._apply(index, data, offset + 1)
+            reader.warn_of_strangers()
+            # The last offsets hold transaction markers.
+            self._state.replay_done = reader.end
+        finally:
+            await reader.close()
+        return await self.index.show()
+
+    async def _apply(self, index: Index, data: bytes, applied: int) -> None:
+        await self.index.call(self._apply_entry, index, data, applied)
+        self._metrics.count_replayed()
+        self._state.replay_done = applied
+        self._state.steps += 1
+
+    def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
+        index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
+        reach("replay")
+
+    async def _process(self, feed: Feed[Batch], writer: ChangelogWriter) -> None:
+        """Read ahead in a second task, judge in this one, commit in a third, until ``stop``."""
+        queue: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=feed.ahead)
+        self._commits, in_flight = asyncio.Lock(), InFlight(self._state)
+
+        async def finish(batch: Batch, judgement: Judgement, transaction: BuiltTransaction) -> None:
+            """Commit the transaction of a staged batch, and confirm its update."""
+            with self._metrics.stage("transaction"):
+                applied = await self._commit(writer, transaction)
+            reach("commit")
+            await self.index.call(self.index.opened.confirm, applied, self._notes)
+            reach("confirm")
+            self._commits.release()
+            in_flight.remove()
+            feed.finish(batch, judgement)
+            await self.index.show()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(feed.read(queue, in_flight))
+                upkeep = [group.create_task(self._keep_up())]
+                if self._election is not None:
+                    upkeep.append(group.create_task(self._give_way(self._election)))
+                while (batch := await queue.get()) is not None:
+                    try:
+                        judgement, transaction = await feed.judge(batch)
+                    except StreamdedupError:
+                        async with self._commits:  # what was judged before is not affected
+                            raise
+                    # Held until the transaction is committed.
+                    await self._commits.acquire()
+                    with self._metrics.stage("index"):
+                        await self.index.call(self.index.opened.stage, judgement.update)
+                    reach("stage")
+                    group.create_task(finish(batch, judgement, transaction))
+                async with self._commits:
+                    for task in upkeep:
+                        task.cancel()
+        except* StreamdedupError as errors:
+            raise decisive(errors) from errors
+
+    async def _give_way(self, election: Election) -> None:
+        await election.lose()
+        raise Fenced("another worker with the same topics.changelog was elected")
+
+    async def _keep_up(self) -> None:
+        """Renew the claim at intervals, and write the index to disk unless it does so by itself.
+
+        The index flushes full deltas, which may take a slow stream longer than the changelog's
+        retention.
+        """
+        durable = -1
+        while True:
+            await asyncio.sleep(self._checkpoint_interval_s)
+            await claim(self._settings)
+            stats = await self.index.show()
+            if durable == stats.durable < stats.applied:
+                async with self._commits:
+                    await self.index.call(self.index.opened.flush)
+                stats = await self.index.show()
+            durable = stats.durable
+
+    async def _commit(self, writer: ChangelogWriter, transaction: BuiltTransaction) -> int:
+        try:
+            applied = await writer.commit(transaction)
+        except (Fenced, BrokerUnavailable) as error:
+            self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
+            self._timeouts.count(error)
+            raise
+        self._timeouts.count(None)
+        self._metrics.count_transaction("committed")
+        return applied
