@@ -133,6 +133,9 @@ class SketchedRange:
     blank: frozenset[int]
     rejections: Mapping[int, Rejection]
 
+    def __len__(self) -> int:
+        return len(self.documents) + len(self.rejections)
+
     def part(self, start: int, stop: int) -> SketchedRange:
         """Return the part with the offsets from ``start`` on, and below ``stop``."""
         offsets = self.documents.positions.offsets

@@ -281,6 +281,19 @@ class RecordColumns(Column[Record]):
             np.array([record.timestamp_ms for record in records], dtype=np.int64),
         )
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
+        """Return the rows of all parts, in order."""
+        if not parts:
+            return cls.of([])
+        return cls(
+            Positions.concatenate([part.positions for part in parts]),
+            [value for part in parts for value in part.values],
+            [key for part in parts for key in part.keys],
+            [headers for part in parts for headers in part.headers],
+            np.concatenate([part.timestamps_ms for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.values)
 

@@ -1,7 +1,9 @@
-"""*Blocking.* ``streamdedup run``: the Kafka worker."""
+"""*Blocking.* ``streamdedup run``: the Kafka worker, or a role of mode split."""
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +17,26 @@ StatusPort = Annotated[
 ]
 
 
+class RoleName(StrEnum):
+    """Values of ``--role``."""
+
+    EDGE = "edge"
+    JUDGE = "judge"
+    ALL = "all"
+
+
+Role = Annotated[
+    RoleName | None,
+    typer.Option(
+        help="With mode split: edge (any number), judge (one, or two with a standby), or all: one "
+        "of each, as processes of this one."
+    ),
+]
+
+
 def run(
     config: options.ConfigFile = None,
+    role: Role = None,
     index: IndexDirectory = None,
     threshold: options.Threshold = None,
     status_port: StatusPort = None,
@@ -28,14 +48,20 @@ def run(
     environment variables (`STREAMDEDUP_KAFKA__GROUP_ID=...`), and these override the file;
     `streamdedup config show` prints the result.
 
+    With `mode: split` the work has two roles: edges read, sketch and write, and a judge decides.
+    docs/scaling.md says when that is worth it. With `--role all` the edge listens on the next
+    port.
+
     Exit codes: 0 stopped by a signal, 3 invalid settings, 5 topics, 6 refused by the broker, 8
     replaced by another worker, 9-13 the index, 14 too many dead letters, 15 a clock.
     docs/operations.md explains each code.
     """
     import asyncio
 
+    from streamdedup.errors import SettingsError
     from streamdedup.observe import logs
-    from streamdedup.roles.app import run_worker
+    from streamdedup.roles.all import run_all
+    from streamdedup.roles.app import run_role
     from streamdedup.settings.load import load_settings
 
     overrides = options.overrides(
@@ -44,5 +70,25 @@ def run(
         status={"port": status_port},
     )
     settings = load_settings(config, **overrides)
-    logs.configure(settings.log)
-    asyncio.run(run_worker(settings))
+    if settings.mode == "single":
+        if role is not None:
+            raise SettingsError(f"--role {role} needs mode split; set mode: split, or leave it out")
+        logs.configure(settings.log)
+        asyncio.run(run_role(settings, "worker"))
+    elif role in (None, RoleName.ALL):
+        port = settings.status.port
+        flags = _flags(config=config, index=index, threshold=threshold)
+        program = [sys.executable, "-m", "streamdedup", "run", *flags]
+        commands = [
+            [*program, "--role", name, "--status-port", str(port_of)]
+            for name, port_of in (("judge", port), ("edge", port and port + 1))
+        ]
+        raise typer.Exit(asyncio.run(run_all(commands)))
+    else:
+        logs.configure(settings.log)
+        asyncio.run(run_role(settings, "edge" if role is RoleName.EDGE else "judge"))
+
+
+def _flags(**values: object) -> list[str]:
+    given = [(f"--{name}", str(value)) for name, value in values.items() if value is not None]
+    return [text for pair in given for text in pair]

@@ -132,12 +132,13 @@ def _parse(data: bytes) -> SketchRow:
 
 
 def _documents(row: SketchRow) -> DocumentColumns:
+    """Return the documents, in arrays of their own: kernels have another variant for constants."""
     ids = unpack_strings(row.ids, row.id_ends)
     count = len(ids)
     if len(row.texts) not in (0, count):
         raise ValueError(f"{len(row.texts)} texts for {count} documents")
     topic, partition, start, stop = row.source
-    offsets = unpack(row.offsets, "<i8", count)
+    offsets = unpack(row.offsets, "<i8", count).copy()
     inside = not count or (start <= offsets[0] and offsets[-1] < stop)
     if not inside or (np.diff(offsets) <= 0).any():
         raise ValueError("the offsets do not ascend within the range")
@@ -149,11 +150,11 @@ def _documents(row: SketchRow) -> DocumentColumns:
             np.full(count, partition, dtype=np.int64),
             offsets,
         ),
-        event_times_ms=unpack(row.event_times_ms, "<i8", count),
-        namespaces=unpack(row.namespaces, "<u8", count),
+        event_times_ms=unpack(row.event_times_ms, "<i8", count).copy(),
+        namespaces=unpack(row.namespaces, "<u8", count).copy(),
         sketches=Sketches(
-            signatures=unpack(row.signatures, "u1", count, columns=True),
-            band_keys=unpack(row.band_keys, "<u8", count, columns=True),
+            signatures=unpack(row.signatures, "u1", count, columns=True).copy(),
+            band_keys=unpack(row.band_keys, "<u8", count, columns=True).copy(),
         ),
         texts=Blobs.of(row.texts),
     )

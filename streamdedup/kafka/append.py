@@ -39,16 +39,25 @@ def batches(producer: AIOKafkaProducer, messages: Messages, rows: Iterable[int])
 
 
 class Appender:
-    """An idempotent producer: a request that is retried does not append its messages twice."""
+    """An idempotent producer: a request that is retried does not append its messages twice.
 
-    def __init__(self, settings: KafkaSettings, facts: ClusterFacts) -> None:
+    Args:
+        settings: the brokers.
+        facts: the topics.
+        compressed: whether to compress messages as the settings say.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, facts: ClusterFacts, *, compressed: bool = True
+    ) -> None:
+        codec = settings.compression if compressed else "none"
         smallest = min(topic.max_message_bytes for topic in facts.topics.values())
         self._producer = AIOKafkaProducer(
             bootstrap_servers=list(settings.bootstrap_servers),
             enable_idempotence=True,
             acks="all",
             max_batch_size=min(_MAX_BATCH_BYTES, smallest),
-            compression_type=None if settings.compression == "none" else settings.compression,
+            compression_type=None if codec == "none" else codec,
             **connection_options(settings),
         )
 

@@ -16,30 +16,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
+from aiokafka import TopicPartition, errors
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberAssignment,
     ConsumerProtocolMemberMetadata,
 )
 
-from streamdedup.errors import SettingsError
-from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.connection import translated
+from streamdedup.kafka.member import Member
 from streamdedup.settings.sections import Settings
-from streamdedup.settings.units import format_duration, milliseconds
 
 log = structlog.get_logger(__name__)
 
 _ACTION = "cannot take part in the election"
-_LOOK_MS = 1_000
-"""How long a look at the state of the group waits for an error."""
-_HEARTBEATS = 20
-"""Heartbeats in a session timeout: a member learns from one that the group elects again."""
-_LONGEST_HEARTBEAT_MS = 500
-_FOR_EVER_MS = 2**31 - 1
 
 
-class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
+class Election(Member):
     """This worker's part in the election.
 
     Args:
@@ -48,12 +41,13 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
     """
 
     def __init__(self, settings: Settings, applied: Callable[[], int]) -> None:
-        self._settings = settings
+        topics = settings.topics
+        super().__init__(settings, topics.election, topics.changelog, _ACTION)
         self._applied = applied
-        self._is_elected = False
-        self._changed = asyncio.Event()
-        self._consumer: AIOKafkaConsumer | None = None
-        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def _is_elected(self) -> bool:
+        return bool(self.partitions)
 
     async def is_confirmed(self) -> bool:
         """Tell whether this worker is elected: only a present member can commit.
@@ -82,23 +76,7 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
             BrokerUnavailable: the brokers do not answer.
             BrokerRefused: this client may not use the group.
         """
-        topics = self._settings.topics
-        timeout_ms = milliseconds(self._settings.kafka.session_timeout)
-        self._consumer = consumer = new_consumer(
-            self._settings.kafka,
-            group_id=topics.election,
-            session_timeout_ms=timeout_ms,
-            heartbeat_interval_ms=min(timeout_ms // _HEARTBEATS, _LONGEST_HEARTBEAT_MS),
-            rebalance_timeout_ms=timeout_ms,
-            max_poll_interval_ms=_FOR_EVER_MS,
-            partition_assignment_strategy=(_assignor(self._claim),),
-            # Nothing is read from the partition, but it gets a position.
-            auto_offset_reset="latest",
-        )
-        with translated(_ACTION):
-            await consumer.start()
-        consumer.subscribe([topics.changelog], listener=self)
-        self._watch = asyncio.create_task(self._look(consumer), name="election")
+        await self.join_with(_assignor(self._claim))
 
     async def win(self) -> None:
         """Wait until this worker is elected.
@@ -106,7 +84,7 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         Raises:
             StreamdedupError: this worker can no longer take part.
         """
-        await self._wait(elected=True)
+        await self.wait_until(lambda: self._is_elected)
 
     async def lose(self) -> None:
         """Wait until another worker is elected.
@@ -114,61 +92,16 @@ class Election(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         Raises:
             StreamdedupError: this worker can no longer take part.
         """
-        await self._wait(elected=False)
+        await self.wait_until(lambda: not self._is_elected)
 
-    async def _wait(self, *, elected: bool) -> None:
-        if self._watch is None:
-            raise RuntimeError("join() comes first")
-        while self._is_elected != elected:
-            self._changed.clear()
-            changed = asyncio.create_task(self._changed.wait())
-            try:
-                await asyncio.wait({changed, self._watch}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-            if self._watch.done():
-                self._watch.result()
-
-    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Wait for the outcome: a member that was elected usually stays so."""
-
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Take note of the outcome."""
-        partitions = list(assigned)
-        if self._consumer is not None:
-            self._consumer.pause(*partitions)
-        if self._is_elected != bool(partitions):
+    def take_note(self, partitions: frozenset[int]) -> None:
+        """Log a change."""
+        if bool(partitions) != self._is_elected:
             log.info("elected" if partitions else "another worker is elected")
-        self._is_elected = bool(partitions)
-        self._changed.set()
 
     def _claim(self) -> tuple[bool, int]:
         """Return whether this worker is elected, and up to which offset its index is complete."""
-        # The group has forgotten a member without an id.
-        is_member = self._consumer is not None and bool(self._consumer._coordinator.member_id)
-        return self._is_elected and is_member, self._applied()
-
-    async def _look(self, consumer: AIOKafkaConsumer) -> None:
-        """Let the consumer report the errors of the group."""
-        while True:
-            with translated(_ACTION):
-                try:
-                    await consumer.getmany(timeout_ms=_LOOK_MS)
-                except errors.InvalidSessionTimeoutError as error:
-                    timeout = format_duration(self._settings.kafka.session_timeout)
-                    raise SettingsError(
-                        f"kafka.session_timeout is {timeout}, which is not between the brokers' "
-                        "group.min.session.timeout.ms and group.max.session.timeout.ms"
-                    ) from error
-
-    async def leave(self) -> None:
-        """Leave the group, so that another worker is elected at once."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-        if self._consumer is not None:
-            await stop(self._consumer.stop())
-        self._consumer, self._watch, self._is_elected = None, None, False
+        return self._is_elected and self.is_member, self._applied()
 
 
 def _assignor(claim: Callable[[], tuple[bool, int]]) -> type[AbstractPartitionAssignor]:

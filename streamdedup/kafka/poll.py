@@ -70,6 +70,8 @@ class Poller:
     async def poll(self) -> list[Any]:
         """Return the next messages, ordered by partition; none if none arrive in time.
 
+        After a cancelled poll, :meth:`assign` must come before the next one.
+
         They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
         one.
 
@@ -95,7 +97,9 @@ class Poller:
             room = (self._max_bytes - size) * len(batch) // (size or 1)
             wanted = max(0, min(self._max_records - len(batch), room, 4 * len(batch)))
             timeout_ms = 0
-        await self._update_positions(bool(batch))
+        positions = await self._new_positions(bool(batch))
+        # The last step, so that a cancelled poll has read nothing.
+        self.positions = positions
         batch.sort(key=_partition)
         return batch
 
@@ -124,19 +128,19 @@ class Poller:
         self._held = [message for taken in fetched.values() for message in taken]
         return bool(self._held)
 
-    async def _update_positions(self, has_messages: bool) -> None:
-        """Update the positions; after a long silence, check that a broker answers.
+    async def _new_positions(self, has_messages: bool) -> dict[int, int]:
+        """Return the positions; after a long silence, check that a broker answers.
 
-        The consumer's position also passes offsets that no reader gets: transaction markers, aborted records,
-        and records that compaction removed. Every assigned partition has a position, so this does
-        not wait.
+        The consumer's position also passes offsets that no reader gets: transaction markers,
+        aborted records, and records that compaction removed. Every assigned partition has a
+        position, so this does not wait.
         """
-        answered = has_messages
+        answered, positions = has_messages, dict[int, int]()
         with translated(f"{self._topic} cannot be reached"):
             for partition in self.consumer.assignment():
-                self.positions[partition.partition] = await self.consumer.position(partition)
+                positions[partition.partition] = await self.consumer.position(partition)
             for message in reversed(self._held):
-                self.positions[message.partition] = message.offset
+                positions[message.partition] = message.offset
             if not answered and time.monotonic() - self._answered_at > self._idle_timeout_s:
                 # The consumer itself would silently wait for a lost broker.
                 async with asyncio.timeout(self._idle_timeout_s):
@@ -144,6 +148,7 @@ class Poller:
                 answered = True
         if answered:
             self._answered_at = time.monotonic()
+        return positions
 
     def lag(self) -> dict[int, int]:
         """Return the number of unread messages, for each partition whose end is known."""

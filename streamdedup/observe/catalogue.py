@@ -96,6 +96,16 @@ CATALOGUE = (
         "Estimated Jaccard similarity of the candidates.",
         buckets=_SIMILARITIES,
     ),
+    # Edges and judge
+    Entry(
+        "sketched_records_total",
+        "counter",
+        "Records that a judge read as sketches, by what became of them.",
+        "result",
+        ("accepted", "repeated", "ahead"),
+    ),
+    Entry("sketches_lag", "gauge", "Sketched ranges that the judge has not read yet."),
+    Entry("awaiting_verdict", "gauge", "Records that an edge has read and not written yet."),
     # Kafka
     Entry(
         "consumer_lag",
@@ -173,5 +183,6 @@ CATALOGUE = (
         ("broker", "disk", "pool", "replay", "stuck"),
     ),
     Entry("build_info", "info", "Version of streamdedup and of Python."),
+    Entry("role_info", "info", "What the process is: worker, edge or judge."),
     Entry("settings_info", "info", "Fingerprint of the parameters, threshold and bands."),
 )

@@ -63,8 +63,9 @@ class Metrics:
             {"version": streamdedup.__version__, "python": platform.python_version()}
         )
 
-    def describe(self, settings: Settings) -> None:
-        """Expose the parameters that verdicts depend on, and the size of the pool."""
+    def describe(self, settings: Settings, role: str = "worker") -> None:
+        """Expose the role, the parameters that verdicts depend on, and the size of the pool."""
+        self._infos["role_info"].info({"role": role})
         parameters = settings.dedup.sketch_parameters()
         self._infos["settings_info"].info(
             {
@@ -128,6 +129,19 @@ class Metrics:
         self._batch_histograms["candidate_similarity"].observe(
             counts.similarities, counts.by_similarity
         )
+
+    def count_sketched(self, counts: Mapping[str, int]) -> None:
+        """Count the records that a judge has read as sketches, by what became of them."""
+        for result, count in counts.items():
+            self._counters["sketched_records_total"].labels(result).inc(count)
+
+    def observe_sketches_lag(self, messages: int) -> None:
+        """Record the number of sketched ranges that the judge has not read."""
+        self._gauges["sketches_lag"].set(messages)
+
+    def observe_awaiting(self, records: int) -> None:
+        """Record the number of records that an edge has read and not written."""
+        self._gauges["awaiting_verdict"].set(records)
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
+from typing import Literal
 
 import structlog
 
 from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
+from streamdedup.roles.edge import Edge
+from streamdedup.roles.judge import Judge
 from streamdedup.roles.session import run_and_drain
 from streamdedup.roles.worker import Worker
 from streamdedup.settings.sections import Settings
@@ -21,8 +26,16 @@ from streamdedup.settings.sections import Settings
 log = structlog.get_logger(__name__)
 
 
-async def run_worker(settings: Settings) -> None:
-    """Run the worker until SIGTERM or SIGINT; a second signal ends the process at once.
+Role = Literal["worker", "edge", "judge"]
+"""What a process can be."""
+
+
+async def run_role(settings: Settings, name: Role) -> None:
+    """Run a role until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Args:
+        settings: all settings.
+        name: the role.
 
     Raises:
         StreamdedupError: an error that retrying cannot fix.
@@ -31,18 +44,24 @@ async def run_worker(settings: Settings) -> None:
     _on_signals(stop)
     asyncio.get_running_loop().set_exception_handler(forget_abandoned)
     pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
+    state.recent = Recent(settings, time.monotonic) if settings.status.page else None
+    role: Worker | Edge | Judge
     try:
         async with StatusServer(settings.status, metrics, state) as status:
-            log.info("listening", host=settings.status.host, port=status.port)
-            metrics.describe(settings)
-            worker = Worker(settings, pool, metrics, state, stop)
+            log.info("listening", role=name, host=settings.status.host, port=status.port)
+            metrics.describe(settings, name)
+            if name == "judge":
+                role = Judge(settings, metrics, state, stop)
+            else:
+                kind = Edge if name == "edge" else Worker
+                role = kind(settings, pool, metrics, state, stop)
             try:
                 budget_s = settings.drain_budget.total_seconds()
-                await run_and_drain(worker.run(), state, stop, budget_s)
+                await run_and_drain(role.run(), state, stop, budget_s)
             finally:
-                # First, since the worker waits for a process that is still starting.
+                # First, since a role waits for a process that is still starting.
                 await asyncio.to_thread(pool.close)
-                await worker.close()
+                await role.close()
     finally:
         await asyncio.to_thread(pool.close)
 

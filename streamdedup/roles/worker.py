@@ -25,7 +25,6 @@ from streamdedup.kafka.source import Source
 from streamdedup.kafka.writer import BuiltTransaction
 from streamdedup.model import SourceRange
 from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.recent import Recent
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
@@ -65,7 +64,6 @@ class Worker:
         self._pool = pool
         self._metrics = metrics
         self._state = state
-        self._state.recent = Recent(settings, time.monotonic) if settings.status.page else None
         self._stop = stop
         self._keeper = Keeper(settings, metrics, state, stop)
         self._warming: asyncio.Task[float] | None = None

@@ -17,7 +17,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.log import ChangelogReader
-from streamdedup.roles.app import run_worker
+from streamdedup.roles.app import run_role
 from tests.support import topics
 from tests.support.numbered import documents
 from tests.support.stage import Stage
@@ -74,7 +74,7 @@ async def test_transactions_that_never_fit_their_timeout(
 
     monkeypatch.setattr(AIOKafkaProducer, "send_batch", send_slowly)
     with pytest.raises(SettingsError, match="3 transactions in a row did not fit") as caught:
-        await run_worker(stage.settings())
+        await run_role(stage.settings(), "worker")
     assert caught.value.exit_code == 3
 
 

@@ -33,6 +33,7 @@ class Stage:
         name: the group, and the prefix of the topics.
         overrides: changed settings, by section.
         replication: replicas of each partition of the topics.
+        mode: the mode, ``single`` or ``split``.
     """
 
     bootstrap: str
@@ -40,6 +41,7 @@ class Stage:
     name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
     replication: int = 1
+    mode: str = "single"
 
     def __post_init__(self) -> None:
         """Write the configuration file."""
@@ -49,7 +51,12 @@ class Stage:
     def variant(self, name: str, **changes: dict[str, Any]) -> Stage:
         """Return a stage on the same topics with its own folder, and so its own index."""
         other = Stage(
-            self.bootstrap, self.folder / name, self.name, dict(self.overrides), self.replication
+            self.bootstrap,
+            self.folder / name,
+            self.name,
+            dict(self.overrides),
+            self.replication,
+            self.mode,
         )
         other.configure(**changes)
         return other
@@ -68,7 +75,7 @@ class Stage:
         """Change settings, by section, and write the configuration file."""
         for section, values in changes.items():
             self.overrides[section] = self.overrides.get(section, {}) | values
-        base: dict[str, dict[str, Any]] = {
+        base: dict[str, Any] = {
             "kafka": {
                 "bootstrap_servers": self.bootstrap,
                 "group_id": self.name,
@@ -87,20 +94,21 @@ class Stage:
             section: base.get(section, {}) | self.overrides.get(section, {})
             for section in base.keys() | self.overrides.keys()
         }
-        self.config.write_text(yaml.safe_dump(merged))
+        self.config.write_text(yaml.safe_dump({"mode": self.mode, **merged}))
 
     @property
     def topics(self) -> dict[str, str]:
-        """The five topics, by role."""
+        """The topics, by role."""
         roles = ("source", "clean", "duplicates", "dead_letter", "changelog")
-        return {role: f"{self.name}-{role}" for role in roles}
+        split = ("sketches", "verdicts") if self.mode == "split" else ()
+        return {role: f"{self.name}-{role}" for role in (*roles, *split)}
 
     def settings(self) -> Settings:
         """Load the settings as a worker does."""
         return load_settings(self.config)
 
     def create_topics(self, partitions: int = 1, **configs: dict[str, str]) -> None:
-        """Create the five topics; ``configs`` are by role."""
+        """Create the topics; ``configs`` are by role."""
         configured = {self.topics[role]: config for role, config in configs.items()}
         asyncio.run(topics.create(self.bootstrap, configured, partitions, self.replication))
         asyncio.run(create_topics(self.settings(), partitions, self.replication))

@@ -1,0 +1,134 @@
+"""*Pure.* Pairs the records of one partition with their verdicts, which come later."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamdedup.columns import RecordColumns
+from streamdedup.errors import TopicError
+from streamdedup.formats.verdicts import JudgedRange, ReadVerdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Records with their verdicts.
+
+    Attributes:
+        records: of one partition, in order of offset.
+        verdicts: theirs.
+        next_offset: the source offset behind them.
+        verdict_offset: the offset of the verdicts that come next.
+    """
+
+    records: RecordColumns
+    verdicts: ReadVerdicts
+    next_offset: int
+    verdict_offset: int
+
+
+class Pairs:
+    """The records of a partition that wait for verdicts, and verdicts that wait for records.
+
+    Args:
+        partition: the partition, for messages.
+        begin: the source offset from which on records are expected.
+        verdict_offset: the offset from which on verdicts are read.
+
+    Attributes:
+        read_to: the source offset up to which records were added, exclusive.
+        judged_to: the source offset up to which verdicts were added, exclusive.
+        paired_to: the source offset up to which records were taken, exclusive.
+        size: bytes of the values of the records that wait.
+    """
+
+    def __init__(self, partition: int, begin: int, verdict_offset: int) -> None:
+        self.read_to = self.judged_to = self.paired_to = begin
+        self._partition = partition
+        self._verdict_offset = verdict_offset
+        self.size = 0
+        self._records: deque[RecordColumns] = deque()
+        self._verdicts: deque[tuple[int, JudgedRange]] = deque()
+
+    def __len__(self) -> int:
+        """Return the number of records that wait."""
+        return sum(map(len, self._records))
+
+    def add_records(self, records: RecordColumns) -> None:
+        """Add records that follow those added before."""
+        self._records.append(records)
+        self.size += int(records.sizes().sum())
+        self.reach(int(records.positions.offsets[-1]) + 1)
+
+    def reach(self, offset: int) -> None:
+        """Take note that no record before an offset will follow."""
+        self.read_to = max(self.read_to, offset)
+
+    def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
+        """Add verdicts that follow those added before.
+
+        Args:
+            offset: where they are in their topic.
+            judged: the verdicts. Those on records before the beginning are left out.
+
+        Raises:
+            TopicError: verdicts are missing before them.
+        """
+        _, _, start, stop = judged.source
+        if stop <= self.judged_to:
+            return
+        if start > self.judged_to:
+            raise TopicError(
+                f"partition {self._partition}: the verdicts on offsets {self.judged_to} to {start} "
+                "are missing: they were deleted, or these records were judged before mode was "
+                "split and the group's offsets were moved back; to leave these records out, "
+                f"set the group's offset of this partition to {start} with "
+                "'kafka-consumer-groups.sh --reset-offsets'"
+            )
+        self.judged_to = stop
+        self._verdicts.append((offset, judged))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are records with their verdicts."""
+        return min(self.read_to, self.judged_to) > self.paired_to
+
+    def take(self, most: int) -> Paired:
+        """Take records with their verdicts out.
+
+        Args:
+            most: how many records are enough; more come only if the verdicts on them came at once.
+        """
+        ranges: list[JudgedRange] = []
+        bound = min(self.read_to, self.judged_to)
+        records: list[RecordColumns] = []
+        while self._verdicts and self.paired_to < bound and sum(map(len, records)) < most:
+            offset, judged = self._verdicts[0]
+            _, _, _, stop = judged.source
+            ranges.append(judged)
+            self.paired_to = min(stop, bound)
+            self._verdict_offset = offset
+            if stop <= bound:
+                self._verdict_offset += 1
+                self._verdicts.popleft()
+            records += self._take_records(self.paired_to)
+        paired = records[0] if len(records) == 1 else RecordColumns.concatenate(records)
+        self.size -= int(paired.sizes().sum())
+        verdicts = ReadVerdicts(paired.positions, ranges)
+        return Paired(paired, verdicts, self.paired_to, self._verdict_offset)
+
+    def _take_records(self, stop: int) -> list[RecordColumns]:
+        taken = []
+        while self._records:
+            offsets = self._records[0].positions.offsets
+            if offsets[-1] < stop:
+                taken.append(self._records.popleft())
+                continue
+            count = int(np.searchsorted(offsets, stop))
+            if count:
+                taken.append(self._records[0][:count])
+                self._records[0] = self._records[0][count:]
+            break
+        return taken

@@ -1,0 +1,40 @@
+"""*Async.* All roles of mode split on one machine, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+
+
+async def run_all(commands: Sequence[Sequence[str]]) -> int:
+    """Run commands until one ends, or SIGTERM or SIGINT arrives, which all of them get.
+
+    Args:
+        commands: the arguments of each, the program first.
+
+    Returns:
+        The first exit code that is not 0; a process that a signal ended counts as 128 and its
+        number.
+    """
+    processes = [await asyncio.create_subprocess_exec(*command) for command in commands]
+
+    def forward(number: int) -> None:
+        for process in processes:
+            if process.returncode is None:
+                process.send_signal(number)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, forward, number)
+    ends = [asyncio.create_task(_end(process)) for process in processes]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    forward(signal.SIGTERM)
+    codes = await asyncio.gather(*ends)
+    return next((code for code in codes if code), 0)
+
+
+async def _end(process: Process) -> int:
+    code = await process.wait()
+    return 128 - code if code < 0 else code

@@ -1,0 +1,414 @@
+"""*Async.* An edge: sketches the records of some partitions, and writes them when they are judged.
+
+Read :meth:`Edge._run_session` first. The brokers assign partitions to the edges. An edge has a lane
+for each of its partitions (:mod:`streamdedup.roles.lane`). Five tasks work at the same time:
+
+1. one reads records of all lanes, and gives those without a verdict to the pool,
+2. one appends what the pool has sketched to the topic of the sketches,
+3. one reads the verdicts of all lanes,
+4. each lane writes the records that have a verdict,
+5. one begins and ends lanes as the group assigns partitions.
+
+An error other than the loss of a partition ends the session, and the next one begins with the
+committed offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import structlog
+
+from streamdedup.batches import SketchedBatch, SketchedRange
+from streamdedup.columns import Positions, RecordColumns
+from streamdedup.engine.pool import PendingBatch, SketchPool
+from streamdedup.errors import Fenced, StreamdedupError
+from streamdedup.failpoints import reach
+from streamdedup.formats import sketches, verdicts
+from streamdedup.kafka.append import Appender
+from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.edges import EdgeGroup
+from streamdedup.kafka.follower import Follower
+from streamdedup.kafka.lane_offsets import find_offsets
+from streamdedup.kafka.messages import ClusterFacts, Outgoing
+from streamdedup.kafka.poll import Poller
+from streamdedup.kafka.source import as_columns, source_consumer
+from streamdedup.model import SourceRange
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.roles.lane import Lane, VerdictsMissing
+from streamdedup.roles.preparing import prepared
+from streamdedup.roles.session import (
+    Phases,
+    decisive,
+    now_ms,
+    reach_brokers,
+    run_sessions,
+)
+from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
+
+_AHEAD = 3
+"""Batches that an edge may hold beside those in the pool: one is appended, one is judged, and one
+is written."""
+_LOOK_S = 0.02
+"""Interval of looks at how many records wait."""
+_PATIENCE_S, _LONGEST_PATIENCE_S = 10.0, 300.0
+"""How long verdicts may take before a lane begins again; twice as long each time, up to a limit."""
+_FENCED_PAUSE_S = 2.0
+"""Pause of a lane that was fenced: if the partition was assigned to another edge, the group tells
+this one within that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The records of one lane in a batch that the pool sketches.
+
+    Attributes:
+        source: the range that they cover.
+        count: how many they are.
+    """
+
+    lane: Lane
+    source: SourceRange
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketching:
+    """A batch in the pool, and when it was given to it, in seconds of the performance counter."""
+
+    pending: PendingBatch
+    parts: list[_Part]
+    began_at: float
+
+
+class Edge:
+    """Reads, sketches and writes the records of its partitions, until it is stopped.
+
+    Args:
+        settings: all settings.
+        pool: the sketch processes.
+        metrics: receives counts and timings.
+        state: the state on the status pages, which this edge writes.
+        stop: set by the caller to drain and end the edge.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: SketchPool,
+        metrics: Metrics,
+        state: WorkerState,
+        stop: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._metrics = metrics
+        self._state = state
+        self._stop = stop
+        self._phases = Phases(state, metrics)
+        self._group = EdgeGroup(settings)
+        self._warming: asyncio.Task[float] | None = None
+
+    async def run(self) -> None:
+        """Run one session after another; wait while no broker answers.
+
+        Raises:
+            StreamdedupError: an error that retrying cannot fix.
+        """
+        self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
+        try:
+            await run_sessions(self._run_session, self._phases, self._stop, stands_by=False)
+        finally:
+            await self._group.leave()
+
+    async def close(self) -> None:
+        """Wait for what may still run."""
+        if self._warming is not None:
+            await asyncio.gather(self._warming, return_exceptions=True)
+
+    async def _run_session(self) -> None:
+        facts = await reach_brokers(self._settings, self._phases)
+        if not self._group.is_member:
+            await self._group.leave()
+            await self._group.join()
+        async with AsyncExitStack() as resources:
+            session = _Session(
+                self._settings, self._pool, self._metrics, self._state, facts, self._group
+            )
+            resources.push_async_callback(session.close)
+            await session.open()
+            self._phases.enter("running")
+            log.info("running", partitions=len(self._group.partitions))
+            await session.run(self._stop)
+            self._phases.enter("draining")
+
+
+class _Session:
+    """The lanes of one session, and what they share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: SketchPool,
+        metrics: Metrics,
+        state: WorkerState,
+        facts: ClusterFacts,
+        group: EdgeGroup,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._metrics = metrics
+        self._state = state
+        self._facts = facts
+        self._group = group
+        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
+        self._composer = Composer(settings, facts, self._fingerprint)
+        self._appender = Appender(settings.kafka, facts, compressed=False)
+        topics = settings.topics
+        self._source_consumer = source_consumer(settings)
+        self._verdict_consumer = new_consumer(settings.kafka)
+        self._source = Follower(Poller(self._source_consumer, topics.source, settings))
+        self._verdicts = Follower(Poller(self._verdict_consumer, topics.verdicts, settings))
+        self._lanes: dict[int, Lane] = {}
+        self._most_waiting = settings.batch.documents * (pool.size + _AHEAD)
+        self._most_bytes = settings.batch.bytes * (pool.size + _AHEAD)
+        self._queue: asyncio.Queue[_Sketching] = asyncio.Queue(maxsize=pool.size + 1)
+        self._stopping = False
+
+    async def open(self) -> None:
+        """Connect."""
+        with translated("cannot read the source topic and the verdicts"):
+            await self._source_consumer.start()
+            await self._verdict_consumer.start()
+        await self._appender.start()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await asyncio.gather(
+            stop(self._source_consumer.stop()),
+            stop(self._verdict_consumer.stop()),
+            self._appender.close(),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, and then until what was read is written.
+
+        Raises:
+            StreamdedupError: the session must end.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._source.run(self._take_records, self._room)),
+                    group.create_task(self._append()),
+                    group.create_task(self._verdicts.run(self._take_verdicts, _always)),
+                    group.create_task(self._keep_lanes()),
+                ]
+                await stop.wait()
+                self._stopping = True
+                await self._drained()
+                for task in tasks:
+                    task.cancel()
+        except* StreamdedupError as errors:
+            raise decisive(errors) from errors
+        finally:
+            self._state.busy = False
+
+    async def _drained(self) -> None:
+        while self._waiting()[0]:  # noqa: ASYNC110 - this happens once
+            await asyncio.sleep(_LOOK_S)
+
+    def _waiting(self) -> tuple[int, int]:
+        """Return how many records wait for their verdicts, and their bytes."""
+        pairs = [lane.pairs for lane in self._lanes.values()]
+        return sum(map(len, pairs)), sum(each.size for each in pairs)
+
+    async def _room(self) -> bool:
+        """Wait until the edge may hold more records."""
+        while True:
+            records, size = self._waiting()
+            self._metrics.observe_awaiting(records)
+            has_room = records < self._most_waiting and size < self._most_bytes
+            if has_room and not self._stopping:
+                return True
+            await asyncio.sleep(_LOOK_S)
+
+    async def _take_records(self, messages: list[Any]) -> None:
+        """Give records to their lanes, and those without a verdict to the pool."""
+        self._observe()
+        new, parts = list[RecordColumns](), list[_Part]()
+        if messages:
+            records = as_columns(self._settings.topics.source, messages)
+            self._metrics.count_received(records)
+            reach("poll")
+            for lane, of_lane in self._by_lane(records):
+                start = lane.sketched_to
+                unjudged = lane.add_records(of_lane)
+                if len(unjudged):
+                    lane.sketched_to = stop = int(unjudged.positions.offsets[-1]) + 1
+                    source = SourceRange(self._settings.topics.source, lane.partition, start, stop)
+                    parts.append(_Part(lane, source, len(unjudged)))
+                    new.append(unjudged)
+        for partition, offset in self._source.positions().items():
+            self._lanes[partition].reach_record(offset)
+        if parts:
+            batch = RecordColumns.concatenate(new)
+            refused = await asyncio.to_thread(self._composer.refused, batch, now_ms())
+            pending = self._pool.submit(batch, refused)
+            self._state.busy = True
+            await self._queue.put(_Sketching(pending, parts, time.perf_counter()))
+
+    def _by_lane(self, records: RecordColumns) -> Iterator[tuple[Lane, RecordColumns]]:
+        """Yield the records of each lane, ordered by partition as they are."""
+        partitions = records.positions.partitions
+        bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(records)]
+        for first, last in itertools.pairwise(bounds):
+            yield self._lanes[int(partitions[first])], records[first:last]
+
+    async def _append(self) -> None:
+        """Append sketched ranges in the order in which their records were read."""
+        topic = self._settings.topics.sketches
+        while True:
+            batch = await self._queue.get()
+            sketched = await prepared(batch.pending, self._pool, self._state, self._metrics)
+            self._metrics.observe_stage("sketch", time.perf_counter() - batch.began_at)
+            ranges = list(_ranges(sketched, batch.parts))
+            for part, (positions, each) in zip(batch.parts, ranges, strict=True):
+                rows = {int(offset): row for row, offset in enumerate(positions.offsets.tolist())}
+                part.lane.count_sketched(
+                    positions, {rows[offset]: why for offset, why in each.rejections.items()}
+                )
+            current = [
+                each
+                for part, (_, each) in zip(batch.parts, ranges, strict=True)
+                if self._lanes.get(part.lane.partition) is part.lane
+            ]
+            with self._metrics.stage("encode"):
+                values = await asyncio.to_thread(self._encode, current)
+            await self._appender.append((0, Outgoing(topic, None, v, (), None)) for v in values)
+            reach("append")
+            self._state.steps += 1
+            self._state.busy = not self._queue.empty()
+
+    def _encode(self, ranges: list[SketchedRange]) -> list[bytes]:
+        most_bytes = self._settings.batch.changelog_entry_bytes
+        return [
+            value
+            for each in ranges
+            for value in sketches.encode(each, self._fingerprint, most_bytes)
+        ]
+
+    async def _take_verdicts(self, messages: list[Any]) -> None:
+        """Give verdicts to their lanes."""
+        for message in messages:
+            lane = self._lanes[message.partition]
+            lane.add_verdicts(message.offset, verdicts.decode(message.value))
+        for partition, offset in self._verdicts.positions().items():
+            self._lanes[partition].reach_verdict(offset)
+
+    async def _keep_lanes(self) -> None:
+        """Begin and end lanes as the group assigns partitions."""
+        running: dict[int, asyncio.Task[None]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    wanted = self._group.partitions
+                    for partition in running.keys() - wanted:
+                        running.pop(partition).cancel()
+                    for partition in wanted - running.keys():
+                        running[partition] = group.create_task(self._live(partition))
+                    await self._group.differs_from(wanted)
+        except* StreamdedupError as errors:
+            raise decisive(errors) from errors
+
+    async def _live(self, partition: int) -> None:
+        """Run one lane after another for a partition, while it is assigned to this edge."""
+        patience_s = _PATIENCE_S
+        while True:
+            lane = Lane(
+                partition, self._settings, self._facts, self._composer, self._metrics, self._state
+            )
+            try:
+                await self._run_lane(lane, patience_s)
+            except VerdictsMissing:
+                log.warning(
+                    "no verdicts on sketched records: appending them again",
+                    partition=partition,
+                    offset=lane.pairs.judged_to,
+                    waited_s=patience_s,
+                )
+                patience_s = min(2 * patience_s, _LONGEST_PATIENCE_S)
+            except Fenced:
+                log.info("another edge has the partition", partition=partition)
+                await asyncio.sleep(_FENCED_PAUSE_S)
+            finally:
+                await self._end_lane(lane)
+
+    async def _run_lane(self, lane: Lane, patience_s: float) -> None:
+        partition = lane.partition
+        await lane.fence()
+        lane.open(
+            await find_offsets(
+                self._source_consumer, self._verdict_consumer, self._settings, partition
+            )
+        )
+        self._lanes[partition] = lane
+        self._verdicts.add(partition, lane.offsets.verdicts)
+        await lane.begin()
+        self._source.add(partition, lane.offsets.source)
+        log.info("lane begins", partition=partition, offset=lane.offsets.source)
+        await lane.write(patience_s)
+
+    async def _end_lane(self, lane: Lane) -> None:
+        if self._lanes.get(lane.partition) is lane:
+            del self._lanes[lane.partition]
+            self._source.remove(lane.partition)
+            self._verdicts.remove(lane.partition)
+            self._metrics.forget_partitions()
+        await lane.close()
+
+    def _observe(self) -> None:
+        lag = self._source.lag()
+        self._metrics.observe_lag(lag)
+        self._metrics.observe_queue(self._queue.qsize())
+        self._state.partitions = len(self._lanes)
+        self._state.lag, self._state.positions = lag, self._source.positions()
+
+
+async def _always() -> bool:
+    return True
+
+
+def _ranges(batch: SketchedBatch, parts: list[_Part]) -> Iterator[tuple[Positions, SketchedRange]]:
+    """Yield, for each part of a batch, the positions of its records and what was sketched."""
+    first = 0
+    for part in parts:
+        last = first + part.count
+        begin, end = np.searchsorted(batch.rows, [first, last]).tolist()
+        positions = batch.positions.take(np.arange(first, last))
+        rejections = {
+            int(batch.positions.offsets[row]): rejection
+            for row, rejection in batch.rejections.items()
+            if first <= row < last
+        }
+        yield (
+            positions,
+            SketchedRange(
+                part.source,
+                batch.documents.take(np.arange(begin, end)),
+                frozenset(row - begin for row in batch.blank if begin <= row < end),
+                rejections,
+            ),
+        )
+        first = last

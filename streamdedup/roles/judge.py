@@ -1,0 +1,301 @@
+"""*Async.* The judge: reads sketched ranges, and commits one transaction with their verdicts.
+
+:mod:`streamdedup.roles.keeper` has the steps of a session. Here is what is particular to the judge.
+
+Rule 1: a range is accepted only if it continues what was judged of its partition. Everything else
+is left out and counted: an edge appends a range again after a restart, and one that was replaced
+may still append.
+Rule 2: the order of acceptance is the order of the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+import structlog
+
+from streamdedup.batches import (
+    DocumentColumns,
+    IndexUpdate,
+    Judgement,
+    SketchedBatch,
+    SketchedRange,
+    Sketches,
+)
+from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.errors import TopicError
+from streamdedup.failpoints import reach
+from streamdedup.formats import changelog, sketches
+from streamdedup.formats.verdicts import VerdictEncoder
+from streamdedup.index.store import Index
+from streamdedup.kafka.changelog_writer import ChangelogWriter
+from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
+from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions
+from streamdedup.kafka.sketches import SketchesReader
+from streamdedup.kafka.writer import BuiltTransaction
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.roles.index_thread import IndexThread
+from streamdedup.roles.keeper import Feed, InFlight, Keeper
+from streamdedup.roles.session import now_ms, unless_stopped
+from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Sketched ranges that were read, and the offset behind them in their topic."""
+
+    ranges: list[SketchedRange]
+    next_offset: int
+
+
+class Judge:
+    """Judges what the edges sketch, until it is stopped.
+
+    Args:
+        settings: all settings.
+        metrics: receives counts and timings.
+        state: the state on the status pages, which this judge writes.
+        stop: set by the caller to drain and end the judge.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        state: WorkerState,
+        stop: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._state = state
+        self._stop = stop
+        self._keeper = Keeper(settings, metrics, state, stop)
+
+    async def run(self) -> None:
+        """Run until stopped.
+
+        Raises:
+            StreamdedupError: an error that retrying cannot fix.
+        """
+        await self._keeper.run(self._feed)
+
+    async def close(self) -> None:
+        """Close the index, after its thread has finished its work."""
+        await self._keeper.close()
+
+    def _feed(self, facts: ClusterFacts, writer: ChangelogWriter) -> Feed[_Read]:
+        return _SketchFeed(
+            self._settings,
+            self._metrics,
+            self._state,
+            self._stop,
+            facts,
+            writer,
+            self._keeper.index,
+        )
+
+
+class _SketchFeed(Feed[_Read]):
+    """The sketched ranges that the edges append."""
+
+    ahead = 2
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        state: WorkerState,
+        stop: asyncio.Event,
+        facts: ClusterFacts,
+        writer: ChangelogWriter,
+        index: IndexThread,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._state = state
+        self._stop = stop
+        self._writer = writer
+        self._index = index
+        self._topics = settings.topics
+        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
+        self._rule = Rule.from_settings(settings)
+        self._partitions = facts.topics[self._topics.verdicts].partitions
+        self._value_bytes = _value_bytes(settings, facts)
+        self._keeps_ids = settings.output.headers == "full"
+        self._nothing = _nothing(settings)
+        self._reader = SketchesReader(settings)
+
+    async def begin(self, _index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
+        """Read from the committed offset on."""
+        await self._reader.start()
+        self._state.partitions = 1
+        return None
+
+    async def read(self, queue: asyncio.Queue[_Read | None], in_flight: InFlight) -> None:
+        """Read ranges, and put as many of them into a batch as ``batch.documents`` allows."""
+        while not self._stop.is_set():
+            with self._metrics.stage("poll"):
+                messages = await unless_stopped(self._stop, self._reader.poll())
+            self._observe(queue.qsize())
+            if not messages:
+                continue
+            reach("poll")
+            for batch in await asyncio.to_thread(self._decoded, messages):
+                in_flight.add()
+                await queue.put(batch)
+            if not sum(self._reader.lag().values()):
+                # There is no backlog: what arrives meanwhile makes one larger batch.
+                await in_flight.none()
+        await queue.put(None)
+
+    def _decoded(self, messages: list[tuple[int, bytes]]) -> list[_Read]:
+        most, batches = self._settings.batch.documents, list[_Read]()
+        ranges, records = list[SketchedRange](), 0
+        for offset, data in messages:
+            sketched = sketches.decode(data, self._fingerprint)
+            if records and records + len(sketched) > most:
+                batches.append(_Read(ranges, offset))
+                ranges, records = [], 0
+            ranges.append(sketched)
+            records += len(sketched)
+        return [*batches, _Read(ranges, messages[-1][0] + 1)]
+
+    async def judge(self, batch: _Read) -> tuple[Judgement, BuiltTransaction]:
+        """Judge the ranges of a batch that continue what was judged."""
+        return await self._index.call(self._judge, batch)
+
+    def _judge(self, batch: _Read) -> tuple[Judgement, BuiltTransaction]:
+        index = self._index.opened
+        accepted = list(self._accepted(batch.ranges, index))
+        documents = DocumentColumns.concatenate(
+            [self._nothing, *(sketched.documents for sketched in accepted)]
+        )
+        with self._metrics.stage("probe"):
+            candidates = index.probe(documents)
+        with self._metrics.stage("resolve"):
+            now = now_ms()
+            latest_ms = now if self._settings.index.clock == "record" else None
+            firsts = _firsts(accepted)
+            sketched = SketchedBatch(
+                positions=documents.positions,
+                documents=documents,
+                rows=np.arange(len(documents)),
+                blank=frozenset(
+                    first + row
+                    for first, each in zip(firsts, accepted, strict=True)
+                    for row in each.blank
+                ),
+                rejections={},
+                ranges=tuple(each.source for each in accepted),
+            )
+            judgement = resolve(
+                sketched, candidates, self._rule, index.next_number, index.clock, latest_ms
+            )
+        with self._metrics.stage("encode"):
+            built = self._writer.build(self._transaction(accepted, judgement, batch.next_offset))
+        reach("judge")
+        return judgement, built
+
+    def _accepted(self, ranges: list[SketchedRange], index: Index) -> Iterator[SketchedRange]:
+        """Yield the ranges, or their parts, that continue what was judged of their partition."""
+        counts = {"accepted": 0, "repeated": 0, "ahead": 0}
+        ends: dict[tuple[str, int], int] = {}
+        for sketched in ranges:
+            topic, partition, start, stop = sketched.source
+            if topic != self._topics.source or partition >= self._partitions:
+                raise TopicError(self._foreign(topic, partition))
+            judged = ends.get((topic, partition), index.next_offset(topic, partition))
+            if judged and start > judged:
+                counts["ahead"] += len(sketched)
+                continue
+            new = sketched if start >= judged else sketched.part(min(judged, stop), stop)
+            counts["repeated"] += len(sketched) - len(new)
+            counts["accepted"] += len(new)
+            if stop > judged:
+                ends[topic, partition] = stop
+                yield new
+        self._metrics.count_sketched(counts)
+        if counts["ahead"]:
+            log.warning("sketched ranges are missing before others", records=counts["ahead"])
+
+    def _foreign(self, topic: str, partition: int) -> str:
+        if topic != self._topics.source:
+            return (
+                f"an edge sketches topic {topic}, the judge's topics.source is "
+                f"{self._topics.source}; give both the same settings"
+            )
+        return (
+            f"{topic} has a partition {partition}, but {self._topics.verdicts} only "
+            f"{self._partitions} partitions; add partitions to it"
+        )
+
+    def _transaction(
+        self, accepted: list[SketchedRange], judgement: Judgement, next_offset: int
+    ) -> Transaction:
+        encoder = VerdictEncoder(judgement.verdicts, self._value_bytes, keeps_ids=self._keeps_ids)
+        topic = self._topics.verdicts
+        verdicts = [
+            Outgoing(topic, None, value, (), None, sketched.source.partition)
+            for first, sketched in zip(_firsts(accepted), accepted, strict=True)
+            for value in encoder.encode(sketched, first)
+        ]
+        entry_bytes = self._settings.batch.changelog_entry_bytes
+        return Transaction(
+            [Messages.of(topic, verdicts)] if verdicts else [],
+            changelog.encode(judgement.update, self._fingerprint, entry_bytes),
+            {(self._topics.sketches, 0): next_offset},
+        )
+
+    def finish(self, _batch: _Read, judgement: Judgement) -> None:
+        """Count the comparisons; the edges count verdicts."""
+        self._metrics.count_comparisons(judgement.counts)
+        if self._state.recent is not None:
+            self._state.recent.add_comparisons(judgement.counts)
+
+    async def close(self) -> None:
+        """Stop the consumer."""
+        await self._reader.close()
+
+    def _observe(self, waiting: int) -> None:
+        lag = self._reader.lag()
+        self._metrics.observe_queue(waiting)
+        self._metrics.observe_sketches_lag(sum(lag.values()))
+        self._state.lag = lag
+        self._state.positions = self._reader.positions
+
+
+def _firsts(ranges: list[SketchedRange]) -> list[int]:
+    """Return the row of the first document of each range in their batch."""
+    return list(accumulate([len(each.documents) for each in ranges[:-1]], initial=0))[: len(ranges)]
+
+
+def _nothing(settings: Settings) -> DocumentColumns:
+    """Return no documents, with sketches of the right width."""
+    parameters = settings.dedup.sketch_parameters()
+    signatures = np.empty((0, parameters.signature_bytes), dtype=np.uint8)
+    band_keys = np.empty((0, parameters.bands + 1), dtype=np.uint64)
+    return replace(DocumentColumns.empty(), sketches=Sketches(signatures, band_keys))
+
+
+def _value_bytes(settings: Settings, facts: ClusterFacts) -> int:
+    """Return the most bytes of the verdicts on a range.
+
+    Raises:
+        TopicError: the topic is too small for the verdict on one record.
+    """
+    topic = facts.topics[settings.topics.verdicts]
+    needed = Additions.from_settings(settings).duplicates
+    if topic.max_message_bytes < needed:
+        raise TopicError(
+            f"topic {topic.name} accepts messages of {topic.max_message_bytes} bytes, but the "
+            f"verdict on one record may take {needed}; raise its max.message.bytes, or lower "
+            "limits.id_bytes or output.max_matches"
+        )
+    return min(topic.max_message_bytes - RECORD_OVERHEAD, settings.batch.changelog_entry_bytes)

@@ -1,0 +1,223 @@
+"""*Async.* A lane: one partition of an edge, from its records and verdicts to its transactions.
+
+The transactional id of a lane belongs to its partition. So a lane that starts fences the edge that
+had the partition before, whatever that edge believes, and settles its open transaction. Then it
+continues behind the committed offsets. There is no other recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from streamdedup.columns import Positions, RecordColumns
+from streamdedup.errors import BrokerUnavailable, Fenced, TopicError
+from streamdedup.failpoints import reach
+from streamdedup.formats.verdicts import JudgedRange
+from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
+from streamdedup.kafka.lane_offsets import LaneOffsets, lane_note
+from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.pairs import Paired, Pairs
+from streamdedup.kafka.topics import output_names
+from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
+from streamdedup.model import Rejection
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
+from streamdedup.roles.session import TimeoutLimit, now_ms
+from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 1.0
+"""Interval at which a lane looks whether verdicts are missing."""
+
+
+class VerdictsMissing(Exception):  # noqa: N818 - not an error: the lane begins again
+    """Records were sketched, and there are no verdicts on them."""
+
+
+class Lane:
+    """One partition of an edge.
+
+    Args:
+        partition: its number.
+        settings: all settings.
+        facts: the topics.
+        composer: composes messages.
+        metrics: receives counts and timings.
+        state: the state on the status pages.
+
+    Attributes:
+        offsets: where the lane begins, once opened.
+        pairs: records and verdicts, once opened.
+        sketched_to: the source offset up to which records are sketched or need not be, exclusive.
+    """
+
+    offsets: LaneOffsets
+    pairs: Pairs
+
+    def __init__(
+        self,
+        partition: int,
+        settings: Settings,
+        facts: ClusterFacts,
+        composer: Composer,
+        metrics: Metrics,
+        state: WorkerState,
+    ) -> None:
+        topics = settings.topics
+        self.partition = partition
+        self.sketched_to = 0
+        self._is_caught_up = asyncio.Event()
+        self._source = (topics.source, partition)
+        self._group_id = settings.kafka.group_id
+        self._most = settings.batch.documents
+        self._composer = composer
+        self._metrics = metrics
+        self._state = state
+        self._limit = DeadLetterLimit.from_settings(settings.limits)
+        self._timeouts = TimeoutLimit(settings.kafka)
+        self._written, self._sketched = Tally(), Tally()
+        self._changed = asyncio.Event()
+        self._advanced_at = time.monotonic()
+        self._writer = TransactionalWriter(
+            settings, facts, topics.edge_id(partition), output_names(topics)
+        )
+
+    async def fence(self) -> None:
+        """Fence the edge that had the partition before."""
+        await self._writer.start()
+        reach("lane")
+
+    def open(self, offsets: LaneOffsets) -> None:
+        """Begin at some offsets."""
+        self.offsets = offsets
+        self.pairs = Pairs(self.partition, offsets.source, offsets.verdicts)
+        self.sketched_to = offsets.source
+        self._written = self._sketched = offsets.tally
+
+    async def begin(self) -> None:
+        """Wait for the verdicts that exist already; commit the offset if it is the first one."""
+        await self._is_caught_up.wait()
+        offsets = self.offsets
+        if offsets.is_new:
+            note = lane_note(offsets.tally, offsets.verdicts)
+            first = Transaction([], [], {self._source: offsets.source}, note)
+            await self._commit(self._writer.build(first))
+
+    def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
+        """Add verdicts that follow those added before.
+
+        Raises:
+            TopicError: verdicts are missing before them, or the group has lost its offset.
+        """
+        if self.offsets.is_new and offset < self.offsets.judged:
+            topic, group = self._source[0], self._group_id
+            raise TopicError(
+                f"{topic} partition {self.partition}: group {group} has no offset, but there are "
+                "verdicts, so records may have been written; set its offset with "
+                "'kafka-consumer-groups.sh --reset-offsets', to the one behind the last written "
+                "record"
+            )
+        self.pairs.add_verdicts(offset, judged)
+        self._advance()
+
+    def reach_verdict(self, offset: int) -> None:
+        """Take note of the offset from which on verdicts will be read."""
+        if offset >= self.offsets.judged and not self._is_caught_up.is_set():
+            # These verdicts stand, whoever sketched the records.
+            self.sketched_to = self.pairs.judged_to
+            self._is_caught_up.set()
+
+    def add_records(self, records: RecordColumns) -> RecordColumns:
+        """Add records that follow those added before; return those that have to be sketched."""
+        self.pairs.add_records(records)
+        self._changed.set()
+        offsets = records.positions.offsets
+        new = records[int((offsets < self.sketched_to).sum()) :]
+        if len(new):
+            self._advanced_at = time.monotonic()
+        return new
+
+    def reach_record(self, offset: int) -> None:
+        """Take note of the offset from which on records will be read."""
+        self.pairs.reach(offset)
+        self._changed.set()
+
+    def count_sketched(self, positions: Positions, rejections: dict[int, Rejection]) -> None:
+        """Count dead letters before they have a verdict, which nothing can take back.
+
+        Args:
+            positions: of sketched records, in order.
+            rejections: by row.
+
+        Raises:
+            TooManyDeadLetters: a limit is reached.
+        """
+        self._sketched = self._limit.after(self._sketched, positions, rejections)
+
+    def _advance(self) -> None:
+        self._advanced_at = time.monotonic()
+        self._changed.set()
+
+    async def write(self, patience_s: float) -> None:
+        """Write records that have their verdicts, one transaction after another, without an end.
+
+        Args:
+            patience_s: how long verdicts may take, in seconds.
+
+        Raises:
+            VerdictsMissing: they take longer.
+            Fenced: another edge has the partition.
+            BrokerUnavailable: a transaction was not committed, or its outcome is unknown.
+        """
+        while True:
+            while not self.pairs.is_ready:
+                self._changed.clear()
+                try:
+                    await asyncio.wait_for(self._changed.wait(), _LOOK_S)
+                except TimeoutError:
+                    self._look(patience_s)
+            paired = self.pairs.take(self._most)
+            with self._metrics.stage("encode"):
+                built = await asyncio.to_thread(self._build, paired)
+            reach("pair")
+            with self._metrics.stage("transaction"):
+                await self._commit(built)
+            reach("write")
+            self._state.steps += 1
+            self._metrics.count_verdicts(paired.verdicts, paired.records, now_ms())
+            if self._state.recent is not None:
+                self._state.recent.add(paired.records, paired.verdicts)
+
+    def _look(self, patience_s: float) -> None:
+        waits = self.sketched_to > self.pairs.judged_to and len(self.pairs)
+        if waits and time.monotonic() - self._advanced_at > patience_s:
+            raise VerdictsMissing
+
+    def _build(self, paired: Paired) -> BuiltTransaction:
+        records, verdicts = paired.records, paired.verdicts
+        limit = DeadLetterLimit(run=0, ratio=0)
+        self._written = limit.after(self._written, records.positions, verdicts.rejections)
+        messages = self._composer.outputs(records, verdicts, now_ms())
+        note = lane_note(self._written, paired.verdict_offset)
+        return self._writer.build(
+            Transaction(messages, [], {self._source: paired.next_offset}, note)
+        )
+
+    async def _commit(self, transaction: BuiltTransaction) -> None:
+        try:
+            await self._writer.commit(transaction)
+        except (Fenced, BrokerUnavailable) as error:
+            self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
+            self._timeouts.count(error)
+            raise
+        self._timeouts.count(None)
+        self._metrics.count_transaction("committed")
+
+    async def close(self) -> None:
+        """Stop the producer."""
+        await self._writer.close()
