@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from benchmarks.documents import Plan
 from benchmarks.pipeline_check import Check, check
-from benchmarks.pipeline_parties import WORKER, Party, Place, Samples, stages, status_url
+from benchmarks.pipeline_parties import Party, Place, Samples, stages, status_url
 from benchmarks.pipeline_topics import (
     WATCH_S,
     Offsets,
@@ -118,7 +118,7 @@ async def drain(
     """
     await asyncio.to_thread(place.create_topics)
     with running(place.start(party)) as child:
-        watch = _Watch(Offsets(admin, place.group), child, broker_pid, on_committed)
+        watch = _Watch(Offsets(admin, place.group, place.source), child, broker_pid, on_committed)
         first = await watch.moment(1)
         last = await watch.moment(len(planned.originals))
         resident = resident_of(child.pid)
@@ -168,7 +168,7 @@ class _Watch:
 async def _checked(place: Place, party: Party, planned: Plan) -> Check | None:
     """Check the outputs of a party."""
     bootstrap, topics = place.bootstrap, place.topics
-    if party is not WORKER:
+    if party.records is not None:
         copied = await count_records(bootstrap, topics["clean"])
         if copied != len(planned.originals):
             raise ProcessEnded(f"{party.name}: {copied:,} records of {len(planned.originals):,}")

@@ -29,18 +29,21 @@ class Party:
 
     Attributes:
         name: the name in tables.
-        records: records per transaction of a copy; None for the worker.
+        records: records per transaction of a copy; None for streamdedup.
         ids: transactional ids of a copy.
+        mode: streamdedup's mode.
     """
 
     name: str
     records: int | None = None
     ids: int = 1
+    mode: str = "single"
 
 
 COPY = Party("copy", 1000, 1)
 BEST_COPY = Party("best copy", 5000, 2)
 WORKER = Party("streamdedup")
+SPLIT = Party("edge and judge", mode="split")
 PARTIES = (COPY, BEST_COPY, WORKER)
 
 
@@ -66,7 +69,9 @@ class Place:
         self.bootstrap = bootstrap
         self.source = source
         self.group = name
-        outputs = ("clean", "duplicates", "dead_letter", "changelog")
+        outputs = ["clean", "duplicates", "dead_letter", "changelog"]
+        if (settings or {}).get("mode") == "split":
+            outputs += ["sketches", "verdicts"]
         self.topics = {output: f"{name}-{output.replace('_', '-')}" for output in outputs}
         self.folder = folder / name
         self.folder.mkdir()

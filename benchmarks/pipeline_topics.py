@@ -65,11 +65,12 @@ def _append(batch: Any, value: bytes, time_ms: int) -> bool:
 
 
 class Offsets:
-    """Reads the committed offsets of a group, with one request for each look."""
+    """Reads the offsets that a group has committed in a topic, with one request for each look."""
 
-    def __init__(self, admin: AIOKafkaAdminClient, group: str) -> None:
+    def __init__(self, admin: AIOKafkaAdminClient, group: str, topic: str) -> None:
         self._admin = admin
         self._group = group
+        self._topic = topic
         self._coordinator: int | None = None
 
     async def committed(self) -> int:
@@ -81,7 +82,11 @@ class Offsets:
         except KafkaError:
             self._coordinator = None
             return 0
-        return sum(max(0, committed.offset) for committed in offsets.values())
+        return sum(
+            max(0, committed.offset)
+            for partition, committed in offsets.items()
+            if partition.topic == self._topic
+        )
 
 
 @contextlib.asynccontextmanager

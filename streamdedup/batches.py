@@ -142,7 +142,7 @@ class SketchedRange:
         first, last = np.searchsorted(offsets, [start, stop]).tolist()
         return SketchedRange(
             self.source._replace(start=start, next_offset=stop),
-            self.documents.take(np.arange(first, last)),
+            self.documents.take(slice(first, last)),
             frozenset(row - first for row in self.blank if first <= row < last),
             {
                 offset: rejection

@@ -114,7 +114,7 @@ class Pairs:
                 self._verdict_offset += 1
                 self._verdicts.popleft()
             records += self._take_records(self.paired_to)
-        paired = records[0] if len(records) == 1 else RecordColumns.concatenate(records)
+        paired = RecordColumns.concatenate(records)
         self.size -= int(paired.sizes().sum())
         verdicts = ReadVerdicts(paired.positions, ranges)
         return Paired(paired, verdicts, self.paired_to, self._verdict_offset)

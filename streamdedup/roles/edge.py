@@ -285,10 +285,7 @@ class _Session:
             self._metrics.observe_stage("sketch", time.perf_counter() - batch.began_at)
             ranges = list(_ranges(sketched, batch.parts))
             for part, (positions, each) in zip(batch.parts, ranges, strict=True):
-                rows = {int(offset): row for row, offset in enumerate(positions.offsets.tolist())}
-                part.lane.count_sketched(
-                    positions, {rows[offset]: why for offset, why in each.rejections.items()}
-                )
+                part.lane.count_sketched(positions, each.rejections)
             current = [
                 each
                 for part, (_, each) in zip(batch.parts, ranges, strict=True)
@@ -396,7 +393,7 @@ def _ranges(batch: SketchedBatch, parts: list[_Part]) -> Iterator[tuple[Position
     for part in parts:
         last = first + part.count
         begin, end = np.searchsorted(batch.rows, [first, last]).tolist()
-        positions = batch.positions.take(np.arange(first, last))
+        positions = batch.positions[first:last]
         rejections = {
             int(batch.positions.offsets[row]): rejection
             for row, rejection in batch.rejections.items()
@@ -406,7 +403,7 @@ def _ranges(batch: SketchedBatch, parts: list[_Part]) -> Iterator[tuple[Position
             positions,
             SketchedRange(
                 part.source,
-                batch.documents.take(np.arange(begin, end)),
+                batch.documents.take(slice(begin, end)),
                 frozenset(row - begin for row in batch.blank if begin <= row < end),
                 rejections,
             ),

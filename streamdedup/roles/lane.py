@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
+import numpy as np
 import structlog
 
 from streamdedup.columns import Positions, RecordColumns
@@ -147,17 +149,19 @@ class Lane:
         self.pairs.reach(offset)
         self._changed.set()
 
-    def count_sketched(self, positions: Positions, rejections: dict[int, Rejection]) -> None:
+    def count_sketched(self, positions: Positions, rejections: Mapping[int, Rejection]) -> None:
         """Count dead letters before they have a verdict, which nothing can take back.
 
         Args:
             positions: of sketched records, in order.
-            rejections: by row.
+            rejections: by offset.
 
         Raises:
             TooManyDeadLetters: a limit is reached.
         """
-        self._sketched = self._limit.after(self._sketched, positions, rejections)
+        rows = np.searchsorted(positions.offsets, np.array([*rejections], dtype=np.int64)).tolist()
+        by_row = dict(zip(rows, rejections.values(), strict=True))
+        self._sketched = self._limit.after(self._sketched, positions, by_row)
 
     def _advance(self) -> None:
         self._advanced_at = time.monotonic()

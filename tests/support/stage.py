@@ -127,7 +127,9 @@ class Stage:
 
     def committed(self) -> dict[int, int]:
         """Return the group's committed offset for each partition of the source."""
-        return asyncio.run(topics.committed_offsets(self.bootstrap, self.name))
+        return asyncio.run(
+            topics.committed_offsets(self.bootstrap, self.name, self.topics["source"])
+        )
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Set the group's offsets, by partition of the source."""

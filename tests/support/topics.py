@@ -66,15 +66,19 @@ async def add_partitions(bootstrap: str, topic: str, total: int) -> None:
         await admin.create_partitions({topic: NewPartitions(total)})
 
 
-async def committed_offsets(bootstrap: str, group: str) -> dict[int, int]:
-    """Return the committed offsets of a group that reads one topic, by partition."""
+async def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    """Return the offsets that a group has committed in a topic, by partition."""
     # A broker that was just started or resumed takes a moment to find its coordinator.
     attempts = stamina.retry_context(on=KafkaError, attempts=None, timeout=PATIENCE_S, wait_max=0.5)
     async for attempt in attempts:
         with attempt:
             async with _admin(bootstrap) as admin:
                 offsets = await admin.list_consumer_group_offsets(group)
-    return {partition.partition: committed.offset for partition, committed in offsets.items()}
+    return {
+        partition.partition: committed.offset
+        for partition, committed in offsets.items()
+        if partition.topic == topic
+    }
 
 
 async def commit_offsets(

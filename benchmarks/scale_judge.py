@@ -1,0 +1,142 @@
+"""*Async.* The judge alone: prepared sketches in, verdicts out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from benchmarks.pipeline_parties import Place, Samples, status_url
+from benchmarks.pipeline_topics import Offsets, delete
+from benchmarks.processes import Child, ProcessEnded, resident_of, running
+from benchmarks.progress import Steps
+from streamdedup.batches import DocumentColumns, SketchedRange, Sketches
+from streamdedup.columns import U64, Positions, Strings
+from streamdedup.formats import sketches
+from streamdedup.model import NO_TIMESTAMP, SourceRange
+from streamdedup.settings.load import load_settings
+from streamdedup.settings.sections import Settings
+
+_RANGE = 2000
+"""Documents in a sketched range."""
+_DUPLICATES = 0.1
+_LOOK_S = 0.2
+_PATIENCE_S = 120.0
+_MEMORY_LINES = 8
+_MB = 1024**2
+
+
+async def judge_alone(
+    admin: AIOKafkaAdminClient, place: Place, documents: int, steps: Steps
+) -> None:
+    """Prepare sketches, let a judge read them, and print its speed and its memory."""
+    steps.say(f"\nthe judge alone: {documents:,} sketches, {_DUPLICATES:.0%} duplicates")
+    await asyncio.to_thread(place.create_topics)
+    settings = load_settings(place.config)
+    steps.begin("writing sketches", documents)
+    await _fill(place, settings, documents, steps)
+    command = [sys.executable, "-m", "streamdedup", "run", "--role", "judge"]
+    child = Child([*command, "--config", str(place.config)], place.folder / "log")
+    with running(child):
+        ranges = -(-documents // _RANGE)
+        await _watch(Offsets(admin, place.group, settings.topics.sketches), child, ranges, steps)
+        address = status_url(child)
+        samples = await asyncio.to_thread(Samples.of, address) if address else Samples()
+    kept = samples.sum("index_documents")
+    accepted = samples.by_label("sketched_records_total").get("accepted", 0.0)
+    steps.say(
+        f"accepted {accepted:,.0f}, kept {kept:,.0f} ({1 - kept / documents:.2%} duplicates), "
+        f"candidates {samples.sum('candidates_total'):,.0f}"
+    )
+    await delete(admin, [place.source, *place.topics.values()])
+
+
+async def _watch(offsets: Offsets, child: Child, ranges: int, steps: Steps) -> None:
+    steps.begin("judging", ranges)
+    looks: list[tuple[float, int, float]] = []
+    lines, changed_at, committed = 1, time.perf_counter(), 0
+    while committed < ranges:
+        await asyncio.sleep(_LOOK_S)
+        now_committed = await offsets.committed()
+        now = time.perf_counter()
+        if now_committed > committed:
+            committed, changed_at = now_committed, now
+            cost = child.cost()
+            looks.append((now, committed, cost.main + cost.children))
+            steps.reach(committed)
+            if committed * _MEMORY_LINES >= ranges * lines:
+                resident = resident_of(child.pid)
+                steps.say(
+                    f"  {committed * _RANGE:>10,} documents: {resident.main / _MB:,.0f} MB "
+                    f"resident, {resident.main_anonymous / _MB:,.0f} MB of them anonymous"
+                )
+                lines = committed * _MEMORY_LINES // ranges + 1
+        elif now - changed_at > _PATIENCE_S:
+            raise ProcessEnded(f"{committed} ranges were committed, then no more")
+        child.check()
+    (began, first, cost_before), (ended, last, cost_after) = looks[0], looks[-1]
+    judged = (last - first) * _RANGE
+    steps.say(
+        f"{judged / (ended - began):,.0f} documents/s, "
+        f"{(cost_after - cost_before) / judged * 1e6:.1f} us of processor time a document"
+    )
+
+
+async def _fill(place: Place, settings: Settings, documents: int, steps: Steps) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=place.bootstrap, acks="all")
+    await producer.start()
+    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    try:
+        for start in range(0, documents, _RANGE):
+            prepared = _sketched(settings, start, min(start + _RANGE, documents))
+            for value in sketches.encode(prepared, fingerprint, 10**9):
+                await producer.send(settings.topics.sketches, value, partition=0)
+            steps.reach(start)
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+def _sketched(settings: Settings, start: int, stop: int) -> SketchedRange:
+    """Return random sketches; a duplicate has that of a random earlier document."""
+    parameters = settings.dedup.sketch_parameters()
+    numbers = np.arange(start, stop)
+    rng = np.random.default_rng([1, start])
+    copies = (rng.random(len(numbers)) < _DUPLICATES) & (numbers > 0)
+    earlier = (rng.random(len(numbers)) * numbers).astype(np.int64)
+    origins = np.where(copies, earlier, numbers).astype(np.uint64)
+    band_keys = _mixed(origins, parameters.bands + 1)
+    words = -(-parameters.signature_bytes // 8)
+    signatures = _mixed(origins + np.uint64(2**40), words).view(np.uint8)
+    count = len(numbers)
+    return SketchedRange(
+        SourceRange(settings.topics.source, 0, start, stop),
+        DocumentColumns(
+            ids=Strings.of([f"document-{number:010d}" for number in numbers.tolist()]),
+            positions=Positions(
+                (settings.topics.source,),
+                np.zeros(count, dtype=np.int64),
+                np.zeros(count, dtype=np.int64),
+                numbers,
+            ),
+            event_times_ms=np.full(count, NO_TIMESTAMP, dtype=np.int64),
+            namespaces=np.zeros(count, dtype=np.uint64),
+            sketches=Sketches(signatures[:, : parameters.signature_bytes], band_keys),
+        ),
+        frozenset(),
+        {},
+    )
+
+
+def _mixed(numbers: U64, columns: int) -> U64:
+    """Return ``(n, columns)`` uint64 that look random, and follow from the numbers (splitmix64)."""
+    places = np.arange(columns, dtype=np.uint64)
+    values: U64 = np.add(numbers[:, None] * np.uint64(columns), places, dtype=np.uint64)
+    values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
