@@ -18,9 +18,14 @@ async def run_all(commands: Sequence[Sequence[str]]) -> int:
         The first exit code that is not 0; a process that a signal ended counts as 128 and its
         number.
     """
-    processes = [await asyncio.create_subprocess_exec(*command) for command in commands]
+    # In a group of their own: a terminal would send them the signal that they get from here.
+    processes = [
+        await asyncio.create_subprocess_exec(*command, process_group=0) for command in commands
+    ]
+    stopping = asyncio.Event()
 
     def forward(number: int) -> None:
+        stopping.set()
         for process in processes:
             if process.returncode is None:
                 process.send_signal(number)
@@ -30,7 +35,8 @@ async def run_all(commands: Sequence[Sequence[str]]) -> int:
         loop.add_signal_handler(number, forward, number)
     ends = [asyncio.create_task(_end(process)) for process in processes]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    forward(signal.SIGTERM)
+    if not stopping.is_set():
+        forward(signal.SIGTERM)
     codes = await asyncio.gather(*ends)
     return next((code for code in codes if code), 0)
 

@@ -84,6 +84,7 @@ def test_the_changelog_knows_where_latest_began(broker: Broker, tmp_path: Path) 
     with stage.variant("expired", kafka={"group_id": group}).start_worker() as worker:
         stage.wait_for(20, worker)
         worker.drain()
-    assert asyncio.run(topics.committed_offsets(broker.bootstrap, group)) == {0: 20, 1: 10}
+    committed = asyncio.run(topics.committed_offsets(broker.bootstrap, group, source))
+    assert committed == {0: 20, 1: 10}
     assert {number for number, _ in stage.outcomes()} == {0}
     assert_all_judged_once(stage, 20)

@@ -14,20 +14,25 @@ BLOCK = 300
 class Feed:
     """Documents for one stage, of which every fifth repeats the text of an earlier one.
 
+    Args:
+        stage: whose source topic.
+        partitions: of the source topic.
+
     Attributes:
         fed: documents in the source topic.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, partitions: int = PARTITIONS) -> None:
         self._stage = stage
+        self._partitions = partitions
         self._documents = Documents()
         self.fed = 0
 
     def add(self, *, copies_only: bool = False) -> None:
         """Append a block to the source topic."""
         block = self._documents.block(BLOCK, copies_only=copies_only)
-        for partition in range(PARTITIONS):
-            self._stage.produce_json(block[partition::PARTITIONS], partition)
+        for partition in range(self._partitions):
+            self._stage.produce_json(block[partition :: self._partitions], partition)
         self.fed += BLOCK
 
     def is_committed(self) -> bool:

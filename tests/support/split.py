@@ -73,10 +73,27 @@ class Split:
 
 @contextmanager
 def split_on(
-    bootstrap: str, folder: Path, partitions: int, edges: int = 1, judges: int = 1, **settings: Any
+    bootstrap: str,
+    folder: Path,
+    partitions: int,
+    edges: int = 1,
+    judges: int = 1,
+    name: str | None = None,
+    **settings: Any,
 ) -> Iterator[Split]:
-    """Yield running edges and judges on a new stage; two judges are a pair with a standby."""
+    """Yield running edges and judges on a stage; two judges are a pair with a standby.
+
+    Args:
+        bootstrap: the broker.
+        folder: of the stage.
+        partitions: of its source.
+        edges: how many edges to start.
+        judges: how many judges to start.
+        name: the name of a stage whose topics exist already; default: a new one.
+        settings: changes to the settings, by section.
+    """
     stage = Stage(bootstrap, folder, mode="split")
+    stage.name = name or stage.name
     if judges > 1:
         settings["standby"] = {"enabled": True}
     stage.configure(**settings)

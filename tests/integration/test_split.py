@@ -1,0 +1,239 @@
+"""Mode split: edges and a judge give the verdicts of one worker, every record once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.broker.broker import Broker
+from tests.support.corpora import Documents
+from tests.support.faulty import Fault
+from tests.support.feed import BLOCK, PARTITIONS, Feed
+from tests.support.feeder import Feeder
+from tests.support.oracle import assert_undisturbed
+from tests.support.patience import wait_until
+from tests.support.split import Split, split_on
+from tests.support.stage import Stage
+from tests.support.topics import Message
+from tests.support.workers import WorkerProcess
+
+pytestmark = pytest.mark.kafka
+
+FAULTY = "tests.support.faulty"
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+BY_TIME: dict[str, Any] = {
+    "records": {"event_time_field": "at"},
+    "index": {"window": "1h", "clock": "event", "delta_documents": 4096},
+}
+BY_NUMBER: dict[str, Any] = {"index": {"window_documents": 9_000, "delta_documents": 4096}}
+EXACT: dict[str, Any] = {"dedup": {"verify": "exact"}}
+
+
+def stream(count: int) -> Iterator[dict[str, Any]]:
+    """Yield documents over six hours; some are late."""
+    documents = Documents()
+    made = (document for _ in range(0, count, BLOCK) for document in documents.block(BLOCK))
+    for number, document in enumerate(islice(made, count)):
+        late_ms = HOUR_MS // 2 if number % 11 == 0 else 0
+        at = START_MS + 6 * HOUR_MS * number // count - late_ms
+        yield {**document, "at": at}
+
+
+def produce(stage: Stage, documents: list[dict[str, Any]], partitions: int) -> None:
+    """Append documents to the partitions of the source in turn."""
+    for partition in range(partitions):
+        stage.produce_json(documents[partition::partitions], partition)
+
+
+def wait_until_written(split: Split, count: int) -> None:
+    """Wait until so many records of the source are written."""
+
+    def written() -> bool:
+        split.assert_running()
+        return sum(split.stage.committed().values()) == count
+
+    wait_until(written, f"{count} records to be written")
+
+
+def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
+    """Kept, duplicate and rejected records, with full headers, as a single worker writes them."""
+    settings: Any = {
+        "output": {"headers": "full", "include_value": True},
+        "batch": {"documents": 70},
+    }
+    with split_on(broker.bootstrap, tmp_path, 2, **settings) as split:
+        stage = split.stage
+        produce(stage, list(stream(600)), 2)
+        poison = [b"{", b'{"text": 1}', None, b'{"id": "blank", "text": ""}']
+        stage.produce([Message(value, b"key", 1) for value in poison])
+        wait_until_written(split, 604)
+        split.drain()
+        outcomes = assert_undisturbed(stage)
+        assert outcomes["dead_letter"] == 3
+        assert outcomes["duplicates"] > 30
+        for record in stage.read("clean"):
+            headers = dict(record.headers)
+            document = json.loads(record.value)
+            assert headers["streamdedup-id"] == document["id"].encode()
+        stage.mode = "single"  # its worker goes on with the same changelog and the same offsets
+        stage.configure()
+        index = split.stage.folder / "judge-0" / "index"
+        index.rename(stage.index)
+        produce(stage, [{"id": "again", "text": json.loads(record.value)["text"]}], 1)
+        stage.run_until_judged(605)
+        assert stage.outcomes()[0, 300] == "duplicates"
+
+
+CASES = [
+    pytest.param("single", 1, BY_TIME, id="single, by time"),
+    pytest.param("single", 1, BY_NUMBER | EXACT, id="single, by number, exact"),
+    pytest.param("split", 1, BY_NUMBER, id="one edge, by number"),
+    pytest.param("split", 2, BY_TIME | EXACT, id="two edges, by time, exact"),
+    pytest.param("split", 4, BY_TIME, id="four edges, by time"),
+    pytest.param("split", 4, BY_NUMBER | EXACT, id="four edges, by number, exact"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("mode", "edges", "settings"), CASES)
+def test_many_documents(
+    mode: str, edges: int, settings: dict[str, Any], broker: Broker, tmp_path: Path
+) -> None:
+    """60,000 documents: the verdicts of a replay of the order in which they were accepted."""
+    documents = list(stream(60_000))
+    if mode == "single":
+        stage = Stage(broker.bootstrap, tmp_path)
+        stage.configure(**settings)
+        stage.create_topics(4)
+        produce(stage, documents, 4)
+        stage.run_until_committed(dict.fromkeys(range(4), 15_000))
+    else:
+        with split_on(broker.bootstrap, tmp_path, 4, edges, **settings) as split:
+            stage = split.stage
+            produce(stage, documents, 4)
+            wait_until_written(split, 60_000)
+            split.drain()
+    outcomes = assert_undisturbed(stage)
+    assert outcomes["clean"] > 30_000
+    assert outcomes["duplicates"] > 3_000
+
+
+@pytest.mark.long
+def test_a_stopped_edge_writes_nothing_any_more(broker: Broker, tmp_path: Path) -> None:
+    """Its partition goes to another edge; what it appends when it continues is left out."""
+    settings: Any = {"kafka": {"session_timeout": "6s"}, "batch": {"documents": 60}}
+    with split_on(broker.bootstrap, tmp_path, 1, edges=0, **settings) as split:
+        feed = Feed(split.stage, 1)
+        fault = Fault("append", 3, "stop", 0, str(tmp_path / "fault"))
+        zombie = split.start("edge-0", env=fault.environment(), module=FAULTY)
+
+        def has_stopped() -> bool:
+            split.assert_running()
+            if feed.is_committed():
+                feed.add()
+            return bool(fault.processes())
+
+        wait_until(has_stopped, "the edge to stop")
+        feed.add()
+        split.start("edge-1")
+        split.wait(feed)
+        zombie.process.send_signal(signal.SIGCONT)
+        feed.add()
+        split.wait(feed)
+        judge = split.workers["judge-0"]
+        wait_until(lambda: repeated(judge) > 0, "rows of the stopped edge")
+        split.drain()
+    assert_undisturbed(split.stage)
+
+
+def repeated(judge: WorkerProcess) -> float:
+    """Return how many sketched records a judge has left out."""
+    return judge.metric("sketched_records_total", result="repeated")
+
+
+@pytest.mark.long
+def test_edges_come_and_go(broker: Broker, tmp_path: Path) -> None:
+    """One, four, two edges, while records arrive: nothing is lost, and nothing stays behind."""
+    with split_on(broker.bootstrap, tmp_path, 4) as split, Feeder(split.stage, 4, 400) as feeder:
+        wait_until(lambda: sum(split.stage.committed().values()) > 500, "the first edge to work")
+        for number in (1, 2, 3):
+            split.start(f"edge-{number}")
+        for name in ("edge-1", "edge-2", "edge-3"):
+            split.workers[name].wait_for_event("lane begins")
+        split.drain("edge-0", "edge-2")
+        sent = feeder.finish()
+        wait_until_written(split, sent)
+        split.drain()
+    assert assert_undisturbed(split.stage).total() == sent
+
+
+@pytest.mark.long
+def test_from_single_to_split_and_back(broker: Broker, tmp_path: Path) -> None:
+    """The same changelog and the same group: the window stays, and no record is written twice."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics(PARTITIONS)
+    feed = Feed(stage)
+    for mode in ("single", "split", "single"):
+        feed.add()
+        if mode == "single":
+            stage.mode = mode
+            stage.configure()
+            stage.run_until_committed(dict.fromkeys(range(PARTITIONS), feed.fed // PARTITIONS))
+            continue
+        with split_on(broker.bootstrap, tmp_path, PARTITIONS, name=stage.name) as split:
+            split.wait(feed)
+            split.drain()
+    assert_undisturbed(stage)
+
+
+def test_all_roles_of_one_command(broker: Broker, tmp_path: Path) -> None:
+    """``--role all``, the default, runs an edge and a judge, and ends both."""
+    stage = Stage(broker.bootstrap, tmp_path, mode="split")
+    stage.create_topics()
+    produce(stage, list(stream(50)), 1)
+    with stage.start_worker() as worker:
+        stage.wait_for(50, worker)
+        worker.drain()
+    assert_undisturbed(stage)
+
+
+def test_what_the_operator_did_wrong(broker: Broker, tmp_path: Path) -> None:
+    """Each ends with one line that says what to do."""
+    stage = Stage(broker.bootstrap, tmp_path, mode="split")
+    with stage.start_worker("--role", "edge") as edge:
+        edge.assert_ends(5, "missing topics", stage.topics["verdicts"])
+    stage.create_topics(2)
+    stage.add_partitions("source", 3)
+    with stage.start_worker("--role", "judge") as judge:
+        judge.assert_ends(5, "has 2 partitions, but", "has 3; it must have at least as many")
+    stage.add_partitions("verdicts", 3)
+    with stage.start_worker("--role", "judge") as judge:
+        judge.wait_until_ready()
+        other = stage.variant("other", dedup={"shingle_size": 9})
+        produce(stage, list(stream(10)), 1)
+        with other.start_worker("--role", "edge") as edge:
+            judge.assert_ends(11, "an edge sketches with parameters", "give both the same settings")
+            edge.drain()
+    single = Stage(broker.bootstrap, tmp_path / "single")
+    with single.start_worker("--role", "edge") as edge:
+        edge.assert_ends(3, "--role edge needs mode split")
+
+
+def test_a_group_without_its_offsets(broker: Broker, tmp_path: Path) -> None:
+    """Brokers delete the offsets of a group that is not used: what was written is unknown."""
+    with split_on(broker.bootstrap, tmp_path, 1) as split:
+        stage = split.stage
+        produce(stage, list(stream(20)), 1)
+        wait_until_written(split, 20)
+        split.drain()
+    stage.configure(kafka={"group_id": f"{stage.name}-other"})
+    with stage.start_worker("--role", "edge") as edge:
+        edge.assert_ends(5, "has no offset, but there are verdicts", "--reset-offsets")
