@@ -146,8 +146,9 @@ class Lane:
 
     def reach_record(self, offset: int) -> None:
         """Take note of the offset from which on records will be read."""
-        self.pairs.reach(offset)
-        self._changed.set()
+        if offset > self.pairs.read_to:
+            self.pairs.reach(offset)
+            self._changed.set()
 
     def count_sketched(self, positions: Positions, rejections: Mapping[int, Rejection]) -> None:
         """Count dead letters before they have a verdict, which nothing can take back.
@@ -182,7 +183,9 @@ class Lane:
             while not self.pairs.is_ready:
                 self._changed.clear()
                 try:
-                    await asyncio.wait_for(self._changed.wait(), _LOOK_S)
+                    # Unlike wait_for() of Python 3.11, this never loses a cancellation.
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._changed.wait()
                 except TimeoutError:
                     self._look(patience_s)
             paired = self.pairs.take(self._most)

@@ -94,7 +94,8 @@ async def run_sessions(
         else:
             continue
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _PAUSE_S)
+            async with asyncio.timeout(_PAUSE_S):
+                await stop.wait()
     phases.enter("stopped")
 
 

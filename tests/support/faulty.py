@@ -31,8 +31,8 @@ _VARIABLE = "FAULT"
 _CLOCK = "CLOCK_STEP"
 _OF_BROKERS = frozenset(
     {
-        *("begin", "claim", "commit", "confirm", "offsets", "poll", "produce", "replay", "stage"),
-        "start",
+        *("append", "begin", "claim", "commit", "confirm", "lane", "offsets", "pair", "poll"),
+        *("produce", "replay", "stage", "start", "write"),
     }
 )
 """Points in the code that talks to brokers; an error there is one of a broker."""
