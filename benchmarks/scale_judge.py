@@ -10,7 +10,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.pipeline_parties import Place, Samples, status_url
+from benchmarks.pipeline_parties import Place, Samples, stages, status_url
 from benchmarks.pipeline_topics import Offsets, delete
 from benchmarks.processes import Child, ProcessEnded, resident_of, running
 from benchmarks.progress import Steps
@@ -51,6 +51,10 @@ async def judge_alone(
     steps.say(
         f"accepted {accepted:,.0f}, kept {kept:,.0f} ({1 - kept / documents:.2%} duplicates), "
         f"candidates {samples.sum('candidates_total'):,.0f}"
+    )
+    parts = stages(Samples(), samples, documents)
+    steps.say(
+        "us a document: " + ", ".join(f"{name} {us:.1f}" for name, us in parts.items() if us)
     )
     await delete(admin, [place.source, *place.topics.values()])
 

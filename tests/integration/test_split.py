@@ -82,7 +82,7 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
             headers = dict(record.headers)
             document = json.loads(record.value)
             assert headers["streamdedup-id"] == document["id"].encode()
-        stage.mode = "single"  # its worker goes on with the same changelog and the same offsets
+        stage.mode = "single"  # its worker continues with the same changelog and the same offsets
         stage.configure()
         index = split.stage.folder / "judge-0" / "index"
         index.rename(stage.index)
