@@ -10,7 +10,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-pipeline bench-files bench-adversaries package matrix chart rules browser image audit lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million document
 
 bench-pipeline: $(VENV)/dev.stamp $(BENCH)/peers.stamp ## Compare the worker with plain copies, through a real broker (ARGS=--quick)
 	@PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BIN)/python -m benchmarks.bench_pipeline $(ARGS)
+
+bench-scale: $(VENV)/dev.stamp ## Compare mode split with one worker; the judge alone; pauses of takeovers (ARGS=--quick)
+	@$(BIN)/python -m benchmarks.bench_scale $(ARGS)
 
 bench-files: $(BENCH)/peers.stamp ## Compare 'streamdedup dedup' with datasketch and rensa (ARGS=--quick)
 	@$(BENCH)/bin/python -m benchmarks.bench_files $(ARGS)

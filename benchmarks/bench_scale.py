@@ -5,6 +5,8 @@ processes per document, from the first to the last committed output; 10 % of the
 copies and 5 % near copies, and each source record must be in exactly one output topic, once.
 
 Part 2: the judge alone reads prepared sketches, of which 10 % repeat an earlier one.
+
+Part 3: how long records wait when a standby takes over, and when edges come and go.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 
@@ -26,6 +29,7 @@ from benchmarks.pipeline_topics import PARTITIONS, administration, delete, fill
 from benchmarks.processes import Child, ProcessEnded, java_below, terminable
 from benchmarks.progress import Steps
 from benchmarks.scale_judge import judge_alone
+from benchmarks.scale_moves import edges_come_and_go, takeovers
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
@@ -34,6 +38,9 @@ _BYTES = {"posts": POST_BYTES, "articles": ARTICLE_BYTES}
 _DOCUMENTS = {"posts": 300_000, "articles": 90_000}
 _QUICK_DOCUMENTS = {"posts": 60_000, "articles": 30_000}
 _ROUNDS = 3
+_PARTS = ["judge", "moves"]
+_INDEXED, _QUICK_INDEXED = 300_000, 20_000
+_RATE = 400
 _SKETCHES, _QUICK_SKETCHES = 2_000_000, 200_000
 
 
@@ -57,11 +64,12 @@ class Bench:
         self._steps = steps
         self._places = 0
 
-    def place(self, source: str, mode: str) -> Place:
+    def place(self, source: str, mode: str, settings: dict[str, Any] | None = None) -> Place:
         """Return a place for one run."""
         self._places += 1
         name = f"run-{self._places}"
-        return Place(self._bootstrap, source, name, self._folder, {"mode": mode})
+        content = {"mode": mode} | (settings or {})
+        return Place(self._bootstrap, source, name, self._folder, content)
 
     async def compare(self, kind: str, documents: int, rounds: int) -> None:
         """Let both modes drain a topic in turn; print what each costs, and the ratio."""
@@ -118,6 +126,11 @@ async def run(broker: Broker, arguments: argparse.Namespace, folder: Path) -> No
                 await bench.compare(kind, documents[kind], rounds)
             if "judge" in arguments.parts:
                 await judge_alone(admin, bench.place("documents", "split"), sketches, steps)
+            if "moves" in arguments.parts:
+                await edges_come_and_go(admin, bench.place("moves", "split"), _RATE, steps)
+                indexed = _QUICK_INDEXED if arguments.quick else _INDEXED
+                standby = bench.place("takeovers", "single", {"standby": {"enabled": True}})
+                await takeovers(admin, standby, indexed, rounds, steps)
 
 
 def parse() -> argparse.Namespace:
@@ -126,7 +139,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a small part, once")
     parser.add_argument("--rounds", type=int, help=f"turns of each mode (default: {_ROUNDS})")
     parser.add_argument("--kinds", nargs="*", default=list(_BYTES), choices=list(_BYTES))
-    parser.add_argument("--parts", nargs="*", default=["judge"], choices=["judge"])
+    parser.add_argument("--parts", nargs="*", default=_PARTS, choices=_PARTS)
     parser.add_argument("--sketches", type=int, help=f"of part 2 (default: {_SKETCHES:,})")
     return parser.parse_args()
 

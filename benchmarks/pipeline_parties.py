@@ -85,11 +85,11 @@ class Place:
         }
         self.config.write_text(yaml.safe_dump(content | (settings or {})))
 
-    def create_topics(self) -> None:
+    def create_topics(self, partitions: int = PARTITIONS) -> None:
         """Create the source and the outputs, if they are missing, as a user does."""
         command = _streamdedup("topics", "create", "--config", str(self.config))
         subprocess.run(
-            [*command, "--partitions", str(PARTITIONS)], check=True, stdout=subprocess.DEVNULL
+            [*command, "--partitions", str(partitions)], check=True, stdout=subprocess.DEVNULL
         )
 
     def start(self, party: Party) -> Child:

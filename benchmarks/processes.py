@@ -103,6 +103,14 @@ class Child:
         """Wait for the end, and return the exit code."""
         return self._process.wait(timeout_s)
 
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._process.kill()
+
     def stop(self) -> None:
         """Send SIGTERM, later SIGKILL, to this process; then SIGKILL to descendants that stay."""
         descendants = descendants_of(self.pid)

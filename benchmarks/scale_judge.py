@@ -53,9 +53,7 @@ async def judge_alone(
         f"candidates {samples.sum('candidates_total'):,.0f}"
     )
     parts = stages(Samples(), samples, documents)
-    steps.say(
-        "us a document: " + ", ".join(f"{name} {us:.1f}" for name, us in parts.items() if us)
-    )
+    steps.say("us a document: " + ", ".join(f"{name} {us:.1f}" for name, us in parts.items() if us))
     await delete(admin, [place.source, *place.topics.values()])
 
 

@@ -118,7 +118,7 @@ class Edge:
         self._stop = stop
         self._phases = Phases(state, metrics)
         self._group = EdgeGroup(settings)
-        self._warming: asyncio.Task[float] | None = None
+        self._warming = asyncio.create_task(asyncio.to_thread(pool.warm))
 
     async def run(self) -> None:
         """Run one session after another; wait while no broker answers.
@@ -126,7 +126,6 @@ class Edge:
         Raises:
             StreamdedupError: an error that retrying cannot fix.
         """
-        self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
         try:
             await run_sessions(self._run_session, self._phases, self._stop, stands_by=False)
         finally:
@@ -134,13 +133,14 @@ class Edge:
 
     async def close(self) -> None:
         """Wait for what may still run."""
-        if self._warming is not None:
-            await asyncio.gather(self._warming, return_exceptions=True)
+        await asyncio.gather(self._warming, return_exceptions=True)
 
     async def _run_session(self) -> None:
         facts = await reach_brokers(self._settings, self._phases)
         if not self._group.is_member:
             await self._group.leave()
+            # Partitions of an edge that cannot sketch yet would wait.
+            await asyncio.wait({self._warming})
             await self._group.join()
         async with AsyncExitStack() as resources:
             session = _Session(
