@@ -29,7 +29,7 @@ import structlog
 from streamdedup.batches import SketchedBatch, SketchedRange
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
-from streamdedup.errors import Fenced, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
 from streamdedup.failpoints import reach
 from streamdedup.formats import sketches, verdicts
 from streamdedup.kafka.append import Appender
@@ -238,7 +238,6 @@ class _Session:
         """Wait until the edge may hold more records."""
         while True:
             records, size = self._waiting()
-            self._metrics.observe_awaiting(records)
             has_room = records < self._most_waiting and size < self._most_bytes
             if has_room and not self._stopping:
                 return True
@@ -354,6 +353,11 @@ class _Session:
 
     async def _run_lane(self, lane: Lane, patience_s: float) -> None:
         partition = lane.partition
+        verdicts_topic = self._facts.topics[self._settings.topics.verdicts]
+        if partition >= verdicts_topic.partitions:
+            raise BrokerUnavailable(
+                f"partition {partition} is new: looking whether {verdicts_topic.name} has it"
+            )
         await lane.fence()
         lane.open(
             await find_offsets(
@@ -373,12 +377,14 @@ class _Session:
             self._source.remove(lane.partition)
             self._verdicts.remove(lane.partition)
             self._metrics.forget_partitions()
+            self._observe()
         await lane.close()
 
     def _observe(self) -> None:
         lag = self._source.lag()
         self._metrics.observe_lag(lag)
         self._metrics.observe_queue(self._queue.qsize())
+        self._metrics.observe_awaiting(self._waiting()[0])
         self._state.partitions = len(self._lanes)
         self._state.lag, self._state.positions = lag, self._source.positions()
 

@@ -27,7 +27,7 @@ from streamdedup.batches import (
     Sketches,
 )
 from streamdedup.dedup.resolve import Rule, resolve
-from streamdedup.errors import TopicError
+from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats import changelog, sketches
 from streamdedup.formats.verdicts import VerdictEncoder
@@ -213,8 +213,15 @@ class _SketchFeed(Feed[_Read]):
         ends: dict[tuple[str, int], int] = {}
         for sketched in ranges:
             topic, partition, start, stop = sketched.source
-            if topic != self._topics.source or partition >= self._partitions:
-                raise TopicError(self._foreign(topic, partition))
+            if topic != self._topics.source:
+                raise TopicError(
+                    f"an edge sketches topic {topic}, the judge's topics.source is "
+                    f"{self._topics.source}; give both the same settings"
+                )
+            if partition >= self._partitions:
+                raise BrokerUnavailable(
+                    f"partition {partition} is new: looking whether {self._topics.verdicts} has it"
+                )
             judged = ends.get((topic, partition), index.next_offset(topic, partition))
             if judged and start > judged:
                 counts["ahead"] += len(sketched)
@@ -228,17 +235,6 @@ class _SketchFeed(Feed[_Read]):
         self._metrics.count_sketched(counts)
         if counts["ahead"]:
             log.warning("sketched ranges are missing before others", records=counts["ahead"])
-
-    def _foreign(self, topic: str, partition: int) -> str:
-        if topic != self._topics.source:
-            return (
-                f"an edge sketches topic {topic}, the judge's topics.source is "
-                f"{self._topics.source}; give both the same settings"
-            )
-        return (
-            f"{topic} has a partition {partition}, but {self._topics.verdicts} only "
-            f"{self._partitions} partitions; add partitions to it"
-        )
 
     def _transaction(
         self, accepted: list[SketchedRange], judgement: Judgement, next_offset: int

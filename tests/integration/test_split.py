@@ -237,3 +237,21 @@ def test_a_group_without_its_offsets(broker: Broker, tmp_path: Path) -> None:
     stage.configure(kafka={"group_id": f"{stage.name}-other"})
     with stage.start_worker("--role", "edge") as edge:
         edge.assert_ends(5, "has no offset, but there are verdicts", "--reset-offsets")
+
+
+def test_new_partitions_are_read(broker: Broker, tmp_path: Path) -> None:
+    """Once the topic of the verdicts has them too; without them the roles end and say so."""
+    with split_on(broker.bootstrap, tmp_path, 1) as split:
+        stage = split.stage
+        documents = list(stream(90))
+        produce(stage, documents[:30], 1)
+        wait_until_written(split, 30)
+        stage.add_partitions("verdicts", 2)
+        stage.add_partitions("source", 2)
+        produce(stage, documents[30:], 2)
+        wait_until_written(split, 90)
+        stage.add_partitions("source", 3)
+        split.workers["edge-0"].assert_ends(5, "has 2 partitions, but", "at least as many")
+        del split.workers["edge-0"]
+        split.drain()
+    assert_undisturbed(stage)
