@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamdedup.columns import Strings
+from streamdedup.columns import I64, Strings
+from streamdedup.model import SourceRange
 
+_MOST_PARTITIONS, _MOST_OFFSETS = 2**31, 2**62
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of the decoder. Bytes of another program may be nested too deeply for it."""
 
@@ -46,6 +49,27 @@ def unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDAr
     if len(values) != count:
         raise ValueError(f"{len(values)} values for {count}")
     return values
+
+
+def check_range(source: SourceRange, offsets: I64, others: Iterable[int]) -> None:
+    """Check a source range, and that what is said of it lies within.
+
+    Args:
+        source: the range.
+        offsets: of documents, ``(n,)``; they must ascend.
+        others: more offsets, in any order.
+
+    Raises:
+        ValueError: the range is none, or an offset is not in it.
+    """
+    _, partition, start, stop = source
+    if not (0 <= partition < _MOST_PARTITIONS and 0 <= start <= stop < _MOST_OFFSETS):
+        raise ValueError(f"{partition}:{start}-{stop} is not a range of a partition")
+    inside = not len(offsets) or (start <= offsets[0] and offsets[-1] < stop)
+    if not inside or (offsets[1:] <= offsets[:-1]).any():
+        raise ValueError("the offsets do not ascend within the range")
+    if not all(start <= offset < stop for offset in others):
+        raise ValueError("an offset is not in the range")
 
 
 def pack_strings(strings: Strings) -> tuple[bytes, bytes]:

@@ -16,6 +16,7 @@ from streamdedup.errors import IndexMismatch, TopicError
 from streamdedup.formats.arrays import (
     UNREADABLE,
     Version,
+    check_range,
     pack,
     pack_strings,
     unpack,
@@ -137,11 +138,11 @@ def _documents(row: SketchRow) -> DocumentColumns:
     count = len(ids)
     if len(row.texts) not in (0, count):
         raise ValueError(f"{len(row.texts)} texts for {count} documents")
-    topic, partition, start, stop = row.source
+    topic, partition, _, _ = row.source
     offsets = unpack(row.offsets, "<i8", count).copy()
-    inside = not count or (start <= offsets[0] and offsets[-1] < stop)
-    if not inside or (np.diff(offsets) <= 0).any():
-        raise ValueError("the offsets do not ascend within the range")
+    check_range(row.source, offsets, row.rejections)
+    if row.blank and max(np.frombuffer(row.blank, dtype="<u4")) >= count:
+        raise ValueError("a row without text does not exist")
     return DocumentColumns(
         ids=ids,
         positions=Positions(

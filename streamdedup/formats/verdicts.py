@@ -25,6 +25,7 @@ from streamdedup.errors import TopicError
 from streamdedup.formats.arrays import (
     UNREADABLE,
     Version,
+    check_range,
     pack,
     pack_strings,
     unpack,
@@ -280,11 +281,13 @@ def _judged(row: VerdictRow) -> JudgedRange:
     topics = unpack(row.match_topic_indices, "<u4", matches).astype(np.int64)
     if matches and topics.max() >= len(row.match_topics):
         raise ValueError(f"topic {topics.max()} of {len(row.match_topics)}")
+    offsets = unpack(row.offsets, "<i8", len(ids))
     kept_ids = unpack_strings(row.kept_ids, row.kept_id_ends)
     kept_offsets = unpack(row.kept_offsets, "<i8", len(kept_ids)).tolist()
+    check_range(row.source, offsets, [*row.rejections, *kept_offsets])
     return JudgedRange(
         source=row.source,
-        offsets=unpack(row.offsets, "<i8", len(ids)),
+        offsets=offsets,
         event_times_ms=unpack(row.event_times_ms, "<i8", len(ids)),
         ids=ids,
         match_ends=np.cumsum(counts),

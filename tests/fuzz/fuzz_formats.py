@@ -26,7 +26,8 @@ from streamdedup.sketch.texts import TextPacker, text_bytes, unpack_text
 from tests.fuzz.cases import Block, each, expect, mutated, odd_integer, odd_text
 
 _CASES = 256
-_FINGERPRINT = "0123456789abcdef"
+FINGERPRINT = "0123456789abcdef"
+"""Of the sketch parameters."""
 _NO_LIMIT = 2**40
 _REFUSALS = (IndexDamaged, IndexMismatch)
 
@@ -180,18 +181,18 @@ def _plain(update: IndexUpdate) -> tuple[Any, ...]:
 def _check_entry(data: bytes) -> None:
     changelog.is_entry(data)
     try:
-        update = changelog.decode(data, _FINGERPRINT)
+        update = changelog.decode(data, FINGERPRINT)
     except _REFUSALS as error:
         expect("\n" not in str(error) and len(str(error)) < 1000, data, "a long message")
         return
     read = _plain(update)
-    [again] = changelog.encode(update, _FINGERPRINT, _NO_LIMIT)
-    expect(_plain(changelog.decode(again, _FINGERPRINT)) == read, data, "not the same again")
+    [again] = changelog.encode(update, FINGERPRINT, _NO_LIMIT)
+    expect(_plain(changelog.decode(again, FINGERPRINT)) == read, data, "not the same again")
 
 
 def _sound_entry(random: Random) -> tuple[IndexUpdate, bytes]:
     update = _update(random, int(random.random() * 7))
-    [entry] = changelog.encode(update, _FINGERPRINT, _NO_LIMIT)
+    [entry] = changelog.encode(update, FINGERPRINT, _NO_LIMIT)
     return update, entry
 
 
@@ -208,7 +209,7 @@ def changelog_bytes() -> Iterator[Block]:
 
     def block(random: Random) -> int:
         update, entry = _sound_entry(random)
-        found = changelog.decode(entry, _FINGERPRINT)
+        found = changelog.decode(entry, FINGERPRINT)
         expect(_plain(found) == _plain(update), entry, "another update")
         return each([mutated(random, entry, tokens) for _ in range(32)], _check_entry) + 1
 
@@ -222,12 +223,13 @@ def changelog_fields() -> Iterator[Block]:
     def block(random: Random) -> int:
         _, entry = _sound_entry(random)
         fields = msgspec.msgpack.decode(entry)
-        return each([_altered(random, fields) for _ in range(32)], _check_entry)
+        return each([altered(random, fields) for _ in range(32)], _check_entry)
 
     yield block
 
 
-def _altered(random: Random, fields: dict[str, Any]) -> bytes:
+def altered(random: Random, fields: dict[str, Any]) -> bytes:
+    """Return a map in which one or two fields have other values."""
     changed = dict(fields)
     for name in random.sample(sorted(fields), 1 + int(random.random() * 2)):
         changed[name] = _other(random, fields[name])

@@ -33,6 +33,8 @@ TARGETS = (
     Target("columns", "fuzz_formats.strings", 6, ("columns",)),
     Target("changelog", "fuzz_formats.changelog_bytes", 10, ("formats.changelog",)),
     Target("entries", "fuzz_formats.changelog_fields", 6, ("formats.changelog",)),
+    Target("sketches", "fuzz_split.sketched_ranges", 5, ("formats.sketches", "formats.arrays")),
+    Target("verdicts", "fuzz_split.judged_ranges", 5, ("formats.verdicts",)),
     Target("clock", "fuzz_formats.clocks", 4, ("dedup.clock",)),
     Target("corrections", "fuzz_formats.corrections", 5, ("formats.corrections",)),
     Target("headers", "fuzz_formats.headers", 4, ("index.header",)),
