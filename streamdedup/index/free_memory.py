@@ -72,5 +72,5 @@ def _fields(path: Path) -> dict[str, int]:
         lines = path.read_text().splitlines()
     except OSError:
         return {}
-    pairs = (line.split() for line in lines)
-    return {name: int(number) for name, number, *_ in pairs if number.isdecimal()}
+    words = (line.split() for line in lines)
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdecimal()}

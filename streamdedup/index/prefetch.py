@@ -19,7 +19,7 @@ from streamdedup.index.mapped import Mapped
 
 _BLOCKS_OF_PAGE = 8
 """Blocks of 512 bytes, the unit of ``ru_inblock``."""
-_DOCUMENTS_PER_PAGE = 2
+_DOCUMENTS_PER_PAGE = 10
 """Look-ups wait for the disk if they read a page for each so many documents, or more."""
 
 

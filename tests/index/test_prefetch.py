@@ -67,8 +67,8 @@ def test_pages_are_read(index: Index) -> None:
 
 
 def test_only_who_waited_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is on at first, and while every second look-up reads a page."""
-    read = iter([100, 100 + 8 * 51, 600, 600 + 8 * 50, 2000, 3000])
+    """It is on at first, and while more than every tenth look-up reads a page."""
+    read = iter([100, 100 + 8 * 11, 600, 600 + 8 * 10, 2000, 3000])
     monkeypatch.setattr(prefetch, "_blocks_read", lambda: next(read))
     pages = Prefetch()
     states = [pages.is_on]
