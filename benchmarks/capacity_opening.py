@@ -1,4 +1,4 @@
-"""Open an index in a new process, probe it from time to time, and print the figures as JSON.
+"""Open an index in a new process, probe it for some time, and print the figures as JSON.
 
 Run by :mod:`benchmarks.capacity`.
 """
@@ -23,8 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("directory", type=Path)
     parser.add_argument("window", type=int, help="of the index")
-    parser.add_argument("batches", type=int, help="to probe each time")
-    parser.add_argument("at", type=float, nargs="+", help="seconds after the opening")
+    parser.add_argument("batches", type=int, help="to probe in each interval, at least")
+    parser.add_argument("until", type=float, nargs="+", help="ends of intervals, in seconds")
     arguments = parser.parse_args()
     stream = stream_of(arguments.window)
     load_kernels()
@@ -35,21 +35,24 @@ def main() -> None:
     start = end = index.applied * BATCH  # each update was a batch
     rows: list[dict[str, Any]] = []
     missed = 0
-    for at in arguments.at:
-        batches = [stream.batch(start + number * BATCH) for number in range(arguments.batches)]
-        share = resident_share(files_below(arguments.directory / "segments"))
-        time.sleep(max(0.0, opened + at - time.perf_counter()))
-        seconds = []
-        for batch in batches:
+    for until in arguments.until:
+        seconds: list[float] = []
+        while len(seconds) < arguments.batches or time.perf_counter() < opened + until:
+            batch = stream.batch(start)
             since = time.perf_counter()
             candidates = index.probe(batch.documents)
             seconds.append(time.perf_counter() - since)
             known = batch.copies & (batch.originals < end)
             missed += int((known & ~find(batch, candidates)).sum())
+            start += BATCH
         rows.append(
-            {"at_s": at, "probe_us": sum(seconds) / len(seconds) / BATCH * 1e6, "cached": share}
+            {
+                "until_s": until,
+                "probed": len(seconds) * BATCH,
+                "probe_us": sum(seconds) / len(seconds) / BATCH * 1e6,
+                "cached": resident_share(files_below(arguments.directory / "segments")),
+            }
         )
-        start += len(batches) * BATCH
     anonymous = Memory.now().anonymous - before
     index.close()
     print(
