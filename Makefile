@@ -10,7 +10,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser image audit lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-sketch: $(BENCH)/peers.stamp ## Compare the sketch with datasketch and ren
 
 bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and compare it with peers
 	@$(BENCH)/bin/python -m benchmarks.bench_index
+
+bench-capacity: $(VENV)/run.stamp ## Measure an index of 20 million documents, cold and warm (ARGS="--documents 2000000")
+	@$(BIN)/python -m benchmarks.capacity $(ARGS)
 
 bench-pipeline: $(VENV)/dev.stamp $(BENCH)/peers.stamp ## Compare the worker with plain copies, through a real broker (ARGS=--quick)
 	@PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BIN)/python -m benchmarks.bench_pipeline $(ARGS)

@@ -20,10 +20,10 @@ from benchmarks.index_measure import (
     Work,
     answers,
     disk_bytes,
-    drop_from_cache,
     index_directory,
 )
 from benchmarks.index_use import open_index
+from benchmarks.page_cache import drop_from_cache
 from benchmarks.planted_stream import BATCH, Stream
 
 _SECOND = 2 * SPAN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -109,6 +108,11 @@ class Work:
             "all_threads_us": caller_us + background_us,
         }
 
+    def caller_us(self, documents: int) -> float:
+        """Return processor time of the calling thread over the last documents, for each."""
+        last = self._cpu[-documents // BATCH :]
+        return sum(last) / (len(last) * BATCH) * 1e6
+
     def batches(self) -> dict[str, float]:
         """Return the wall time of the last batches in milliseconds."""
         last = self.batch_ms[-LAST_BATCHES:]
@@ -148,16 +152,6 @@ def disk_bytes(directory: Path) -> int:
         except FileNotFoundError:
             continue
     return total
-
-
-def drop_from_cache(path: Path) -> None:
-    """Drop a file from the page cache."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(file)
 
 
 @contextmanager

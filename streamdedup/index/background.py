@@ -3,27 +3,38 @@
 The thread never changes what the callers read: a job's outcome waits in a queue until the index
 adopts it between two calls. A flush is urgent, since callers wait for it when both deltas are full.
 So a merge looks for urgent jobs between two columns, and performs them first. Without a job, the
-thread scrubs.
+thread does its chores: it reads ahead, and later scrubs.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from streamdedup.failpoints import reach
 from streamdedup.index.jobs import Flush, Job, Merge, Remove, Workshop
-from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 
 
 @dataclass(slots=True)
 class Outcome:
-    """A finished job, or the error that ended it; without a job, that of the scrub."""
+    """A finished job, or the error that ended it; without a job, that of a chore."""
 
     job: Job | None
     error: BaseException | None = None
+
+
+class Chore(Protocol):
+    """What to do without a job, in short steps."""
+
+    def due_in(self) -> float | None:
+        """Return the seconds until the next step; None if there is nothing left to do."""
+
+    def step(self) -> None:
+        """Perform the next step."""
 
 
 class Background:
@@ -31,11 +42,11 @@ class Background:
 
     Args:
         workshop: performs the jobs.
-        scrub: what to do without a job.
+        chores: what to do without a job, in order of preference.
     """
 
-    def __init__(self, workshop: Workshop, scrub: Scrub) -> None:
-        self._workshop, self._scrub = workshop, scrub
+    def __init__(self, workshop: Workshop, chores: Sequence[Chore]) -> None:
+        self._workshop, self._chores = workshop, list(chores)
         self._urgent: deque[Job] = deque()
         self._patient: deque[Job] = deque()
         self._outcomes: deque[Outcome] = deque()
@@ -104,23 +115,33 @@ class Background:
                     return
             try:
                 if job is None:
-                    self._check()
+                    self._do_chore()
                 else:
                     self._perform(job)
             except _Abandoned:
                 return
 
     def _next(self) -> Job | None:
-        """Wait for a job, or until the scrub is due; then there is none."""
+        """Wait for a job, or until a chore is due; then there is none."""
         while not (self._urgent or self._patient or self._stopping):
-            if not self._changed.wait(self._scrub.due_in()):
+            due_in = min(self._due_in(), default=None)
+            if due_in == 0 or not self._changed.wait(due_in):
                 return None
         queue = self._urgent or self._patient
         return queue.popleft() if queue else None
 
-    def _check(self) -> None:
+    def _due_in(self) -> list[float]:
+        """Return the seconds until each chore is due."""
+        times = (chore.due_in() for chore in self._chores)
+        return [seconds for seconds in times if seconds is not None]
+
+    def _do_chore(self) -> None:
+        due = (chore for chore in self._chores if chore.due_in() == 0)
+        chore = next(due, None)
+        if chore is None:  # the clock was read a moment too early
+            return
         try:
-            self._scrub.step()
+            chore.step()
         except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
             with self._lock:
                 self._pending += 1

@@ -181,6 +181,8 @@ def check_entry(entry: SegmentEntry, columns: int) -> None:
     """Check a segment's record in the manifest, on which all further checks rely."""
     if not 1 <= entry.count <= MOST_DOCUMENTS or entry.first < 0:
         raise Broken(f"it has {entry.count} documents from {entry.first} on")
+    if entry.filter_first >= (entry.first if entry.stores_filter else 0):
+        raise Broken(f"its filter begins with document {entry.filter_first}")
     _check_table(entry.documents, -(-entry.count // BLOCK_DOCUMENTS))
     column = 0
     for shard in entry.shards:

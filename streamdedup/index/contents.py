@@ -19,7 +19,7 @@ class FilterFill:
 
     Attributes:
         segment: name of the segment.
-        documents: number of its documents.
+        documents: number of the documents whose keys it holds.
         fill: share of the bits that are set; above one half the filter is overfull.
     """
 
@@ -102,7 +102,9 @@ def count_contents(view: View, progress: Progress = no_progress) -> Contents:
         buckets=_histogram(sizes),
         largest_bucket=max(sizes, default=0),
         filters=[
-            FilterFill(segment.entry.name, segment.entry.count, segment.filter_fill())
+            FilterFill(
+                segment.entry.name, len(segment.entry.filter_documents), segment.filter_fill()
+            )
             for segment in reversed(view.segments)
             if segment.entry.stores_filter
         ],

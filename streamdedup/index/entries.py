@@ -64,7 +64,7 @@ class ShardEntry(msgspec.Struct, frozen=True):
     plane_bytes: int = 0
 
 
-class SegmentEntry(msgspec.Struct, frozen=True):
+class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An immutable segment.
 
     Attributes:
@@ -76,6 +76,8 @@ class SegmentEntry(msgspec.Struct, frozen=True):
         documents: the file of the documents; its values are the blocks.
         shards: the postings.
         parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
+        filter_first: number of the first document whose keys the stored filter bits hold as well;
+            -1 if they hold only those of the segment.
     """
 
     name: str
@@ -86,6 +88,14 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     documents: FileEntry
     shards: list[ShardEntry]
     parts: dict[str, int]
+    filter_first: int = -1
+
+    @property
+    def filter_documents(self) -> range:
+        """The numbers of the documents that the stored filter bits let through; maybe none."""
+        if not self.stores_filter:
+            return range(self.end, self.end)
+        return range(self.first if self.filter_first < 0 else self.filter_first, self.end)
 
     @property
     def end(self) -> int:

@@ -20,7 +20,8 @@ from streamdedup.index.memory import LINE, address, aligned_zeros, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.kernels import kernel
 
-_PREFIX_BITS = np.uint64(40)
+_HALF_BITS = np.uint64(20)
+_HALF_MASK = np.uint64((1 << 20) - 1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _IN_LINE = np.uint64(63)
 _LOW_BITS = 0x0101010101010101
@@ -66,9 +67,10 @@ class Bank:
         """Set a slot's bits for sorted postings, whose upper 40 bits are the key's."""
         _add(self._column(column), postings, self.lines, np.uint8(1 << slot))
 
-    def clear(self, slot: int) -> None:
-        """Remove all keys from a slot."""
-        _clear(self.cells.view(np.uint64), np.uint64(~(_LOW_BITS << slot) & (2**64 - 1)))
+    def clear(self, column: int, slot: int) -> None:
+        """Remove all keys of a column from a slot."""
+        keep = np.uint64(~(_LOW_BITS << slot) & (2**64 - 1))
+        _clear(self._column(column).view(np.uint64), keep)
 
     def plane(self, column: int, slot: int) -> U8:
         """Return one slot's bits of a column, ``(plane_bytes,)``."""
@@ -97,7 +99,11 @@ class Bank:
 def _line_of(key: np.uint64, lines: int) -> tuple[np.int64, np.uint64]:
     """Return the first cell of a key's line, and the hash whose upper 24 bits choose in it."""
     prefix = key >> PREFIX_SHIFT
-    line = np.int64((prefix * np.uint64(lines)) >> _PREFIX_BITS)
+    # prefix * lines / 2^40 in two steps: from 2^24 lines on, the product has more than 64 bits.
+    high, low = prefix >> _HALF_BITS, prefix & _HALF_MASK
+    line = np.int64(
+        (high * np.uint64(lines) + ((low * np.uint64(lines)) >> _HALF_BITS)) >> _HALF_BITS
+    )
     return line * LINE, prefix * _ODD
 
 

@@ -57,6 +57,7 @@ class Merge:
         slot: filter slot of the result.
         erased: numbers whose bytes are overwritten on the way.
         store_filter: whether the filter bits are stored; only if the slot gains no more keys.
+        filter_first: number of the first document whose keys the slot holds, up to the result's.
         segment: the result.
     """
 
@@ -64,6 +65,7 @@ class Merge:
     slot: int
     erased: frozenset[int]
     store_filter: bool
+    filter_first: int
     segment: Segment | None = None
 
 
@@ -126,7 +128,7 @@ class Workshop:
 
         Args:
             job: its result is stored in it.
-            pause: called between two parts of a merge.
+            pause: called between two parts of a merge, and of clearing a slot.
 
         Raises:
             IndexFull: the disk is full.
@@ -142,7 +144,7 @@ class Workshop:
                     reach("expire")
                     self._manifest.drop(job.segment.entry)
                 case Remove():
-                    self._remove(job)
+                    self._remove(job, pause)
 
     def _flush(self, job: Flush) -> None:
         reach("flush")
@@ -156,7 +158,8 @@ class Workshop:
             return sort_column(delta.keys, column, delta.count, size, work, out, starts)
 
         content = Content(delta.first, delta.count, rows, column)
-        entry = self._write(content, job.slot, pause=_do_not_pause, store_filter=False)
+        target = FilterSlot(self._bank(job.slot), job.slot, store=False, first=delta.first)
+        entry = self._write(content, target, pause=_do_not_pause)
         reach("flush-write")
         job.segment = self._open(entry, job.slot)
         here = range(entry.first, entry.end)
@@ -183,7 +186,9 @@ class Workshop:
 
         rows = partial(_merged_rows, job, shifts, self._geometry.width)
         content = Content(first, end - first, rows, column)
-        entry = self._write(content, job.slot, pause=pause, store_filter=job.store_filter)
+        bank = self._bank(job.slot)
+        target = FilterSlot(bank, job.slot, job.store_filter, job.filter_first)
+        entry = self._write(content, target, pause=pause)
         reach("merge-write")
         job.segment = self._open(entry, job.slot)
         self._manifest.announce(
@@ -193,21 +198,25 @@ class Workshop:
         )
         reach("merge-announce")
 
-    def _remove(self, job: Remove) -> None:
+    def _remove(self, job: Remove, pause: Callable[[], None]) -> None:
         for segment in job.segments:
             reach("remove")
             segment.remove()
         for slot in job.slots:
-            self._banks[slot // SLOTS].clear(slot % SLOTS)
+            for column in range(self._geometry.columns):
+                pause()
+                self._bank(slot).clear(column, slot % SLOTS)
         if job.delta is not None:
             job.delta.clear()
 
+    def _bank(self, slot: int) -> Bank:
+        return self._banks[slot // SLOTS]
+
     def _write(
-        self, content: Content, slot: int, *, pause: Callable[[], None], store_filter: bool
+        self, content: Content, target: FilterSlot, *, pause: Callable[[], None]
     ) -> SegmentEntry:
         directory = segment_directory(self._directory, f"{self._next_name:08}")
         self._next_name += 1
-        target = FilterSlot(self._banks[slot // SLOTS], slot, store_filter)
         writer = SegmentWriter(directory, content, target, sync=self._sync, pause=pause)
         return writer.write(self._geometry.shards)
 

@@ -23,6 +23,7 @@ from streamdedup.index.geometry import Geometry
 from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
+from streamdedup.index.readahead import Readahead
 from streamdedup.index.rows import Rows
 from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
@@ -89,7 +90,8 @@ class Layers:
             self._segments.open(manifest.segments(), state.next_number)
             self._segments.check(manifest.damage())
             self._show()
-            self._background = Background(self._workshop(), self.scrub)
+            readahead = Readahead(self._segments.held)
+            self._background = Background(self._workshop(), (readahead, self.scrub))
             resources.callback(self._background.close)
             self._resources = resources.pop_all()
 
@@ -138,8 +140,8 @@ class Layers:
 
     @property
     def reserve_bytes(self) -> int:
-        """Bytes that a merge of the slice that is filling would take, and those of the deltas."""
-        filling = self._segments.size_of_slice(self._state.next_number)
+        """Bytes that a merge of the part that is filling would take, and those of the deltas."""
+        filling = self._segments.size_of_part(self._state.next_number)
         return filling + self.documents_in_memory * self._geometry.document_bytes
 
     def room(self) -> DiskRoom:
@@ -295,8 +297,9 @@ class Layers:
             member.busy = True
         self._merging = True
         erased = frozenset(number for number in waiting if due.first <= number < due.end)
-        store_filter = due.is_slice and slot in upkeep.SLICE_SLOTS
-        self._background.submit(Merge(due.members, slot, erased, store_filter))
+        store_filter = due.ends_slice and slot in upkeep.SLICE_SLOTS
+        first = self._segments.first_in_slot(slot, due.members)
+        self._background.submit(Merge(due.members, slot, erased, store_filter, first))
 
     def _expire(self) -> None:
         """Start to remove the oldest segments if none of their documents can match any more."""

@@ -22,7 +22,8 @@ from streamdedup.index.delta import Delta
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.filter import Bank, slots_of
 from streamdedup.index.geometry import SLOTS
-from streamdedup.index.postings import find
+from streamdedup.index.postings import find, places_of
+from streamdedup.index.prefetch import Prefetch
 from streamdedup.index.rows import SOURCE, Bools, Rows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import Sources
@@ -53,6 +54,7 @@ class Lookup:
         self._erasures = erasures
         self._banks = banks
         self.looks = np.zeros(2, dtype=np.int64)
+        self._prefetch = Prefetch()
         self.show([], [])
 
     def show(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
@@ -66,6 +68,7 @@ class Lookup:
         if segments:
             self._subs = np.stack([segment.subs for segment in segments])
         used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
+        self._prefetch.show([file for segment in segments for file in segment.files])
         self.banks_in_use = [(number, self._banks[number]) for number in used]
 
     def probe(
@@ -83,9 +86,10 @@ class Lookup:
         """
         keys = documents.sketches.band_keys
         buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
-        hits = self._hits(keys, leaders, size, known)
-        numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
-        effective_times_ms, found = self.documents(numbers, texts=texts)
+        with self._prefetch.watch(len(keys)):
+            hits = self._hits(keys, leaders, size, known)
+            numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
+            effective_times_ms, found = self.documents(numbers, texts=texts)
         return Candidates(
             buckets=buckets,
             leaders=leaders,
@@ -118,6 +122,8 @@ class Lookup:
         """
         hits = np.empty((max(_LEAST_HITS, keys.size // 8), 3), dtype=np.int64)
         masks = self._masks(keys)
+        if self._prefetch.is_on and self._segments:
+            self._request(keys, masks)
         repeated = leaders != np.arange(len(keys))[:, None]
         while True:
             # A bucket that is not searched counts as full.
@@ -146,6 +152,12 @@ class Lookup:
             return filled
         segments = self._slots, self._firsts, self._documents, self._subs
         return find(keys, masks, *segments, size, counts, hits, filled, looks)
+
+    def _request(self, keys: U64, masks: U64) -> None:
+        """Ask for the pages of the postings that will be searched."""
+        addresses = np.empty(max(_LEAST_HITS, 4 * keys.size), dtype=np.int64)
+        count = places_of(keys, masks, self._slots, self._subs, addresses)
+        self._prefetch.pages(addresses[:count])
 
     def _masks(self, keys: U64) -> U64:
         """Return, for each key, the slots whose segments may hold it, as bits."""
@@ -201,6 +213,8 @@ class Lookup:
         on_disk = ends[-1] if ends else 0
         parts = []
         if on_disk:
+            if self._prefetch.is_on:
+                self._request_blocks(oldest_first, numbers, ends)
             addresses = np.empty(on_disk, dtype=np.int64)
             sizes = np.empty(on_disk, dtype=np.int64)
             rows = np.empty(on_disk, dtype=np.int64)
@@ -220,6 +234,12 @@ class Lookup:
         return (
             concatenate(parts) if parts else blocks.gather(numbers, numbers, numbers, self._width)
         )
+
+    def _request_blocks(self, segments: list[Segment], numbers: I64, ends: list[int]) -> None:
+        """Ask for the blocks of documents, the first of which end at ``ends`` in each segment."""
+        for segment, start, end in zip(segments, [0, *ends], ends, strict=False):
+            of_segment = (numbers[start:end] - segment.entry.first) // BLOCK_DOCUMENTS
+            segment.documents.will_need(np.unique(of_segment).tolist())
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are read."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ class Mapped:
 
     Attributes:
         path: the file.
+        start: where the file begins in memory.
         sizes: ``(n,)`` int64: bytes of each value.
         addresses: ``(n,)`` int64: where each value begins in memory.
     """
@@ -58,7 +59,8 @@ class Mapped:
             self._map = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
             self._map.madvise(mmap.MADV_RANDOM)
         self._bytes: U8 | None = np.frombuffer(self._map, dtype=np.uint8)
-        self.addresses = address(self._bytes) + self._places
+        self.start = address(self._bytes)
+        self.addresses = self.start + self._places
         if not fresh:
             self._check_ends()
 
@@ -108,7 +110,7 @@ class Mapped:
             IndexDamaged: one is not what was written.
         """
         for number in numbers:
-            self.will_need(number, number)
+            self.will_need([number])
             if sum_of(self.value(number)) != self._sums[number]:
                 raise self.damage([number])
             self._unchecked[number] = False
@@ -122,6 +124,38 @@ class Mapped:
         if self._any_unchecked and self._unchecked[numbers].any():
             self.check(np.unique(numbers[self._unchecked[numbers]]).tolist())
             self._any_unchecked = bool(self._unchecked.any())
+
+    def read(self, number: int) -> U8:
+        """Read a value from the file, without the map: faster if it is not in memory yet.
+
+        Raises:
+            IndexDamaged: it is not what was written.
+        """
+        value = np.empty(int(self.sizes[number]), dtype=np.uint8)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(int(self._places[number]))
+                complete = file.readinto(value.data) == len(value)
+        except OSError:  # the disk cannot read its own blocks
+            complete = False
+        if not complete or sum_of(value) != self._sums[number]:
+            raise self.damage([number])
+        return value
+
+    def read_through(self, part_bytes: int) -> Iterator[int]:
+        """Read the file from front to back, so that it is in the page cache.
+
+        Args:
+            part_bytes: most bytes of a part.
+
+        Yields:
+            The bytes of each part. The end comes earlier if the file is closed or cannot be read.
+        """
+        part = bytearray(part_bytes)
+        with contextlib.suppress(OSError), self.path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while self.is_open and (size := file.readinto(part)):
+                yield size
 
     def is_sound_on_disk(self, file: int, number: int) -> bool:
         """Return whether a value is what was written, read without the map.
@@ -144,8 +178,13 @@ class Mapped:
             f"what was written; {REMEDY}"
         )
 
-    def will_need(self, first: int, last: int) -> None:
-        """Ask the system to read ahead from one value to another, inclusive."""
-        start = int(self._places[first]) & -mmap.PAGESIZE
-        end = int(self._places[last] + self.sizes[last])
-        self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+    def will_need(self, numbers: Iterable[int]) -> None:
+        """Ask the system to read some values."""
+        for number in numbers:
+            start = int(self._places[number]) & -mmap.PAGESIZE
+            end = int(self._places[number] + self.sizes[number])
+            self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+
+    def will_need_page(self, page: int) -> None:
+        """Ask the system to read the page that begins at an address in memory."""
+        self._map.madvise(mmap.MADV_WILLNEED, page - self.start, mmap.PAGESIZE)

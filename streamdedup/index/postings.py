@@ -29,6 +29,8 @@ NUMBER_MASK = np.uint64((1 << 24) - 1)
 _LOW_32 = np.uint64((1 << 32) - 1)
 _SUB_SHIFT = np.uint64(56)
 _MOST_BITS = 13
+_NEAR = 64
+"""Postings between the guess of a search and its result, or fewer, in most searches."""
 _AHEAD = 6
 """Documents between the prefetch of their memory and its use."""
 
@@ -217,6 +219,45 @@ def _request(keys: U64, masks: U64, slots: I64, subs: I64) -> None:
                 prefetch(guess)
                 prefetch(guess - 64)
                 prefetch(guess + 64)
+
+
+@kernel
+def places_of(keys: U64, masks: U64, slots: I64, subs: I64, out: I64) -> int:
+    """Write where :func:`find` will most likely read, as far as there is room.
+
+    Args:
+        keys: ``(n, columns)`` band keys.
+        masks: ``(n, columns)`` the slots that may hold each key, as bits.
+        slots: ``(segments,)`` the slot of each segment.
+        subs: ``(segments, columns * 256, 3)`` int64; see :data:`KEYS`.
+        out: ``(m,)`` addresses of keys and of numbers.
+
+    Returns:
+        The number of addresses.
+    """
+    filled = 0
+    rows, columns = keys.shape
+    for row in range(rows):
+        for column in range(columns):
+            mask = masks[row, column]
+            if mask == np.uint64(0):
+                continue
+            key = keys[row, column]
+            sub = column * SUBS + np.int64(key >> _SUB_SHIFT)
+            low = np.int64((key >> PREFIX_SHIFT) & _LOW_32)
+            for segment in range(len(slots)):
+                if (mask >> np.uint64(slots[segment])) & np.uint64(1) == np.uint64(0):
+                    continue
+                entry = subs[segment, sub]
+                if entry[COUNT] == 0 or filled + 4 > len(out):
+                    continue
+                guess = (low * entry[COUNT]) >> 32
+                first, last = max(guess - _NEAR, 0), min(guess + _NEAR, entry[COUNT] - 1)
+                out[filled], out[filled + 1] = entry[KEYS] + 4 * first, entry[KEYS] + 4 * last
+                out[filled + 2] = entry[NUMBERS] + 3 * first
+                out[filled + 3] = entry[NUMBERS] + 3 * last
+                filled += 4
+    return filled
 
 
 @kernel

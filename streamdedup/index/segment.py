@@ -25,6 +25,9 @@ from streamdedup.index.mapped import Mapped
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Bools, Rows
 
+_PART_BYTES = 1024**2
+"""Bytes that are read at once."""
+
 
 class Segment:
     """A segment, open for reading.
@@ -135,11 +138,16 @@ class Segment:
             indices = np.arange(low, min(count, low + BLOCK_DOCUMENTS))
             yield self.entry.first + low, self.rows(indices, width)
 
-    def add_to(self, bank: Bank) -> None:
-        """Set this segment's bits in a bank: the stored ones if they fit, or computed ones."""
+    def add_to(self, bank: Bank) -> bool:
+        """Set this segment's bits in a bank: the stored ones if they fit, or computed ones.
+
+        Returns:
+            Whether they were the stored ones, which may hold the keys of older segments as well.
+        """
         stored = all(shard.entry.plane_bytes == bank.plane_bytes for shard in self.shards)
-        for shard in self.shards:
-            shard.will_need(planes=stored)
+        for shard in self.shards if not stored else ():
+            for _ in shard.file.read_through(_PART_BYTES):  # faster than page by page
+                pass
         postings = np.empty(0 if stored else self.entry.count, dtype=np.uint64)
         for column in range(bank.columns):
             if stored:
@@ -147,6 +155,7 @@ class Segment:
             else:
                 count = self.column(column, postings)
                 bank.add(postings[:count], column, self.slot % SLOTS)
+        return stored
 
     def filter_fill(self) -> float:
         """Return the share of the stored filter bits that are set; NaN if none are stored."""
@@ -215,21 +224,12 @@ class Shard:
         return range(first, first + self._chunks)
 
     def plane(self, column: int) -> U8:
-        """Check the stored filter bits of a column, and return them where they are mapped.
+        """Read the stored filter bits of a column.
 
         Raises:
             IndexDamaged: they are not what was written.
         """
-        number = self._first_plane + column - self.columns.start
-        self.file.check([number])
-        return self.file.value(number)
-
-    def will_need(self, *, planes: bool) -> None:
-        """Ask the system to read ahead the stored filter bits, or the postings."""
-        if planes:
-            self.file.will_need(self._first_plane, len(self.file) - 1)
-        else:
-            self.file.will_need(0, self._first_plane - 1)
+        return self.file.read(self._first_plane + column - self.columns.start)
 
 
 def _mismatch(path: Path) -> IndexDamaged:

@@ -37,7 +37,7 @@ _CHUNK_BYTES = 128 * 1024
 """Bytes of postings above which a column is split into chunks."""
 _TRANSACTION_BYTES = 4 * 1024**2
 """Bytes of one write transaction: LMDB keeps its dirty pages in memory until it ends."""
-_WRITE_MAP = 1 << 38
+_WRITE_MAP = 1 << 40
 """Address space of a file while it is written; it takes no memory."""
 
 SortedColumn = Callable[[int, U64, I64], int]
@@ -69,11 +69,13 @@ class FilterSlot:
         bank: the bank in memory.
         slot: the slot in the index's numbering.
         store: whether the bits are stored in the segment as well.
+        first: number of the first document whose keys the slot holds, together with the segment's.
     """
 
     bank: Bank
     slot: int
     store: bool
+    first: int
 
 
 class SegmentWriter:
@@ -118,7 +120,13 @@ class SegmentWriter:
             documents=documents,
             shards=entries,
             parts=self._parts,
+            filter_first=self._filter_first(),
         )
+
+    def _filter_first(self) -> int:
+        """Return the first document whose keys the stored filter bits hold; -1 if it is the own."""
+        target = self._filter
+        return target.first if target.store and target.first < self._content.first else -1
 
     def _write_documents(self) -> tuple[FileEntry, tuple[int, int]]:
         """Write the blocks; return their file and the range of times."""

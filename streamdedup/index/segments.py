@@ -75,8 +75,18 @@ class Segments:
                 f"{self._directory}: the segments end with document {end}, the manifest says "
                 f"{next_number}; {REMEDY}"
             )
+        self._fill_filters()
+
+    def _fill_filters(self) -> None:
+        """Set the bits of all segments. The last one of a slice may have stored those of all."""
+        stored: dict[int, range] = {}
         for segment in self.held:
-            segment.add_to(self.banks[segment.slot // SLOTS])
+            entry, bank = segment.entry, self.banks[segment.slot // SLOTS]
+            known = stored.get(segment.slot, range(0))
+            if known.start <= entry.first and entry.end <= known.stop:
+                continue
+            if segment.add_to(bank):
+                stored[segment.slot] = entry.filter_documents
 
     def check(self, suspects: Mapping[str, list[int]]) -> None:
         """Check values that were once found damaged, as far as the index still has them.
@@ -102,9 +112,9 @@ class Segments:
         """Bytes on disk."""
         return sum(segment.entry.size for segment in self.held)
 
-    def size_of_slice(self, number: int) -> int:
-        """Return the bytes on disk of the segments of the slice that holds a number."""
-        width = self._limits.slice_documents
+    def size_of_part(self, number: int) -> int:
+        """Return the bytes on disk of the segments of the part that holds a number."""
+        width = self._limits.part_documents
         return sum(
             segment.entry.size
             for segment in self.held
@@ -114,6 +124,20 @@ class Segments:
     def free_slot(self, first: int, count: int) -> int | None:
         """Return the filter slot for a new segment; see :func:`upkeep.free_slot`."""
         return upkeep.free_slot(self.held, self._users, first, count, self._limits)
+
+    def first_in_slot(self, slot: int, members: list[Segment]) -> int:
+        """Return the number from which on a slot holds the keys of all documents up to a segment.
+
+        Args:
+            slot: the slot of the segment.
+            members: what the segment is merged from, oldest first.
+        """
+        first = members[0].entry.first
+        for segment in self.held[self.held.index(members[0]) + 1 :]:
+            if segment.slot != slot:
+                break
+            first = segment.entry.first
+        return first
 
     def reserve(self, slot: int) -> None:
         """Count a user of a slot."""

@@ -34,7 +34,7 @@ from streamdedup.formats import changelog
 from streamdedup.index.directory import lock, unlock
 from streamdedup.index.entries import Checkpoint, Tail
 from streamdedup.index.erasures import Erasures
-from streamdedup.index.geometry import POSTING_BYTES, Geometry
+from streamdedup.index.geometry import MOST_DOCUMENTS, POSTING_BYTES, Geometry
 from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.layers import Layers
 from streamdedup.index.manifest import Manifest
@@ -364,6 +364,11 @@ class Index:
         documents = update.documents
         if not len(documents):
             return
+        if len(documents) > MOST_DOCUMENTS:
+            raise IndexUnusable(
+                f"{self.directory}: {len(documents)} documents at once, a segment holds "
+                f"{MOST_DOCUMENTS}; pass fewer documents at once"
+            )
         if self._texts and not documents.texts:
             raise IndexMismatch(
                 "the changelog was written without the texts that dedup.verify exact compares; set "

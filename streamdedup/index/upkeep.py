@@ -1,7 +1,8 @@
 """*Pure.* Decides what is due: which segments expire, which merge, and which filter slot is free.
 
-A *run* is a segment of one flushed delta, or of a few. A *slice* is an equal part of the window:
-all runs of a full slice are merged into one segment, and it leaves the window as a whole.
+A *run* is a segment of one flushed delta, or of a few. A *slice* is a seventh of the window, and
+has a slot of its own in the filters. It consists of equal *parts*: of one, unless it is larger than
+a segment can be. All runs of a full part are merged into one segment, which expires as a whole.
 
 Rule 1: nothing here changes anything. The layers perform what is due, and ask again afterwards.
 Rule 2: segments come newest first. A busy segment belongs to a job, and is never chosen.
@@ -22,6 +23,8 @@ from streamdedup.settings.units import milliseconds
 
 SLICES = 7
 """Slices of a window. Another may be half filled, and one half expired: eight slots in all."""
+MOST_IN_PART = MOST_DOCUMENTS - (1 << 21)
+"""Documents of a part. Its last run may reach into the next part; a delta has at most 2^20."""
 FAN_IN = 6
 """Segments of similar size that are merged into one. Eight runs have slots; two of these are for
 what is flushed during the merge."""
@@ -48,13 +51,15 @@ class Limits:
 
     Attributes:
         delta_documents: capacity of a delta.
-        slice_documents: documents that are merged into one segment and expire together.
+        part_documents: documents that are merged into one segment and expire together.
+        parts: parts of a slice.
         window_documents: newest documents that may match.
         reach_ms: how long a document may match by the clock, in milliseconds; None for no limit.
     """
 
     delta_documents: int
-    slice_documents: int
+    part_documents: int
+    parts: int
     window_documents: int
     reach_ms: int | None
 
@@ -62,12 +67,22 @@ class Limits:
     def of(cls, settings: IndexSettings) -> Limits:
         """Return the limits of the settings."""
         reach = settings.reach()
+        # The last run of a slice may reach into the next slice, and up to two deltas are in memory.
+        most = settings.window_documents + 4 * settings.delta_documents
+        in_slice = max(settings.delta_documents, -(-most // SLICES))
+        parts = -(-in_slice // MOST_IN_PART)
         return cls(
             delta_documents=settings.delta_documents,
-            slice_documents=slice_documents(settings),
+            part_documents=-(-in_slice // parts),
+            parts=parts,
             window_documents=settings.window_documents,
             reach_ms=None if reach is None else milliseconds(reach),
         )
+
+    @property
+    def slice_documents(self) -> int:
+        """Documents whose segments share a slot in the filters."""
+        return self.parts * self.part_documents
 
 
 class DueMerge(NamedTuple, Generic[P]):
@@ -75,11 +90,12 @@ class DueMerge(NamedTuple, Generic[P]):
 
     Attributes:
         members: oldest first, without gaps; a single one is rewritten.
-        is_slice: whether the result is final: a whole slice, or a segment that was one.
+        ends_slice: whether the result is the last segment of a slice, so that the slot of the slice
+            gains no more keys.
     """
 
     members: list[P]
-    is_slice: bool
+    ends_slice: bool
 
     @property
     def first(self) -> int:
@@ -95,13 +111,6 @@ class DueMerge(NamedTuple, Generic[P]):
     def size(self) -> int:
         """Bytes of the members, and at most of the result."""
         return sum(member.entry.size for member in self.members)
-
-
-def slice_documents(settings: IndexSettings) -> int:
-    """Return how many documents are merged into one segment and expire together."""
-    # The last run of a slice may reach into the next slice, and up to two deltas are in memory.
-    most = settings.window_documents + 4 * settings.delta_documents
-    return min(MOST_DOCUMENTS // 2, max(settings.delta_documents, -(-most // SLICES)))
 
 
 def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: Limits) -> list[P]:
@@ -132,7 +141,7 @@ def next_merge(
 ) -> DueMerge[P] | None:
     """Return the merge that is due.
 
-    In order of preference: a full slice, runs of similar size, and a segment that holds an erased
+    In order of preference: a full part, runs of similar size, and a segment that holds an erased
     document whose bytes must be overwritten.
 
     Args:
@@ -141,33 +150,40 @@ def next_merge(
         waiting: erased numbers whose bytes are still to be overwritten.
         limits: of the index.
     """
-    filling = oldest_in_memory // limits.slice_documents
+    filling = oldest_in_memory // limits.part_documents
     for number, group in itertools.groupby(
-        parts, lambda part: part.entry.first // limits.slice_documents
+        parts, lambda part: part.entry.first // limits.part_documents
     ):
         members = list(group)
-        if any(member.busy for member in members):
+        if any(member.busy for member in members) or not _fit(members):
             continue
         if number < filling and len(members) > 1:
-            return DueMerge(members[::-1], is_slice=True)
+            return DueMerge(members[::-1], ends_slice=(number + 1) % limits.parts == 0)
         if number >= filling and (alike := _alike(members, limits)):
-            return DueMerge(alike[::-1], is_slice=False)
+            return DueMerge(alike[::-1], ends_slice=False)
     for part in parts if waiting else ():
         numbers = range(part.entry.first, part.entry.end)
         if not part.busy and any(number in numbers for number in waiting):
-            return DueMerge([part], is_slice=part.entry.stores_filter)
+            return DueMerge([part], ends_slice=part.entry.stores_filter)
     return None
+
+
+def _fit(members: Sequence[Part]) -> bool:
+    """Return whether one segment can hold all documents; the last run may be a huge batch."""
+    return sum(member.entry.count for member in members) <= MOST_DOCUMENTS
 
 
 def _alike(members: list[P], limits: Limits) -> list[P]:
     """Return the newest segments of similar size if there are enough of them, newest first."""
     low, limit = 0, limits.delta_documents
-    while limit < limits.slice_documents:
+    while limit < limits.part_documents:
         larger = (index for index, part in enumerate(members) if part.entry.count > limit)
         recent = members[: next(larger, len(members))]
         if sum(part.entry.count > low for part in recent) >= FAN_IN:
             return recent
         low, limit = limit, limit * FAN_IN
+        if FAN_IN * limit > limits.part_documents // 2:
+            break  # larger segments wait until the part is full: that merges them anyway
     return []
 
 

@@ -59,7 +59,7 @@ class IndexSettings(Section):
     """Documents per bucket. The newest stay."""
     window: Duration | None = Field(default=None, ge=MILLISECOND, le=CENTURY)
     """How far the event times of two copies may be apart. null: no limit by time."""
-    window_documents: int = Field(default=10_000_000, ge=1, le=50_000_000)
+    window_documents: int = Field(default=10_000_000, ge=1, le=1_000_000_000)
     """How many of the newest kept documents can make others duplicates. Limits disk and memory."""
     clock: Literal["record", "event"] = "record"
     """record: an event time that is too far from the record's timestamp is replaced by it. event:

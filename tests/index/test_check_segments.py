@@ -101,8 +101,9 @@ def test_files(name: str, spoil: Callable[[Path], Any], message: str, index: Pat
         (lambda e: first_shard(e, starts=bytes(len(e.shards[0].starts))), "bytes for 0 postings"),
         (lambda e: first_shard(e, plane_bytes=8), "tables of other lengths"),
         (lambda e: with_filters(e, 7), "filters of 7 bytes"),
+        (lambda e: changed(e, filter_first=e.end), "its filter begins with document"),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_entries(change: Callable[[SegmentEntry], SegmentEntry], message: str, index: Path) -> None:
     """The manifest's record of a segment must agree with the files."""

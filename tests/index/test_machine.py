@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,6 +19,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from streamdedup.index import upkeep
 from streamdedup.index.check import check
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG, Index
@@ -39,32 +41,36 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
         self.directory = Path(self.folder.name) / "index"
         self.index: Index | None = None
 
     @initialize(
         local=st.booleans(),
         texts=st.booleans(),
-        late=st.booleans(),
+        first=st.sampled_from([0, 2**31 - 50, 2**32 - 50]),
         late_outcomes=st.booleans(),
         window_documents=st.sampled_from([20, 100, 1000]),
         window_hours=st.sampled_from([None, 1, 6]),
+        most_in_part=st.sampled_from([40, upkeep.MOST_IN_PART]),
         bucket_size=BUCKET_SIZES,
         shards=SHARDS,
     )
-    def begin(
+    def begin(  # noqa: PLR0913 - one argument for each choice
         self,
         *,
         local: bool,
         texts: bool,
-        late: bool,
+        first: int,
         late_outcomes: bool,
         window_documents: int,
         window_hours: int | None,
+        most_in_part: int,
         bucket_size: int,
         shards: int,
     ) -> None:
         """Open a new index, whose changelog may have lost its beginning."""
+        self.patch.setattr(upkeep, "MOST_IN_PART", most_in_part)
         self.log = LOCAL_LOG if local else "changelog"
         self.late_outcomes = late_outcomes
         self.options: dict[str, Any] = {
@@ -77,9 +83,8 @@ class Machine(RuleBasedStateMachine):
             "shards": shards,
             "verify": "exact" if texts else "estimate",
         }
-        first = 1_000_000 if late and not local else 0
         settings = small_settings(self.directory, **self.options)
-        self.reference = Reference(settings, first, texts=texts)
+        self.reference = Reference(settings, 0 if local else first, texts=texts)
         self.open()
 
     @property
@@ -197,6 +202,7 @@ class Machine(RuleBasedStateMachine):
             if self.index is not None:
                 self.index._release()  # noqa: SLF001 - also after a failure
             self.folder.cleanup()
+            self.patch.undo()
 
     def check_closed(self) -> None:
         """Check the directory of a settled index."""

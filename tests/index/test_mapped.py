@@ -122,6 +122,33 @@ def test_sound_on_disk(path: Path) -> None:
     file.close()
 
 
+def test_read(path: Path) -> None:
+    """A value is read without the map, and checked; a missing file is damage."""
+    file = Mapped(path, write(path), fresh=False)
+    assert [file.read(number).tobytes() for number in range(4)] == VALUES
+    overwrite(path, 5033, b"!")
+    with pytest.raises(IndexDamaged, match="at byte 5032 is not"):
+        file.read(1)
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(IndexDamaged, match="is not what was written"):
+        file.read(3)
+    path.unlink()
+    with pytest.raises(IndexDamaged, match="is not what was written"):
+        file.read(0)
+    file.close()
+
+
+def test_read_through(path: Path) -> None:
+    """A file is read in parts, up to its end, or until it is closed."""
+    entry = write(path)
+    file = Mapped(path, entry, fresh=True)
+    assert list(file.read_through(4096)) == [4096, 4096, 4096, entry.size - 3 * 4096]
+    parts = file.read_through(4096)
+    assert next(parts) == 4096
+    file.close()
+    assert list(parts) == []
+
+
 def test_close_while_a_value_is_in_use(path: Path) -> None:
     """A value that is still in use stays readable; a closed file returns no others."""
     file = Mapped(path, write(path), fresh=False)

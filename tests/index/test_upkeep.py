@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
+from streamdedup.index.geometry import MOST_DOCUMENTS
 from streamdedup.index.upkeep import (
+    MOST_IN_PART,
     RUN_SLOTS,
     SLICE_SLOTS,
     SLICES,
@@ -16,12 +18,13 @@ from streamdedup.index.upkeep import (
     expired,
     free_slot,
     next_merge,
-    slice_documents,
 )
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 
-LIMITS = Limits(delta_documents=10, slice_documents=200, window_documents=500, reach_ms=1000)
+LIMITS = Limits(
+    delta_documents=10, part_documents=200, parts=1, window_documents=500, reach_ms=1000
+)
 FILE = FileEntry("file", 100, 0)
 
 
@@ -88,7 +91,7 @@ def test_expiry_needs_a_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("segments", "oldest_in_memory", "due", "is_slice"),
+    ("segments", "oldest_in_memory", "due", "ends_slice"),
     [
         ("", 0, "", False),
         ("0+100 100+100", 200, "0+100 100+100", True),
@@ -102,7 +105,7 @@ def test_expiry_needs_a_clock() -> None:
         ("0+60 60+10 70+10 80+10 90+10 100+10", 110, "", False),
         ("0+60 60+1 61+10 71+10 81+10 91+10 101+10", 111, "60+1 61+10 71+10 81+10 91+10 101+10", 0),
         ("0+9 9+10 19+10 *29+10 39+10 49+10 59+10", 69, "", False),
-        ("0+30 30+30 60+30 90+30 120+30 150+30", 180, "0+30 30+30 60+30 90+30 120+30 150+30", 0),
+        ("0+30 30+30 60+30 90+30 120+30 150+10", 160, "", False),
     ],
     ids=[
         "empty",
@@ -117,19 +120,28 @@ def test_expiry_needs_a_clock() -> None:
         "a-larger-one-is-another-class",
         "only-the-newest-of-a-size",
         "a-run-is-busy",
-        "runs-of-runs",
+        "merged-soon-with-the-slice",
     ],
 )
-def test_merges(segments: str, oldest_in_memory: int, due: str, is_slice: bool) -> None:
+def test_merges(segments: str, oldest_in_memory: int, due: str, ends_slice: bool) -> None:
     """A full slice is merged, newest slice first; otherwise six segments of similar size."""
     found = next_merge(parts(segments), oldest_in_memory, (), LIMITS)
     if not due:
         assert found is None
         return
     assert found is not None
-    assert (" ".join(map(str, found.members)), found.is_slice) == (due, bool(is_slice))
+    assert (" ".join(map(str, found.members)), found.ends_slice) == (due, bool(ends_slice))
     assert (found.first, found.end) == (found.members[0].entry.first, found.members[-1].entry.end)
     assert found.size == 200 * len(found.members)
+
+
+def test_runs_of_runs() -> None:
+    """Segments of merged runs are merged, if the result is at most half of a part."""
+    segments = "0+30 30+30 60+30 90+30 120+30 150+30"
+    for part_documents, due in ((719, 0), (720, 6)):
+        limits = replace(LIMITS, part_documents=part_documents)
+        found = next_merge(parts(segments), 180, (), limits)
+        assert (0 if found is None else len(found.members)) == due
 
 
 @pytest.mark.parametrize(
@@ -157,7 +169,7 @@ def test_a_rewritten_slice_remains_a_slice(plane_bytes: int) -> None:
     """Its filter is stored again if, and only if, it was stored before."""
     found = next_merge([part("0+200", plane_bytes=plane_bytes)], 200, {5}, LIMITS)
     assert found is not None
-    assert found.is_slice == (plane_bytes > 0)
+    assert found.ends_slice == (plane_bytes > 0)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +208,65 @@ def test_slots(
 
 
 @pytest.mark.parametrize(
-    ("window_documents", "delta_documents", "expected"),
-    [(1, 16, 16), (1000, 16, 152), (50_000_000, 65_536, 7_180_307), (50_000_000, 16, 7_142_867)],
+    ("segments", "oldest_in_memory", "due", "ends_slice"),
+    [
+        ("0+60 60+40 100+10", 110, "0+60 60+40", False),
+        ("0+100 100+60 160+40", 200, "100+60 160+40", False),
+        ("0+100 100+100 200+60 260+40", 300, "200+60 260+40", True),
+        ("0+100 100+100 200+100 300+60 360+40", 400, "300+60 360+40", False),
+        ("0+100 100+100 200+100", 400, "", False),
+    ],
+    ids=["first", "second", "last", "of-the-next-slice", "merged-already"],
+)
+def test_parts_of_a_slice(
+    segments: str, oldest_in_memory: int, due: str, *, ends_slice: bool
+) -> None:
+    """Each part of a slice is merged for itself; the last one ends the slice."""
+    limits = replace(LIMITS, part_documents=100, parts=3)
+    found = next_merge(parts(segments), oldest_in_memory, (), limits)
+    written = "" if found is None else " ".join(map(str, found.members))
+    assert (written, found is not None and found.ends_slice) == (due, ends_slice)
+
+
+def test_parts_share_the_slot_of_their_slice() -> None:
+    """A part gets the slot of its slice, and the next slice another one."""
+    limits = replace(LIMITS, part_documents=100, parts=3)
+    held = [part("300+100", 9)]
+    for first, slot in ((400, 9), (500, 9), (600, SLICE_SLOTS[0])):
+        assert free_slot(held, Counter([9]), first, 50, limits) == slot
+
+
+def test_no_segment_gets_more_documents_than_it_can_number() -> None:
+    """Segments that are too long together, after a huge batch, stay apart."""
+    limits = replace(LIMITS, part_documents=MOST_IN_PART)
+    fitting = f"0+{MOST_IN_PART - 1} {MOST_IN_PART - 1}+{MOST_DOCUMENTS - MOST_IN_PART + 1}"
+    found = next_merge(parts(fitting), 2 * MOST_DOCUMENTS, (), limits)
+    assert found is not None
+    assert found.end == MOST_DOCUMENTS
+    longer = f"0+{MOST_IN_PART - 1} {MOST_IN_PART - 1}+{MOST_DOCUMENTS - MOST_IN_PART + 2}"
+    assert next_merge(parts(longer), 2 * MOST_DOCUMENTS, (), limits) is None
+
+
+@pytest.mark.parametrize(
+    ("window_documents", "delta_documents", "part_documents", "parts"),
+    [
+        (1, 16, 16, 1),
+        (1000, 16, 152, 1),
+        (50_000_000, 65_536, 7_180_307, 1),
+        (50_000_000, 16, 7_142_867, 1),
+        (250_000_000, 65_536, 11_917_245, 3),
+        (1_000_000_000, 65_536, 14_289_460, 10),
+        (1_000_000_000, 1_048_576, 14_345_633, 10),
+    ],
 )
 def test_slices_cover_the_window(
-    window_documents: int, delta_documents: int, expected: int
+    window_documents: int, delta_documents: int, part_documents: int, parts: int
 ) -> None:
     """Seven slices hold the window and what is on its way; a slice is at least one delta."""
     settings = IndexSettings(window_documents=window_documents, delta_documents=delta_documents)
-    assert slice_documents(settings) == expected
-    assert SLICES * expected >= window_documents + 4 * delta_documents or expected == 16
+    limits = Limits.of(settings)
+    assert (limits.part_documents, limits.parts) == (part_documents, parts)
+    most = window_documents + 4 * delta_documents
+    assert SLICES * limits.slice_documents >= most or part_documents == delta_documents
+    # The last run of a part may reach into the next part.
+    assert part_documents + delta_documents <= MOST_DOCUMENTS
