@@ -341,6 +341,7 @@ def test_the_document_and_the_catalogue_agree() -> None:
     documented = {name: (kind, re.findall(r"`(\w+)`", labels)) for name, kind, labels, *_ in rows}
     labels_of_infos = {
         "build_info": ["version", "python"],
+        "role_info": ["role"],
         "settings_info": ["fingerprint", "threshold", "bands", "rows"],
     }
     declared = {
