@@ -230,6 +230,14 @@ def test_settings_are_exposed(page: Page) -> None:
     )
 
 
+@pytest.mark.parametrize(("role", "processes"), [("worker", 3), ("edge", 3), ("judge", 0)])
+def test_the_role_is_exposed(page: Page, role: str, processes: int) -> None:
+    """Only a judge has no sketch processes."""
+    page.metrics.describe(Settings(pool=PoolSettings(workers=3)), role)
+    assert page.value("role_info", role=role) == 1
+    assert page.value("pool_processes") == processes
+
+
 @pytest.mark.parametrize(
     ("call", "arguments", "series", "labels", "value"),
     [
