@@ -230,6 +230,14 @@ podAntiAffinity:
 {{- if and (gt (int .Values.replicas) 1) (eq (dig "standby" "enabled" true .Values.config) false) -}}
 {{- fail "config.standby.enabled is false, but replicas is 2: remove it, or set replicas to 1" -}}
 {{- end -}}
+{{- /* A worker and edges must never run at the same time. Without a cluster, lookup finds nothing. */ -}}
+{{- $existing := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "streamdedup.fullname" .) -}}
+{{- if and $existing (gt (int (dig "status" "replicas" 0 $existing)) 0) -}}
+{{- $container := first $existing.spec.template.spec.containers -}}
+{{- if ne (has "judge" $container.args) (eq (include "streamdedup.isSplit" .) "true") -}}
+{{- fail "config.mode changes, but pods of the other mode run: upgrade with the old mode and replicas 0, and wait until no pod is left" -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.edge -}}
 {{- if and .autoscaling.enabled .keda.enabled -}}
 {{- fail "edge.autoscaling.enabled and edge.keda.enabled are both true: set one of them to false" -}}
