@@ -1,11 +1,11 @@
 """*Blocking.* Check the rendered chart: objects by their schemas, settings by the worker.
 
 Every object must match the strict schema of each supported Kubernetes version. Objects of the
-Prometheus operator must match its CRDs, those of Strimzi the schema beside this file. An object
-without a schema is an error. The settings file must pass ``streamdedup config check``, in the
-container's environment::
+Prometheus operator and of KEDA must match their CRDs, those of Strimzi the schema beside this file.
+An object without a schema is an error. The settings file must pass ``streamdedup config check``, in
+the environment of each container::
 
-    python check_manifests.py --definitions DIRECTORY --streamdedup PROGRAM RENDERED.yaml ...
+    python check_manifests.py --definitions DIRECTORY ... --streamdedup PROGRAM --rendered FILE ...
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ import yaml
 
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 """From the oldest version that Chart.yaml allows to the newest with known schemas."""
+CUSTOM = {
+    "monitoring.coreos.com_podmonitors": "v1",
+    "monitoring.coreos.com_prometheusrules": "v1",
+    "keda.sh_scaledobjects": "v1alpha1",
+}
+"""The CRDs of the objects that the chart uses, and their versions."""
 STRIMZI = Path(__file__).parent / "strimzi.schema.json"
 SEED_FILE = "/etc/streamdedup/seed/seed"
 """The file of the secret seed in the container; the worker reads it with its settings."""
@@ -36,11 +42,15 @@ Manifest = dict[str, Any]
 def main() -> int:
     """Check the files of the command line; return 1 if any has a problem."""
     parser = argparse.ArgumentParser(description="Check the rendered chart.")
-    parser.add_argument("--definitions", type=Path, required=True, help="CRDs of the operator")
+    parser.add_argument(
+        "--definitions", type=Path, nargs="+", required=True, help="folders with CRDs"
+    )
     parser.add_argument("--streamdedup", required=True, help="the program that checks settings")
-    parser.add_argument("rendered", type=Path, nargs="+", help="output of helm template")
+    parser.add_argument(
+        "--rendered", type=Path, nargs="+", required=True, help="output of helm template"
+    )
     arguments = parser.parse_args()
-    custom = {**operator_schemas(arguments.definitions), **strimzi_schemas()}
+    custom = {**custom_schemas(arguments.definitions), **strimzi_schemas()}
     problems = 0
     for path in arguments.rendered:
         manifests = [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
@@ -53,13 +63,13 @@ def main() -> int:
     return min(problems, 1)
 
 
-def operator_schemas(directory: Path) -> dict[str, Manifest]:
-    """Return strict schemas of the operator's objects in the chart, by kind."""
+def custom_schemas(directories: list[Path]) -> dict[str, Manifest]:
+    """Return strict schemas of the operators' objects in the chart, by kind."""
     schemas = {}
-    for name in ("podmonitors", "prometheusrules"):
-        text = (directory / f"monitoring.coreos.com_{name}.yaml").read_text(encoding="utf-8")
-        definition = yaml.safe_load(text)["spec"]
-        (version,) = [one for one in definition["versions"] if one["name"] == "v1"]
+    for name, wanted in CUSTOM.items():
+        (path,) = [path for each in directories for path in each.glob(f"{name}.yaml")]
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
+        (version,) = [one for one in definition["versions"] if one["name"] == wanted]
         schema = strict(version["schema"]["openAPIV3Schema"])
         schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
         schemas[definition["names"]["kind"]] = schema
@@ -108,14 +118,24 @@ def schema_problems(manifests: list[Manifest], custom: dict[str, Manifest]) -> I
 
 
 def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
-    """Return the worker's errors about its settings, in the container's environment."""
+    """Return the errors of the pods about their settings, in the environment of each container."""
     (text,) = [
         one["data"]["streamdedup.yaml"]
         for one in manifests
         if one["kind"] == "ConfigMap" and "streamdedup.yaml" in one["data"]
     ]
-    (worker,) = [one for one in manifests if one["kind"] == "StatefulSet"]
-    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    containers = [
+        container
+        for one in manifests
+        if one["kind"] in ("StatefulSet", "Deployment")
+        for container in one["spec"]["template"]["spec"]["containers"]
+    ]
+    problems = [_settings_problem(text, container, streamdedup) for container in containers]
+    return [problem for problem in problems if problem]
+
+
+def _settings_problem(text: str, container: Manifest, streamdedup: str) -> str:
+    """Return the worker's error about its settings in one container; empty if there is none."""
     given = {one["name"]: one.get("value", "from-elsewhere") for one in container.get("env", [])}
     inherited = {name: of for name, of in os.environ.items() if not _is_setting(name)}
     with tempfile.TemporaryDirectory() as directory:
@@ -129,7 +149,7 @@ def settings_problems(manifests: list[Manifest], streamdedup: str) -> list[str]:
             check=False,
             env=inherited | given,
         )
-    return [] if ran.returncode == 0 else [f"the settings: {ran.stderr.strip()}"]
+    return "" if ran.returncode == 0 else f"the settings: {ran.stderr.strip()}"
 
 
 def _is_setting(name: str) -> bool:

@@ -66,7 +66,7 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
     _check_release(facts, findings)
     usable = check_topics(settings, facts, findings)
     check_access(settings, facts, findings)
-    await _check_identity(settings, findings)
+    await _check_identity(settings, facts, findings)
     await _check_timeout(settings.kafka, findings)
     checkpoint = await _check_index(settings, facts, findings)
     await _check_claims(settings, findings)
@@ -120,14 +120,16 @@ def _check_release(facts: ClusterFacts, findings: Findings) -> None:
         findings.ok(check, f"one of those tested, {describe_tested()}")
 
 
-async def _check_identity(settings: Settings, findings: Findings) -> None:
+async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     check = "transactional id"
+    source = facts.topics.get(settings.topics.source)
     name, group = settings.topics.transactional_id, settings.kafka.group_id
+    edges = f", {settings.topics.edge_id(0)} etc." if settings.mode == "split" else ""
     with findings.guarded(check):
-        await check_identity(settings)
+        await check_identity(settings, source.partitions if source else 0)
         findings.ok(
             check,
-            f"{name} and group {group} may be used; whether another worker uses them is not "
+            f"{name}{edges} and group {group} may be used; whether another worker uses them is not "
             "checked",
         )
 

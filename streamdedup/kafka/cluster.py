@@ -190,27 +190,35 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
     return configs
 
 
-async def check_identity(settings: Settings) -> None:
-    """Check that this client may use its transactional id and groups, without fencing a worker.
+async def check_identity(settings: Settings, partitions: int) -> None:
+    """Check that this client may use its transactional ids and groups, without fencing a worker.
 
     The request adds the group to a transaction of a producer that does not exist. The brokers check
     the authorisation before they look for the producer.
+
+    Args:
+        settings: all settings.
+        partitions: of the source topic; with mode split each has a transactional id.
 
     Raises:
         BrokerRefused: the client may not use one of them.
         BrokerUnavailable: the coordinator does not answer.
     """
-    name, group = settings.topics.transactional_id, settings.kafka.group_id
+    group = settings.kafka.group_id
     others = [settings.topics.election] if settings.standby.enabled else []
+    names = [settings.topics.transactional_id]
+    if settings.mode == "split":
+        names += [settings.topics.edge_id(partition) for partition in range(partitions)]
     async with admin_client(settings.kafka) as admin:
-        with translated(f"cannot use transactional id {name} and group {group}"):
-            async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
-                error = await _identity_error(admin, name, group, others)
-                while error.retriable:
-                    await asyncio.sleep(POLL_S)
+        for name in names:
+            with translated(f"cannot use transactional id {name} and group {group}"):
+                async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
                     error = await _identity_error(admin, name, group, others)
-            if error not in (errors.InvalidProducerIdMapping, errors.NoError):
-                raise error
+                    while error.retriable:
+                        await asyncio.sleep(POLL_S)
+                        error = await _identity_error(admin, name, group, others)
+                if error not in (errors.InvalidProducerIdMapping, errors.NoError):
+                    raise error
 
 
 async def _identity_error(
@@ -258,8 +266,9 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     """Create the missing topics.
 
     The changelog gets one partition and the retention of
-    :func:`~streamdedup.kafka.topics.changelog_retention_ms`. The other outputs get room for larger
-    messages than the source: see :func:`~streamdedup.kafka.sizes.roomy_message_bytes`.
+    :func:`~streamdedup.kafka.topics.changelog_retention_ms`. The topic of the sketches gets one
+    partition, that of the verdicts at least those of the source. The other outputs get room for
+    larger messages than the source: see :func:`~streamdedup.kafka.sizes.roomy_message_bytes`.
 
     Args:
         settings: topic names, brokers and the window.
@@ -273,12 +282,22 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     names = topic_names(settings)
     async with admin_client(settings.kafka) as admin:
         described = (await _describe(admin, names))["topics"]
-        existing = {topic["topic"] for topic in described if not topic["error_code"]}
+        existing = {
+            topic["topic"]: len(topic["partitions"])
+            for topic in described
+            if not topic["error_code"]
+        }
+        of_source = max(partitions, existing.get(settings.topics.source, 0))
+        counts = {
+            settings.topics.changelog: 1,
+            settings.topics.sketches: 1,
+            settings.topics.verdicts: of_source,
+        }
         configs = await _new_configs(admin, settings, exists=settings.topics.source in existing)
         new = [
             NewTopic(
                 name,
-                1 if name in (settings.topics.changelog, settings.topics.sketches) else partitions,
+                counts.get(name, partitions),
                 replication,
                 topic_configs=configs[name],
             )

@@ -75,7 +75,7 @@ class Metrics:
                 "rows": str(parameters.rows),
             }
         )
-        self._gauges["pool_processes"].set(settings.pool.size())
+        self._gauges["pool_processes"].set(0 if role == "judge" else settings.pool.size())
 
     def count_received(self, records: Sequence[Record]) -> None:
         """Count a polled batch, and set the positions of its partitions."""

@@ -9,12 +9,13 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from streamdedup.observe.catalogue import CATALOGUE, Entry
+from streamdedup.roles.app import Role
 from tests.support.paths import ROOT
 
 FILES = ROOT / "helm" / "streamdedup" / "files"
@@ -46,13 +47,15 @@ def series(entry: Entry) -> set[str]:
 
 
 HELP_OF = {name: entry.help for entry in CATALOGUE for name in series(entry)}
-LABELS_OF = {name: {entry.label} - {""} for entry in CATALOGUE for name in series(entry)}
+LABELS_OF = {name: {entry.label} - {""} for entry in CATALOGUE for name in series(entry)} | {
+    "streamdedup_role_info": {"role"}
+}
 VALUES_OF = {
     (name, entry.label): set(entry.values)
     for entry in CATALOGUE
     for name in series(entry)
     if entry.values
-}
+} | {("streamdedup_role_info", "role"): set(get_args(Role))}
 
 
 def names(expression: str) -> set[str]:

@@ -15,6 +15,8 @@ from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding, Level, exit_code
+from streamdedup.kafka.cluster import create_topics, look_at_topics
+from tests.support import topics
 from tests.support.access_control import Permission, allow, revoke
 from tests.support.credentials import limited
 from tests.support.patience import wait_until
@@ -108,6 +110,29 @@ def test_unusable_topics(broker: Broker, tmp_path: Path) -> None:
         "min.insync.replicas is 2",
     ):
         assert any(fragment in message for message in messages)
+
+
+def test_new_topics_of_mode_split(broker: Broker, tmp_path: Path) -> None:
+    """The verdicts get the partitions of a source that exists; then every check passes."""
+    stage = Stage(broker.bootstrap, tmp_path, mode="split")
+    names, settings = stage.topics, stage.settings()
+    asyncio.run(topics.create(broker.bootstrap, {names["source"]: {}}, 3, 1))
+    asyncio.run(create_topics(settings, 2, 1))
+    found = asyncio.run(look_at_topics(settings)).topics
+    assert {role: found[name].partitions for role, name in names.items()} == {
+        "source": 3,
+        "clean": 2,
+        "duplicates": 2,
+        "dead_letter": 2,
+        "changelog": 1,
+        "sketches": 1,
+        "verdicts": 3,
+    }
+    assert found[names["sketches"]].retention_ms == 24 * HOUR_MS
+    assert found[names["verdicts"]].retention_ms == 28 * 24 * HOUR_MS
+    findings = findings_of(stage)
+    assert exit_code(findings) == 0, findings
+    assert f"{names['changelog']}-edge-0" in finding_of(stage, "transactional id").message
 
 
 def test_a_check_creates_no_topics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

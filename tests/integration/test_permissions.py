@@ -29,13 +29,16 @@ def names(stage: Stage) -> dict[str, list[tuple[str, str]]]:
     """Return the resources of a stage, by their names in the table."""
     topics = stage.topics
     outputs = [topics[role] for role in ("clean", "duplicates", "dead_letter")]
+    is_split = stage.mode == "split"
     of_topics = {
         "source topic": [topics["source"]],
         "clean topic": [topics["clean"]],
         "dead-letter topic": [topics["dead_letter"]],
         "changelog topic": [topics["changelog"]],
         "clean, duplicates and dead-letter topic": outputs,
-        "all five topics": [*topics.values()],
+        "sketches topic": [topics["sketches"]] if is_split else [],
+        "verdicts topic": [topics["verdicts"]] if is_split else [],
+        "all topics": [*topics.values()],
     }
     return {
         **{name: [("topic", one) for one in found] for name, found in of_topics.items()},
@@ -43,6 +46,11 @@ def names(stage: Stage) -> dict[str, list[tuple[str, str]]]:
         "group `<clean topic>-claims`": [("group", f"{topics['clean']}-claims")],
         "group `<changelog topic>-election`": [("group", f"{topics['changelog']}-election")],
         "transactional id: the changelog topic's name": [("transactional id", topics["changelog"])],
+        "transactional ids `<changelog topic>-edge-<partition>`": [
+            ("transactional id", f"{topics['changelog']}-edge-0")
+        ]
+        if is_split
+        else [],
     }
 
 
@@ -117,8 +125,23 @@ def test_a_command_needs_what_the_table_lists(
     guarded: Guarded, command: CommandLine, name: str
 ) -> None:
     """It works with all listed permissions, and ends with 6 without any one of them."""
+    guarded.stage.run_until_judged(21)
+    assert_needed(guarded, command, name)
+
+
+def test_a_check_of_mode_split_needs_what_the_table_lists(
+    secured_broker: Broker, tmp_path: Path, command: CommandLine
+) -> None:
+    """It checks the permissions of edges and judges, also for the transactional ids of edges."""
+    stage = Stage(secured_broker.bootstrap, tmp_path / "stage", mode="split")
+    stage.create_topics()
+    guarded = Guarded(secured_broker, stage, secured_broker.secured.limited_username)
+    assert_needed(guarded, command, "config check")
+
+
+def assert_needed(guarded: Guarded, command: CommandLine, name: str) -> None:
+    """Run a command with all its listed permissions, and without each of them."""
     stage = guarded.stage
-    stage.run_until_judged(21)
     stage.configure(**credentials.limited(guarded.broker), standby={"enabled": True})
     listed = table(stage)[name]
     guarded.permit(listed)
@@ -136,15 +159,16 @@ def test_a_command_needs_what_the_table_lists(
         wait_until(lambda: ends_with(0), f"{name} to work again", patience_s=10)
 
 
+@pytest.mark.parametrize("mode", ["single", "split"])
 def test_creating_topics_needs_what_the_table_lists(
-    secured_broker: Broker, tmp_path: Path, command: CommandLine
+    secured_broker: Broker, tmp_path: Path, command: CommandLine, mode: str
 ) -> None:
     """With the listed permissions it creates all topics; without any one of them it ends with 6."""
     user = secured_broker.secured.limited_username
 
     def run(number: int, code: int) -> None:
         """Run on new names, without the permission of this number."""
-        stage = Stage(secured_broker.bootstrap, tmp_path / str(number))
+        stage = Stage(secured_broker.bootstrap, tmp_path / str(number), mode=mode)
         stage.configure(**credentials.limited(secured_broker))
         listed = sorted(table(stage)["topics create"])
         asyncio.run(allow(secured_broker, user, listed[:number] + listed[number + 1 :]))
@@ -155,7 +179,8 @@ def test_creating_topics_needs_what_the_table_lists(
             patience_s=10,
         )
 
-    count = len(table(Stage(secured_broker.bootstrap, tmp_path / "stage"))["topics create"])
+    any_stage = Stage(secured_broker.bootstrap, tmp_path / "stage", mode=mode)
+    count = len(table(any_stage)["topics create"])
     for number in range(count):
         run(number, 6)
     run(count, 0)
@@ -182,6 +207,42 @@ def test_a_worker_needs_what_the_table_lists(secured_broker: Broker, tmp_path: P
         listed = sorted(table(stage)["run"])
         asyncio.run(allow(secured_broker, user, {*listed} - {listed[number]}))
         with stage.start_worker() as worker:
+            assert worker.wait() == 6, f"not needed: {listed[number]}"
+            assert worker.complaint().startswith("streamdedup: ")
+
+
+@pytest.mark.parametrize(("role", "other"), [("edge", "judge"), ("judge", "edge")])
+def test_a_role_needs_what_the_table_lists(
+    secured_broker: Broker, tmp_path: Path, role: str, other: str
+) -> None:
+    """With all listed permissions it does its part; without any one of them it ends with 6.
+
+    The other role may do everything.
+    """
+    standby = {"enabled": True}
+    user = secured_broker.secured.limited_username
+    command = f"run --role {role}"
+    complete = Stage(secured_broker.bootstrap, tmp_path / "complete", mode="split")
+    complete.create_topics()
+    complete.produce_json(documents(0, 20))
+    limited = complete.variant("limited", **credentials.limited(secured_broker), standby=standby)
+    asyncio.run(allow(secured_broker, user, table(complete)[command]))
+    with (
+        complete.start_worker("--role", other) as free,
+        limited.start_worker("--role", role) as worker,
+    ):
+        complete.wait_for(20, worker)
+        free.assert_running()
+        worker.assert_running()
+    assert_undisturbed(complete)
+    for number in range(len(table(complete)[command])):
+        stage = Stage(secured_broker.bootstrap, tmp_path / str(number), mode="split")
+        stage.create_topics()
+        stage.produce_json(documents(0, 20))
+        stage.configure(**credentials.limited(secured_broker), standby=standby)
+        listed = sorted(table(stage)[command])
+        asyncio.run(allow(secured_broker, user, {*listed} - {listed[number]}))
+        with stage.start_worker("--role", role) as worker:
             assert worker.wait() == 6, f"not needed: {listed[number]}"
             assert worker.complaint().startswith("streamdedup: ")
 

@@ -230,6 +230,14 @@ def test_settings_are_exposed(page: Page) -> None:
     )
 
 
+@pytest.mark.parametrize(("role", "processes"), [("worker", 3), ("edge", 3), ("judge", 0)])
+def test_the_role_is_exposed(page: Page, role: str, processes: int) -> None:
+    """Only a judge has no sketch processes."""
+    page.metrics.describe(Settings(pool=PoolSettings(workers=3)), role)
+    assert page.value("role_info", role=role) == 1
+    assert page.value("pool_processes") == processes
+
+
 @pytest.mark.parametrize(
     ("call", "arguments", "series", "labels", "value"),
     [
@@ -341,6 +349,7 @@ def test_the_document_and_the_catalogue_agree() -> None:
     documented = {name: (kind, re.findall(r"`(\w+)`", labels)) for name, kind, labels, *_ in rows}
     labels_of_infos = {
         "build_info": ["version", "python"],
+        "role_info": ["role"],
         "settings_info": ["fingerprint", "threshold", "bands", "rows"],
     }
     declared = {

@@ -17,6 +17,24 @@
 {{- .Values.serviceAccount.name | default (ternary (include "streamdedup.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
+{{/* "true" with mode split, else empty. */}}
+{{- define "streamdedup.isSplit" -}}
+{{- if eq (dig "mode" "single" .Values.config) "split" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Topics of mode split, with the defaults of the settings. */}}
+{{- define "streamdedup.sketchesTopic" -}}
+{{ .Values.config.topics.sketches | default "documents-sketches" }}
+{{- end -}}
+{{- define "streamdedup.verdictsTopic" -}}
+{{ .Values.config.topics.verdicts | default "documents-verdicts" }}
+{{- end -}}
+
+{{/* Name of the objects of the edges. */}}
+{{- define "streamdedup.edgeName" -}}
+{{ include "streamdedup.fullname" . }}-edge
+{{- end -}}
+
 {{/* Labels that identify this release's objects; immutable in a StatefulSet. */}}
 {{- define "streamdedup.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "streamdedup.name" . }}
@@ -26,6 +44,26 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "streamdedup.workerLabels" -}}
 {{ include "streamdedup.releaseLabels" . }}
 app.kubernetes.io/component: worker
+{{- end -}}
+
+{{- define "streamdedup.edgeLabels" -}}
+{{ include "streamdedup.releaseLabels" . }}
+app.kubernetes.io/component: edge
+{{- end -}}
+
+{{/* Selector of all pods that serve metrics, as YAML. */}}
+{{- define "streamdedup.podSelector" -}}
+{{- if include "streamdedup.isSplit" . -}}
+matchLabels:
+  {{- include "streamdedup.releaseLabels" . | nindent 2 }}
+matchExpressions:
+  - key: app.kubernetes.io/component
+    operator: In
+    values: [worker, edge]
+{{- else -}}
+matchLabels:
+  {{- include "streamdedup.workerLabels" . | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
 {{- define "streamdedup.labels" -}}
@@ -192,7 +230,27 @@ podAntiAffinity:
 {{- if and (gt (int .Values.replicas) 1) (eq (dig "standby" "enabled" true .Values.config) false) -}}
 {{- fail "config.standby.enabled is false, but replicas is 2: remove it, or set replicas to 1" -}}
 {{- end -}}
-{{- $ours := dict "STREAMDEDUP_STANDBY__ENABLED" "the chart sets it with replicas 2; else set config.standby.enabled" "STREAMDEDUP_INDEX__DIRECTORY" "the volume is mounted there" "STREAMDEDUP_STATUS__PORT" "the probes use 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget; the grace period is computed from it" -}}
+{{- /* A worker and edges must never run at the same time. Without a cluster, lookup finds nothing. */ -}}
+{{- $existing := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "streamdedup.fullname" .) -}}
+{{- if and $existing (gt (int (dig "status" "replicas" 0 $existing)) 0) -}}
+{{- $container := first $existing.spec.template.spec.containers -}}
+{{- if ne (has "judge" $container.args) (eq (include "streamdedup.isSplit" .) "true") -}}
+{{- fail "config.mode changes, but pods of the other mode run: upgrade with the old mode and replicas 0, and wait until no pod is left" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.edge -}}
+{{- if and .autoscaling.enabled .keda.enabled -}}
+{{- fail "edge.autoscaling.enabled and edge.keda.enabled are both true: set one of them to false" -}}
+{{- end -}}
+{{- range $name := list "autoscaling" "keda" -}}
+{{- with get $.Values.edge $name -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- fail (printf "edge.%s.minReplicas is %d, above maxReplicas %d: raise maxReplicas" $name (int .minReplicas) (int .maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $ours := dict "STREAMDEDUP_MODE" "set config.mode; its pods differ" "STREAMDEDUP_STANDBY__ENABLED" "the chart sets it with replicas 2; else set config.standby.enabled" "STREAMDEDUP_INDEX__DIRECTORY" "the volume is mounted there" "STREAMDEDUP_STATUS__PORT" "the probes use 9464" "STREAMDEDUP_DRAIN_BUDGET" "set config.drain_budget; the grace period is computed from it" -}}
 {{- range $variable := .Values.extraEnv -}}
 {{- with get $ours (upper $variable.name) -}}
 {{- fail (printf "extraEnv must not set %s: %s" $variable.name .) -}}
