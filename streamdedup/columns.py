@@ -6,6 +6,7 @@ Each is a sequence, so code that is not in a hurry reads it like a list.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -157,6 +158,11 @@ class Strings(_Concatenated[str]):
         if (data[inner] & _CONTINUATION_MASK == _CONTINUATION).any():
             raise ValueError("a string ends within a character")
         return self
+
+    def tolist(self) -> list[str]:
+        """Return all strings; faster than one after the other."""
+        data, ends = self.data[: self.size].tobytes(), self.ends.tolist()
+        return [data[start:end].decode() for start, end in pairwise([0, *ends])]
 
     def _element(self, row: int) -> str:
         return self._raw(row).decode()

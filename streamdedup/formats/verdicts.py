@@ -20,7 +20,7 @@ from streamdedup.batches import (
     SketchedRange,
     Verdicts,
 )
-from streamdedup.columns import F64, I64, Positions, Strings
+from streamdedup.columns import I64, Positions, Strings
 from streamdedup.errors import TopicError
 from streamdedup.formats.arrays import (
     UNREADABLE,
@@ -31,7 +31,15 @@ from streamdedup.formats.arrays import (
     unpack,
     unpack_strings,
 )
-from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Rejection, SourceRange, Verdict
+from streamdedup.model import (
+    NO_TIMESTAMP,
+    Match,
+    Outcome,
+    Position,
+    Rejection,
+    SourceRange,
+    Verdict,
+)
 
 VERSION = 1
 
@@ -71,29 +79,29 @@ class JudgedRange:
 
     Attributes:
         source: the range.
-        offsets: offsets of the duplicates, ``(d,)`` int64, ascending.
-        event_times_ms: their event times, ``(d,)`` int64.
+        places: the place of each duplicate in the next two columns, by its offset.
+        event_times_ms: event times of the duplicates.
         ids: their ids.
-        match_ends: where the matches of each end in the following columns, ``(d,)`` int64.
-        match_ids: ids of the ``m`` matches, best first.
-        match_positions: their positions.
-        estimates: their estimated similarities, ``(m,)`` float64.
-        similarities: the similarities of their texts, ``(m,)`` float64, NaN if not computed.
-        ages_s: how much older they are, ``(m,)`` float64, seconds, NaN if unknown.
+        match_ends: where the matches of each end in the following columns.
+        match_ids: ids of the matches, best first.
+        match_positions: their topics, partitions and offsets.
+        estimates: their estimated similarities.
+        similarities: the similarities of their texts, NaN if not computed.
+        ages_s: how many seconds older they are, NaN if unknown.
         rejections: the reason for each rejected record, by its offset.
         kept_ids: ids of kept documents by offset; empty if the outputs do not need them.
     """
 
     source: SourceRange
-    offsets: I64
-    event_times_ms: I64
-    ids: Strings
-    match_ends: I64
-    match_ids: Strings
-    match_positions: Positions
-    estimates: F64
-    similarities: F64
-    ages_s: F64
+    places: dict[int, int]
+    event_times_ms: list[int]
+    ids: list[str]
+    match_ends: list[int]
+    match_ids: list[str]
+    match_positions: list[Position]
+    estimates: list[float]
+    similarities: list[float]
+    ages_s: list[float]
     rejections: dict[int, Rejection]
     kept_ids: dict[int, str]
 
@@ -103,26 +111,26 @@ class JudgedRange:
         offset = position.offset
         if (rejection := self.rejections.get(offset)) is not None:
             return Verdict(Outcome.REJECTED, "", position, rejection=rejection)
-        place = int(np.searchsorted(self.offsets, offset))
-        if place == len(self.offsets) or self.offsets[place] != offset:
+        place = self.places.get(offset)
+        if place is None:
             return Verdict(Outcome.KEPT, self.kept_ids.get(offset, ""), position)
-        first = int(self.match_ends[place - 1]) if place else 0
-        matches = tuple(map(self._match, range(first, int(self.match_ends[place]))))
-        time_ms = int(self.event_times_ms[place])
+        first = self.match_ends[place - 1] if place else 0
+        matches = tuple(map(self._match, range(first, self.match_ends[place])))
+        time_ms = self.event_times_ms[place]
         return Verdict(Outcome.DUPLICATE, self.ids[place], position, time_ms, matches)
 
     def _match(self, place: int) -> Match:
         return Match(
             self.match_ids[place],
             self.match_positions[place],
-            float(self.estimates[place]),
+            self.estimates[place],
             _known(self.ages_s[place]),
             _known(self.similarities[place]),
         )
 
 
 def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return None if math.isnan(value) else value
 
 
 class ReadVerdicts(Verdicts):
@@ -140,8 +148,8 @@ class ReadVerdicts(Verdicts):
         starts = np.array([judged.source.start for judged in ranges], dtype=np.int64)
         self._of_rows = np.searchsorted(starts, offsets, side="right") - 1
         outcomes = np.full(len(offsets), KEPT, dtype=np.uint8)
-        duplicates = np.concatenate([judged.offsets for judged in ranges])
-        outcomes[np.isin(offsets, duplicates)] = DUPLICATE
+        duplicates = [offset for judged in ranges for offset in judged.places]
+        outcomes[np.isin(offsets, np.array(duplicates, dtype=np.int64))] = DUPLICATE
         refused = {
             offset: rejection
             for judged in ranges
@@ -272,35 +280,38 @@ def _parse(data: bytes) -> VerdictRow:
 
 
 def _judged(row: VerdictRow) -> JudgedRange:
-    ids = unpack_strings(row.ids, row.id_ends)
-    match_ids = unpack_strings(row.match_ids, row.match_id_ends)
+    ids = unpack_strings(row.ids, row.id_ends).tolist()
+    match_ids = unpack_strings(row.match_ids, row.match_id_ends).tolist()
     matches = len(match_ids)
     counts = unpack(row.match_counts, "<u2", len(ids)).astype(np.int64)
     if counts.sum() != matches:
         raise ValueError(f"{matches} matches instead of {counts.sum()}")
-    topics = unpack(row.match_topic_indices, "<u4", matches).astype(np.int64)
+    topics = unpack(row.match_topic_indices, "<u4", matches)
     if matches and topics.max() >= len(row.match_topics):
         raise ValueError(f"topic {topics.max()} of {len(row.match_topics)}")
     offsets = unpack(row.offsets, "<i8", len(ids))
-    kept_ids = unpack_strings(row.kept_ids, row.kept_id_ends)
+    kept_ids = unpack_strings(row.kept_ids, row.kept_id_ends).tolist()
     kept_offsets = unpack(row.kept_offsets, "<i8", len(kept_ids)).tolist()
     check_range(row.source, offsets, [*row.rejections, *kept_offsets])
     return JudgedRange(
         source=row.source,
-        offsets=offsets,
-        event_times_ms=unpack(row.event_times_ms, "<i8", len(ids)),
+        places={offset: place for place, offset in enumerate(offsets.tolist())},
+        event_times_ms=unpack(row.event_times_ms, "<i8", len(ids)).tolist(),
         ids=ids,
-        match_ends=np.cumsum(counts),
+        match_ends=np.cumsum(counts).tolist(),
         match_ids=match_ids,
-        match_positions=Positions(
-            tuple(row.match_topics),
-            topics,
-            unpack(row.match_partitions, "<i4", matches).astype(np.int64),
-            unpack(row.match_offsets, "<i8", matches),
-        ),
-        estimates=unpack(row.estimates, "<f8", matches),
-        similarities=unpack(row.similarities, "<f8", matches),
-        ages_s=unpack(row.ages_s, "<f8", matches),
+        match_positions=[
+            Position(row.match_topics[topic], partition, offset)
+            for topic, partition, offset in zip(
+                topics.tolist(),
+                unpack(row.match_partitions, "<i4", matches).tolist(),
+                unpack(row.match_offsets, "<i8", matches).tolist(),
+                strict=True,
+            )
+        ],
+        estimates=unpack(row.estimates, "<f8", matches).tolist(),
+        similarities=unpack(row.similarities, "<f8", matches).tolist(),
+        ages_s=unpack(row.ages_s, "<f8", matches).tolist(),
         rejections={offset: Rejection(*why) for offset, why in row.rejections.items()},
         kept_ids=dict(zip(kept_offsets, kept_ids, strict=True)),
     )
