@@ -29,9 +29,10 @@ import structlog
 from streamdedup.batches import SketchedBatch, SketchedRange
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
-from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats import sketches, verdicts
+from streamdedup.formats.arrays import has_version
 from streamdedup.kafka.append import Appender
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import new_consumer, stop, translated
@@ -308,8 +309,22 @@ class _Session:
     async def _take_verdicts(self, messages: list[Any]) -> None:
         """Give verdicts to their lanes."""
         for message in messages:
-            lane = self._lanes[message.partition]
-            lane.add_verdicts(message.offset, verdicts.decode(message.value))
+            if not has_version(message.value or b""):
+                log.warning(
+                    "another program writes to the topic of the verdicts",
+                    topic=message.topic,
+                    partition=message.partition,
+                    offset=message.offset,
+                )
+                continue
+            try:
+                judged = verdicts.decode(message.value)
+            except TopicError as error:
+                place = f"{message.topic} partition {message.partition} offset {message.offset}"
+                raise TopicError(
+                    f"{place}: {error}; only the judge may write there; restore the topic"
+                ) from error
+            self._lanes[message.partition].add_verdicts(message.offset, judged)
         for partition, offset in self._verdicts.positions().items():
             self._lanes[partition].reach_verdict(offset)
 
@@ -330,14 +345,17 @@ class _Session:
 
     async def _live(self, partition: int) -> None:
         """Run one lane after another for a partition, while it is assigned to this edge."""
-        patience_s = _PATIENCE_S
+        patience_s, pause_s = _PATIENCE_S, 0.0
         while True:
+            await asyncio.sleep(pause_s)
             lane = Lane(
                 partition, self._settings, self._facts, self._composer, self._metrics, self._state
             )
             try:
                 await self._run_lane(lane, patience_s)
             except VerdictsMissing:
+                if lane.has_written:
+                    patience_s = _PATIENCE_S
                 log.warning(
                     "no verdicts on sketched records: appending them again",
                     partition=partition,
@@ -345,9 +363,10 @@ class _Session:
                     waited_s=patience_s,
                 )
                 patience_s = min(2 * patience_s, _LONGEST_PATIENCE_S)
+                pause_s = 0.0
             except Fenced:
                 log.info("another edge has the partition", partition=partition)
-                await asyncio.sleep(_FENCED_PAUSE_S)
+                patience_s, pause_s = _PATIENCE_S, _FENCED_PAUSE_S
             finally:
                 await self._end_lane(lane)
 

@@ -163,7 +163,15 @@ class _SketchFeed(Feed[_Read]):
         most, batches = _BATCHES * self._settings.batch.documents, list[_Read]()
         ranges, records = list[SketchedRange](), 0
         for offset, data in messages:
-            sketched = sketches.decode(data, self._fingerprint)
+            try:
+                sketched = sketches.decode(data, self._fingerprint)
+            except TopicError as error:
+                topic = self._topics.sketches
+                raise TopicError(
+                    f"{topic} offset {offset}: {error}; only edges may write there; delete the "
+                    "records up to this one with 'kafka-delete-records.sh', edges append again "
+                    "what is not judged"
+                ) from error
             if records and records + len(sketched) > most:
                 batches.append(_Read(ranges, offset))
                 ranges, records = [], 0

@@ -56,6 +56,7 @@ class Lane:
         offsets: where the lane begins, once opened.
         pairs: records and verdicts, once opened.
         sketched_to: the source offset up to which records are sketched or need not be, exclusive.
+        has_written: whether it has committed records.
     """
 
     offsets: LaneOffsets
@@ -73,6 +74,7 @@ class Lane:
         topics = settings.topics
         self.partition = partition
         self.sketched_to = 0
+        self.has_written = False
         self._is_caught_up = asyncio.Event()
         self._source = (topics.source, partition)
         self._group_id = settings.kafka.group_id
@@ -195,6 +197,7 @@ class Lane:
             with self._metrics.stage("transaction"):
                 await self._commit(built)
             reach("write")
+            self.has_written = True
             self._state.steps += 1
             self._metrics.count_verdicts(paired.verdicts, paired.records, now_ms())
             if self._state.recent is not None:

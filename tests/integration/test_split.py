@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from deploy.broker.broker import Broker
@@ -255,3 +256,21 @@ def test_new_partitions_are_read(broker: Broker, tmp_path: Path) -> None:
         del split.workers["edge-0"]
         split.drain()
     assert_undisturbed(stage)
+
+
+def test_what_another_program_writes(broker: Broker, tmp_path: Path) -> None:
+    """Its records are left out with a warning, unless they look like those of a role."""
+    with split_on(broker.bootstrap, tmp_path, 1) as split:
+        stage = split.stage
+        stage.produce_to("sketches", [b"hello"])
+        stage.produce_to("verdicts", [b"hello"])
+        produce(stage, list(stream(20)), 1)
+        wait_until_written(split, 20)
+        judge, edge = split.workers["judge-0"], split.workers["edge-0"]
+        judge.wait_for_event("another program writes to the topic of the sketches")
+        edge.wait_for_event("another program writes to the topic of the verdicts")
+        damaged = msgspec.msgpack.encode({"version": 1})
+        stage.produce_to("sketches", [damaged])
+        judge.assert_ends(5, f"{stage.topics['sketches']} offset", "kafka-delete-records.sh")
+        stage.produce_to("verdicts", [damaged])
+        edge.assert_ends(5, f"{stage.topics['verdicts']} partition 0 offset", "only the judge")

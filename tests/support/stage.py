@@ -140,6 +140,11 @@ class Stage:
         """Append messages to the source topic."""
         asyncio.run(topics.produce(self.bootstrap, self.topics["source"], messages))
 
+    def produce_to(self, role: str, values: Iterable[bytes]) -> None:
+        """Append values to partition 0 of a topic."""
+        messages = [Message(value, None, 0) for value in values]
+        asyncio.run(topics.produce(self.bootstrap, self.topics[role], messages))
+
     def produce_json(self, documents: Iterable[dict[str, Any]], partition: int = 0) -> None:
         """Append JSON documents to the source topic."""
         self.produce(
