@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from streamdedup.columns import I64, Strings
 from streamdedup.model import SourceRange
 
+T = TypeVar("T")
+
 _MOST_PARTITIONS, _MOST_OFFSETS = 2**31, 2**62
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of the decoder. Bytes of another program may be nested too deeply for it."""
 
 
-class Version(msgspec.Struct):
+class _Version(msgspec.Struct):
     """The first field of every value in a topic of ours."""
 
     version: int
@@ -26,10 +28,35 @@ class Version(msgspec.Struct):
 def has_version(data: bytes) -> bool:
     """Tell whether the value of a record begins with a version, so that it may be ours."""
     try:
-        msgspec.msgpack.decode(data, type=Version)
-    except UNREADABLE:
+        msgspec.msgpack.decode(data, type=_Version)
+    except _UNREADABLE:
         return False
     return True
+
+
+class Unreadable(Exception):  # noqa: N818 - each format has an error of its own for it
+    """The bytes are not what was expected; the message is one line."""
+
+
+class OtherVersion(Exception):  # noqa: N818 - each format has an error of its own for it
+    """The bytes are of another version, which is the argument."""
+
+
+def parse(data: bytes, decoder: msgspec.msgpack.Decoder[T], version: int) -> T:
+    """Parse a value whose first field is its version.
+
+    Raises:
+        OtherVersion: it has another one.
+        Unreadable: it cannot be parsed.
+    """
+    try:
+        found = msgspec.msgpack.decode(data, type=_Version).version
+        if found == version:
+            return decoder.decode(data)
+    except _UNREADABLE as error:
+        # The message may quote the name of a field, with line breaks.
+        raise Unreadable(" ".join(str(error).split())) from error
+    raise OtherVersion(found)
 
 
 def pack(values: ArrayLike, kind: str) -> bytes:

@@ -16,11 +16,12 @@ from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
 from streamdedup.columns import Blobs, Positions
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.formats.arrays import (
-    UNREADABLE,
-    Version,
+    OtherVersion,
+    Unreadable,
     has_version,
     pack,
     pack_strings,
+    parse,
     unpack,
     unpack_strings,
 )
@@ -162,17 +163,14 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
 def _parse(data: bytes) -> Entry:
     """Parse an entry whose version is ``VERSION``."""
     try:
-        version = msgspec.msgpack.decode(data, type=Version).version
-        if version == VERSION:
-            return _DECODER.decode(data)
-    except UNREADABLE as error:
-        # The message may quote the name of a field, with line breaks.
-        problem = " ".join(str(error).split())
-        raise IndexDamaged(f"a changelog entry cannot be read: {problem}") from error
-    raise IndexMismatch(
-        f"the changelog holds entries of version {version}, this release reads {VERSION}; "
-        "use the release that wrote it, or choose a new changelog topic and index"
-    )
+        return parse(data, _DECODER, VERSION)
+    except Unreadable as error:
+        raise IndexDamaged(f"a changelog entry cannot be read: {error}") from error
+    except OtherVersion as error:
+        raise IndexMismatch(
+            f"the changelog holds entries of version {error}, this release reads {VERSION}; "
+            "use the release that wrote it, or choose a new changelog topic and index"
+        ) from error
 
 
 def _documents(entry: Entry) -> DocumentColumns:

@@ -14,11 +14,12 @@ from streamdedup.batches import DocumentColumns, SketchedRange, Sketches
 from streamdedup.columns import Blobs, Positions
 from streamdedup.errors import IndexMismatch, TopicError
 from streamdedup.formats.arrays import (
-    UNREADABLE,
-    Version,
+    OtherVersion,
+    Unreadable,
     check_range,
     pack,
     pack_strings,
+    parse,
     unpack,
     unpack_strings,
 )
@@ -120,16 +121,14 @@ def decode(data: bytes, fingerprint: str) -> SketchedRange:
 
 def _parse(data: bytes) -> SketchRow:
     try:
-        version = msgspec.msgpack.decode(data, type=Version).version
-        if version == VERSION:
-            return _DECODER.decode(data)
-    except UNREADABLE as error:
-        problem = " ".join(str(error).split())
-        raise TopicError(f"a sketched range cannot be read: {problem}") from error
-    raise IndexMismatch(
-        f"an edge sends sketched ranges of version {version}, this release reads {VERSION}; run "
-        "the same release of both"
-    )
+        return parse(data, _DECODER, VERSION)
+    except Unreadable as error:
+        raise TopicError(f"a sketched range cannot be read: {error}") from error
+    except OtherVersion as error:
+        raise IndexMismatch(
+            f"an edge sends sketched ranges of version {error}, this release reads {VERSION}; run "
+            "the same release of both"
+        ) from error
 
 
 def _documents(row: SketchRow) -> DocumentColumns:

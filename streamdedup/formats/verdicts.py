@@ -23,11 +23,12 @@ from streamdedup.batches import (
 from streamdedup.columns import I64, Positions, Strings
 from streamdedup.errors import TopicError
 from streamdedup.formats.arrays import (
-    UNREADABLE,
-    Version,
+    OtherVersion,
+    Unreadable,
     check_range,
     pack,
     pack_strings,
+    parse,
     unpack,
     unpack_strings,
 )
@@ -267,16 +268,14 @@ def decode(data: bytes) -> JudgedRange:
 
 def _parse(data: bytes) -> VerdictRow:
     try:
-        version = msgspec.msgpack.decode(data, type=Version).version
-        if version == VERSION:
-            return _DECODER.decode(data)
-    except UNREADABLE as error:
-        problem = " ".join(str(error).split())
-        raise TopicError(f"verdicts cannot be read: {problem}") from error
-    raise TopicError(
-        f"the judge sends verdicts of version {version}, this release reads {VERSION}; run the "
-        "same release of both"
-    )
+        return parse(data, _DECODER, VERSION)
+    except Unreadable as error:
+        raise TopicError(f"verdicts cannot be read: {error}") from error
+    except OtherVersion as error:
+        raise TopicError(
+            f"the judge sends verdicts of version {error}, this release reads {VERSION}; run the "
+            "same release of both"
+        ) from error
 
 
 def _judged(row: VerdictRow) -> JudgedRange:
