@@ -1,12 +1,15 @@
 """*Blocking.* ``make soak``: one stream, all faults for minutes or hours, then the oracle.
 
     python -m tests.faults.soak --minutes 5 --seed 1
+    python -m tests.faults.soak --minutes 5 --seed 1 --mode split
 
 A producer writes documents to nine partitions. A worker judges them, and meets faults one after the
 other: SIGKILLs, storms of them, stops, lost and restarted brokers, a network that delays, loses and
 resets, a fault at a random fail-point, clock steps, a full disk, a takeover by a second worker. A
 ``read_committed`` reader counts every position as it appears. In the end all documents are judged
 by an undisturbed worker, and :func:`tests.support.oracle.assert_undisturbed` compares everything.
+
+With ``--mode split`` there are three edges, a judge and its standby, and each fault meets one.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from tests.support.faulty import ACTIONS, Fault
 from tests.support.feeder import Feeder
 from tests.support.network import COMMIT_STEPS, Ending, Loss, Network
 from tests.support.oracle import assert_undisturbed
+from tests.support.patience import wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
@@ -66,6 +70,19 @@ class Report:
         return f"{seconds:6.0f} s  produced {produced:,}  seen {seen:,}  faults: {faults}"
 
 
+NAMES = {
+    "single": ("worker",),
+    "split": ("judge-0", "judge-1", "edge-0", "edge-1", "edge-2"),
+}
+"""The processes, by mode."""
+POINTS_OF = {
+    "worker": sorted(POINTS.keys() - {"append", "lane", "pair", "write"}),
+    "judge": sorted(POINTS.keys() - {"append", "lane", "pair", "pool", "write"}),
+    "edge": ["append", "begin", "lane", "offsets", "pair", "poll", "pool", "produce", "write"],
+}
+"""The fail-points that each role reaches."""
+
+
 class Soak:
     """The faults, in an order that a seed decides."""
 
@@ -75,7 +92,12 @@ class Soak:
         self._stage, self._broker, self._network, self.report = stage, broker, network, report
         self._rng = random.Random(seed)
         self._number = 0
-        self._worker: WorkerProcess | None = None
+        self._workers: dict[str, WorkerProcess] = {}
+        self._names = NAMES[stage.mode]
+        self._stages = {
+            name: stage if stage.mode == "single" else stage.variant(name) for name in self._names
+        }
+        self._target = self._names[0]
         self.actions: dict[Callable[[], None], int] = {
             self.kill: 4,
             self.storm: 3,
@@ -94,35 +116,62 @@ class Soak:
             self.lose_response: 2,
             self.delay: 1,
         }
+        if stage.mode == "split":
+            del self.actions[self.take_over]  # a standby does that
 
     def strike(self) -> None:
         """Let one fault happen."""
+        self._target = self._rng.choice(self._names)
         actions, weights = list(self.actions), list(self.actions.values())
         self._rng.choices(actions, weights)[0]()
 
     def start(self, **environment: str) -> WorkerProcess:
-        """Return the running worker; start one if there is none, or if it needs an environment."""
-        worker = self._worker
-        if worker is not None and worker.process.poll() is not None:
-            self._note_end(worker)
-            worker = None
-        if worker is not None and environment:
+        """Start what does not run, and the target again if it needs an environment; return it."""
+        for name, worker in list(self._workers.items()):
+            if worker.process.poll() is not None:
+                self._note_end(self._workers.pop(name))
+        if environment:
             self.end(signal.SIGKILL)
-            worker = None
-        if worker is None:
-            worker = self._stage.start_worker(env=environment, module=FAULTY)
-            self._worker = worker
-        return worker
+        for name in self._names:
+            if name not in self._workers:
+                env = environment if name == self._target else {}
+                flags = [] if name == "worker" else ["--role", self._role(name)]
+                worker = self._stages[name].start_worker(*flags, env=env, module=FAULTY)
+                self._workers[name] = worker
+        return self._workers[self._target]
+
+    @staticmethod
+    def _role(name: str) -> str:
+        return name.partition("-")[0]
 
     def end(self, number: signal.Signals) -> None:
-        """End the worker with a signal, if it runs."""
-        worker, self._worker = self._worker, None
+        """End the target with a signal, if it runs."""
+        worker = self._workers.pop(self._target, None)
         if worker is None:
             return
         if worker.process.poll() is None:
             worker.process.send_signal(number)
         worker.wait()
         self._note_end(worker)
+
+    def end_all(self) -> None:
+        """Kill all."""
+        for name in self._names:
+            self._target = name
+            self.end(signal.SIGKILL)
+
+    def finish(self, total: int) -> None:
+        """Run everything undisturbed until all records have an outcome, and drain it."""
+        if self._stage.mode == "single":
+            self._stage.run_until_judged(total)
+            return
+        self.start()
+        wait_until(self._has_written(total), f"{total} records to be written", 300)
+        for name in sorted(self._workers):
+            self._workers.pop(name).drain()
+
+    def _has_written(self, total: int) -> Callable[[], bool]:
+        return lambda: sum(self._stage.committed().values()) == total
 
     def _note_end(self, worker: WorkerProcess) -> None:
         code = worker.process.returncode
@@ -162,7 +211,7 @@ class Soak:
         """A fault at a fail-point."""
         self._number += 1
         fault = Fault(
-            point=self._rng.choice(sorted(POINTS)),
+            point=self._rng.choice(POINTS_OF[self._role(self._target)]),
             turn=self._rng.randint(1, 6),
             action=self._rng.choice(ACTIONS),
             seconds=self._rng.uniform(0, 0.05),
@@ -285,13 +334,15 @@ class Soak:
         self.report.faults["network delayed"] += 1
 
 
-def soak(seconds: float, seed: int, per_second: int, folder: Path) -> bool:
+def soak(seconds: float, seed: int, per_second: int, folder: Path, mode: str) -> bool:
     """Run, print the report, and return whether everything is as it must be."""
     report = Report()
     with own_broker() as broker, Network(broker.bootstrap, random.Random(seed)) as network:
-        stage = Stage(broker.bootstrap, folder)
+        stage = Stage(broker.bootstrap, folder, mode=mode)
         stage.create_topics(PARTITIONS)
         stage.configure(**SETTINGS)
+        if mode == "split":
+            stage.configure(kafka={"session_timeout": "6s"}, standby={"enabled": True})
         stage.configure(kafka={"bootstrap_servers": network.bootstrap})
         checker = Checker(stage)
         checker.start()
@@ -304,10 +355,10 @@ def soak(seconds: float, seed: int, per_second: int, folder: Path) -> bool:
                     reported = time.monotonic()
                     line = report.line(reported - began, feeder.sent, len(checker.seen))
                     print(line, flush=True)
-            faults.end(signal.SIGKILL)
+            faults.end_all()
             total = feeder.finish()
         print(f"the faults are over; judging the rest of {total:,} records", flush=True)
-        stage.run_until_judged(total)
+        faults.finish(total)
         deadline = time.monotonic() + 60
         while len(checker.seen) < total and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -325,6 +376,7 @@ def soak(seconds: float, seed: int, per_second: int, folder: Path) -> bool:
     print(
         json.dumps(
             {
+                "mode": mode,
                 "seed": seed,
                 "minutes": round(seconds / 60, 1),
                 "python": platform.python_version(),
@@ -352,11 +404,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=int, default=60, help="documents per second")
+    parser.add_argument("--mode", choices=sorted(NAMES), default="single")
     arguments = parser.parse_args()
     # The clients of this process complain about each fault.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        passed = soak(60 * arguments.minutes, arguments.seed, arguments.rate, Path(folder))
+        passed = soak(
+            60 * arguments.minutes, arguments.seed, arguments.rate, Path(folder), arguments.mode
+        )
     sys.exit(not passed)
 
 
