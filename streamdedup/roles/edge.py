@@ -42,6 +42,7 @@ from streamdedup.kafka.lane_offsets import find_offsets
 from streamdedup.kafka.messages import ClusterFacts, Outgoing
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source import as_columns, source_consumer
+from streamdedup.kernels import spare_collector
 from streamdedup.model import SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
@@ -149,6 +150,7 @@ class Edge:
             )
             resources.push_async_callback(session.close)
             await session.open()
+            spare_collector()
             self._phases.enter("running")
             log.info("running", partitions=len(self._group.partitions))
             await session.run(self._stop)
