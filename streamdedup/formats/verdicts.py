@@ -145,6 +145,7 @@ class ReadVerdicts(Verdicts):
     def __init__(self, positions: Positions, ranges: list[JudgedRange]) -> None:
         self._positions = positions
         self._ranges = ranges
+        self._elements: dict[int, Verdict] = {}
         offsets = positions.offsets
         starts = np.array([judged.source.start for judged in ranges], dtype=np.int64)
         self._of_rows = np.searchsorted(starts, offsets, side="right") - 1
@@ -161,8 +162,11 @@ class ReadVerdicts(Verdicts):
         super().__init__(outcomes, {row: refused[int(offsets[row])] for row in rows.tolist()})
 
     def _element(self, row: int) -> Verdict:
-        judged = self._ranges[int(self._of_rows[row])]
-        return judged.verdict(row, self._positions)
+        # Outputs, metrics and the page ask for the same ones.
+        if row not in self._elements:
+            judged = self._ranges[int(self._of_rows[row])]
+            self._elements[row] = judged.verdict(row, self._positions)
+        return self._elements[row]
 
 
 class VerdictEncoder:

@@ -65,8 +65,10 @@ class Follower:
                 await self._changed.wait()
             elif await self._unless_changed(room()):
                 messages = await self._unless_changed(self._poller.poll())
+                if messages is not None and self._changed.is_set():
+                    messages = [each for each in messages if self._is_read(each.partition)]
                 if messages is not None:
-                    await deliver([each for each in messages if self._is_read(each.partition)])
+                    await deliver(messages)
 
     def _assign(self) -> None:
         if self._changed.is_set():

@@ -250,8 +250,8 @@ class _Session:
         """Give records to their lanes, and those without a verdict to the pool."""
         self._observe()
         new, parts = list[RecordColumns](), list[_Part]()
+        records = as_columns(self._settings.topics.source, messages)
         if messages:
-            records = as_columns(self._settings.topics.source, messages)
             self._metrics.count_received(records)
             reach("poll")
             for lane, of_lane in self._by_lane(records):
@@ -265,7 +265,9 @@ class _Session:
         for partition, offset in self._source.positions().items():
             self._lanes[partition].reach_record(offset)
         if parts:
-            batch = RecordColumns.concatenate(new)
+            # Usually all records are new.
+            count = sum(map(len, new))
+            batch = records if count == len(records) else RecordColumns.concatenate(new)
             refused = await asyncio.to_thread(self._composer.refused, batch, now_ms())
             pending = self._pool.submit(batch, refused)
             self._state.busy = True
