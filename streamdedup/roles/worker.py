@@ -207,6 +207,7 @@ class _SourceFeed(Feed[_Polled]):
         self._metrics.count_comparisons(judgement.counts)
         if self._state.recent is not None:
             self._state.recent.add(records, judgement.verdicts)
+            self._state.recent.add_comparisons(judgement.counts)
 
     async def close(self) -> None:
         """Stop the consumer."""

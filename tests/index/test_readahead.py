@@ -26,6 +26,9 @@ def index(tmp_path: Path) -> Iterator[Index]:
     directory = build_sound_index(tmp_path / "index")
     with open_index(small_settings(directory, delta_documents=16, window_documents=200)) as opened:
         opened.settle()
+        # Its own readahead is over.
+        chores = opened._layers._background._chores  # noqa: SLF001 - nothing else tells
+        wait_until(lambda: chores[0].due_in() is None, "the files to be read")
         yield opened
 
 

@@ -71,7 +71,8 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
     }
     with split_on(broker.bootstrap, tmp_path, 2, **settings) as split:
         stage = split.stage
-        produce(stage, list(stream(600)), 2)
+        documents = list(stream(600))
+        produce(stage, documents, 2)
         poison = [b"{", b'{"text": 1}', None, b'{"id": "blank", "text": ""}']
         stage.produce([Message(value, b"key", 1) for value in poison])
         wait_until_written(split, 604)
@@ -87,7 +88,7 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
         stage.configure()
         index = split.stage.folder / "judge-0" / "index"
         index.rename(stage.index)
-        produce(stage, [{"id": "again", "text": json.loads(record.value)["text"]}], 1)
+        produce(stage, [{"id": "again", "text": documents[0]["text"]}], 1)
         stage.run_until_judged(605)
         assert stage.outcomes()[0, 300] == "duplicates"
 
