@@ -89,6 +89,7 @@ def test_an_edge_reads_what_was_decided(
     assert ranges[-1].source.next_offset == 100
     read = ReadVerdicts(Positions.of([one.position for one in found]), ranges)
     assert list(read) == [seen(one, keeps_ids=keeps_ids) for one in found]
+    assert list(read) == list(read)
     assert read.tally() == {
         outcome: sum(one.outcome is outcome for one in found) for outcome in Outcome
     }
