@@ -20,7 +20,7 @@ from tests.index.late import finish_jobs_late
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 UNIQUE = "a-name-that-is-found-nowhere-else"
-SIGNATURE = bytes(range(100, 116))
+SIGNATURE = bytes.fromhex("9b04e7c13a58f62d71be0fd34c8a2596")
 
 
 def document(index: Index, id_: str, key: int) -> IndexUpdate:
