@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,7 @@ from streamdedup.observe.state import WorkerState
 from streamdedup.roles.lane import Lane, VerdictsMissing
 from streamdedup.roles.preparing import prepared
 from streamdedup.roles.session import (
+    Commits,
     Phases,
     decisive,
     now_ms,
@@ -120,6 +122,7 @@ class Edge:
         self._stop = stop
         self._phases = Phases(state, metrics)
         self._group = EdgeGroup(settings)
+        self._commits = defaultdict[int, Commits](lambda: Commits(settings.kafka, metrics))
         self._warming = asyncio.create_task(asyncio.to_thread(pool.warm))
 
     async def run(self) -> None:
@@ -146,7 +149,13 @@ class Edge:
             await self._group.join()
         async with AsyncExitStack() as resources:
             session = _Session(
-                self._settings, self._pool, self._metrics, self._state, facts, self._group
+                self._settings,
+                self._pool,
+                self._metrics,
+                self._state,
+                facts,
+                self._group,
+                self._commits,
             )
             resources.push_async_callback(session.close)
             await session.open()
@@ -168,7 +177,9 @@ class _Session:
         state: WorkerState,
         facts: ClusterFacts,
         group: EdgeGroup,
+        commits: Mapping[int, Commits],
     ) -> None:
+        self._commits = commits
         self._settings = settings
         self._pool = pool
         self._metrics = metrics
@@ -353,7 +364,13 @@ class _Session:
         while True:
             await asyncio.sleep(pause_s)
             lane = Lane(
-                partition, self._settings, self._facts, self._composer, self._metrics, self._state
+                partition,
+                self._settings,
+                self._facts,
+                self._composer,
+                self._commits[partition],
+                self._metrics,
+                self._state,
             )
             try:
                 await self._run_lane(lane, patience_s)

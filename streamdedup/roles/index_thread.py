@@ -10,6 +10,8 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from streamdedup.batches import Judgement, SketchedBatch
+from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.index.store import Index
 from streamdedup.model import DiskRoom, IndexStats
 from streamdedup.observe.metrics import Metrics
@@ -35,6 +37,7 @@ class IndexThread:
         self._settings = settings
         self._metrics = metrics
         self._state = state
+        self._rule = Rule.from_settings(settings)
         self._index: Index | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 
@@ -66,6 +69,20 @@ class IndexThread:
         """Run blocking work in the thread."""
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def judgement(self, batch: SketchedBatch, now_ms: int) -> Judgement:
+        """Judge a batch; the index's thread calls this.
+
+        Args:
+            batch: the sketched batch.
+            now_ms: the wall clock, in milliseconds since the epoch.
+        """
+        index = self.opened
+        with self._metrics.stage("probe"):
+            candidates = index.probe(batch.documents)
+        with self._metrics.stage("resolve"):
+            latest_ms = now_ms if self._settings.index.clock == "record" else None
+            return resolve(batch, candidates, self._rule, index.next_number, index.clock, latest_ms)
 
     async def show(self) -> IndexStats:
         """Show the state of the index in the metrics and on the status pages."""

@@ -26,7 +26,6 @@ from streamdedup.batches import (
     SketchedRange,
     Sketches,
 )
-from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.errors import BrokerUnavailable, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats import changelog, sketches
@@ -129,7 +128,6 @@ class _SketchFeed(Feed[_Read]):
         self._index = index
         self._topics = settings.topics
         self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
-        self._rule = Rule.from_settings(settings)
         self._partitions = facts.topics[self._topics.verdicts].partitions
         self._value_bytes = _value_bytes(settings, facts)
         self._keeps_ids = settings.output.headers == "full"
@@ -184,32 +182,23 @@ class _SketchFeed(Feed[_Read]):
         return await self._index.call(self._judge, batch)
 
     def _judge(self, batch: _Read) -> tuple[Judgement, BuiltTransaction]:
-        index = self._index.opened
-        accepted = list(self._accepted(batch.ranges, index))
+        accepted = list(self._accepted(batch.ranges, self._index.opened))
         documents = DocumentColumns.concatenate(
             [self._nothing, *(sketched.documents for sketched in accepted)]
         )
-        with self._metrics.stage("probe"):
-            candidates = index.probe(documents)
-        with self._metrics.stage("resolve"):
-            now = now_ms()
-            latest_ms = now if self._settings.index.clock == "record" else None
-            firsts = _firsts(accepted)
-            sketched = SketchedBatch(
-                positions=documents.positions,
-                documents=documents,
-                rows=np.arange(len(documents)),
-                blank=frozenset(
-                    first + row
-                    for first, each in zip(firsts, accepted, strict=True)
-                    for row in each.blank
-                ),
-                rejections={},
-                ranges=tuple(each.source for each in accepted),
-            )
-            judgement = resolve(
-                sketched, candidates, self._rule, index.next_number, index.clock, latest_ms
-            )
+        sketched = SketchedBatch(
+            positions=documents.positions,
+            documents=documents,
+            rows=np.arange(len(documents)),
+            blank=frozenset(
+                first + row
+                for first, each in zip(_firsts(accepted), accepted, strict=True)
+                for row in each.blank
+            ),
+            rejections={},
+            ranges=tuple(each.source for each in accepted),
+        )
+        judgement = self._index.judgement(sketched, now_ms())
         with self._metrics.stage("encode"):
             built = self._writer.build(self._transaction(accepted, judgement, batch.next_offset))
         reach("judge")

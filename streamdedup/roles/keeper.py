@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from streamdedup.batches import IndexUpdate, Judgement
-from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
+from streamdedup.errors import Fenced, StreamdedupError, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
@@ -49,8 +49,8 @@ from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.session import (
+    Commits,
     Phases,
-    TimeoutLimit,
     decisive,
     reach_brokers,
     reporting_replay,
@@ -147,7 +147,7 @@ class Keeper:
         self._metrics = metrics
         self._state = state
         self._phases = Phases(state, metrics)
-        self._timeouts = TimeoutLimit(settings.kafka)
+        self._transactions = Commits(settings.kafka, metrics)
         self._stop = stop
         self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
         self.index = IndexThread(settings, metrics, state)
@@ -340,7 +340,7 @@ class Keeper:
         async def finish(batch: Batch, judgement: Judgement, transaction: BuiltTransaction) -> None:
             """Commit the transaction of a staged batch, and confirm its update."""
             with self._metrics.stage("transaction"):
-                applied = await self._commit(writer, transaction)
+                applied = await self._transactions.commit(writer, transaction)
             reach("commit")
             await self.index.call(self.index.opened.confirm, applied, self._notes)
             reach("confirm")
@@ -393,14 +393,3 @@ class Keeper:
                     await self.index.call(self.index.opened.flush)
                 stats = await self.index.show()
             durable = stats.durable
-
-    async def _commit(self, writer: ChangelogWriter, transaction: BuiltTransaction) -> int:
-        try:
-            applied = await writer.commit(transaction)
-        except (Fenced, BrokerUnavailable) as error:
-            self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
-            self._timeouts.count(error)
-            raise
-        self._timeouts.count(None)
-        self._metrics.count_transaction("committed")
-        return applied

@@ -15,7 +15,7 @@ import numpy as np
 import structlog
 
 from streamdedup.columns import Positions, RecordColumns
-from streamdedup.errors import BrokerUnavailable, Fenced, TopicError
+from streamdedup.errors import TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.compose import Composer
@@ -28,13 +28,15 @@ from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import Rejection
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
-from streamdedup.roles.session import TimeoutLimit, now_ms
+from streamdedup.roles.session import Commits, now_ms
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 1.0
 """Interval at which a lane looks whether verdicts are missing."""
+_NO_LIMIT = DeadLetterLimit(run=0, ratio=0)
+"""Only counts: a limit was checked before the records were sketched."""
 
 
 class VerdictsMissing(Exception):  # noqa: N818 - not an error: the lane begins again
@@ -49,6 +51,7 @@ class Lane:
         settings: all settings.
         facts: the topics.
         composer: composes messages.
+        commits: commits the transactions of this partition.
         metrics: receives counts and timings.
         state: the state on the status pages.
 
@@ -68,6 +71,7 @@ class Lane:
         settings: Settings,
         facts: ClusterFacts,
         composer: Composer,
+        commits: Commits,
         metrics: Metrics,
         state: WorkerState,
     ) -> None:
@@ -83,7 +87,7 @@ class Lane:
         self._metrics = metrics
         self._state = state
         self._limit = DeadLetterLimit.from_settings(settings.limits)
-        self._timeouts = TimeoutLimit(settings.kafka)
+        self._commits = commits
         self._written, self._sketched = Tally(), Tally()
         self._changed = asyncio.Event()
         self._advanced_at = time.monotonic()
@@ -110,7 +114,7 @@ class Lane:
         if offsets.is_new:
             note = lane_note(offsets.tally, offsets.verdicts)
             first = Transaction([], [], {self._source: offsets.source}, note)
-            await self._commit(self._writer.build(first))
+            await self._commits.commit(self._writer, self._writer.build(first))
 
     def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
         """Add verdicts that follow those added before.
@@ -195,7 +199,7 @@ class Lane:
                 built = await asyncio.to_thread(self._build, paired)
             reach("pair")
             with self._metrics.stage("transaction"):
-                await self._commit(built)
+                await self._commits.commit(self._writer, built)
             reach("write")
             self.has_written = True
             self._state.steps += 1
@@ -210,23 +214,12 @@ class Lane:
 
     def _build(self, paired: Paired) -> BuiltTransaction:
         records, verdicts = paired.records, paired.verdicts
-        limit = DeadLetterLimit(run=0, ratio=0)
-        self._written = limit.after(self._written, records.positions, verdicts.rejections)
+        self._written = _NO_LIMIT.after(self._written, records.positions, verdicts.rejections)
         messages = self._composer.outputs(records, verdicts, now_ms())
         note = lane_note(self._written, paired.verdict_offset)
         return self._writer.build(
             Transaction(messages, [], {self._source: paired.next_offset}, note)
         )
-
-    async def _commit(self, transaction: BuiltTransaction) -> None:
-        try:
-            await self._writer.commit(transaction)
-        except (Fenced, BrokerUnavailable) as error:
-            self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
-            self._timeouts.count(error)
-            raise
-        self._timeouts.count(None)
-        self._metrics.count_transaction("committed")
 
     async def close(self) -> None:
         """Stop the producer."""

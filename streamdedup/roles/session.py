@@ -21,6 +21,7 @@ from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.releases import release_warning
+from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
 from streamdedup.settings.kafka import KafkaSettings
@@ -164,6 +165,33 @@ class TimeoutLimit:
                 f"{self._timeout}; raise it, lower batch.documents or batch.bytes, or find out why "
                 "the brokers are slow"
             ) from error
+
+
+class Commits:
+    """Commits transactions, and counts how they end.
+
+    It outlives the sessions, so that it notices transactions that never fit their timeout.
+
+    Args:
+        kafka: the timeout.
+        metrics: receives the outcomes.
+    """
+
+    def __init__(self, kafka: KafkaSettings, metrics: Metrics) -> None:
+        self._timeouts = TimeoutLimit(kafka)
+        self._metrics = metrics
+
+    async def commit(self, writer: TransactionalWriter, transaction: BuiltTransaction) -> int:
+        """Do what :meth:`TransactionalWriter.commit` does."""
+        try:
+            applied = await writer.commit(transaction)
+        except (Fenced, BrokerUnavailable) as error:
+            self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
+            self._timeouts.count(error)
+            raise
+        self._timeouts.count(None)
+        self._metrics.count_transaction("committed")
+        return applied
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from streamdedup.batches import IndexUpdate, Judgement, SketchedBatch
 from streamdedup.columns import RecordColumns
-from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.failpoints import reach
 from streamdedup.formats import changelog
@@ -121,11 +120,9 @@ class _SourceFeed(Feed[_Polled]):
         self._metrics = metrics
         self._state = state
         self._stop = stop
-        self._facts = facts
         self._writer = writer
         self._index = index
         self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
-        self._rule = Rule.from_settings(settings)
         self._source = Source(settings, facts.topics[settings.topics.source].partitions)
         self._composer = Composer(settings, facts, self._fingerprint)
 
@@ -185,15 +182,8 @@ class _SourceFeed(Feed[_Polled]):
     def _judge(
         self, records: RecordColumns, batch: SketchedBatch
     ) -> tuple[Judgement, BuiltTransaction]:
-        index = self._index.opened
-        with self._metrics.stage("probe"):
-            candidates = index.probe(batch.documents)
-        with self._metrics.stage("resolve"):
-            now = now_ms()
-            latest_ms = now if self._settings.index.clock == "record" else None
-            judgement = resolve(
-                batch, candidates, self._rule, index.next_number, index.clock, latest_ms
-            )
+        now = now_ms()
+        judgement = self._index.judgement(batch, now)
         with self._metrics.stage("encode"):
             composed = self._composer.compose(records, judgement.verdicts, judgement.update, now)
             built = self._writer.build(composed)
