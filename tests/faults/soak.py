@@ -176,7 +176,7 @@ class Soak:
     def _note_end(self, worker: WorkerProcess) -> None:
         code = worker.process.returncode
         self.report.ends[code] += 1
-        if code not in EXPECTED_ENDS or "Traceback" in worker.log():
+        if code not in EXPECTED_ENDS or worker.has_traceback():
             self.report.unexpected.append(f"exit code {code}:\n{worker.log()[-3000:]}")
 
     def _work(self, least_s: float, most_s: float) -> None:

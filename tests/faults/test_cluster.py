@@ -110,7 +110,7 @@ class Scene:
         }
         assert worker.metric("pool_restarts_total") == 0
         worker.drain()
-        assert "Traceback" not in worker.log(), worker.log()
+        assert not worker.has_traceback(), worker.log()
         outcomes = assert_undisturbed(self.stage)
         print(json.dumps(report | {"outcomes": outcomes}))  # noqa: T201 - what was tried
         assert sum(outcomes.values()) == fed + fed_before

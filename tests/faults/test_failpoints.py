@@ -93,7 +93,7 @@ class Storm:
             if worker.process.poll() is None:
                 worker.process.send_signal(rng.choice((signal.SIGKILL, signal.SIGTERM)))
             self.ends[worker.wait()] += 1
-            assert "Traceback" not in worker.log(), worker.log()
+            assert not worker.has_traceback(), worker.log()
 
     def _wait_for(self, fault: Fault, worker: WorkerProcess) -> int:
         """Return the process in which the fault happens; feed until it does."""

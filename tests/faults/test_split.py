@@ -93,7 +93,7 @@ class Strikes:
             worker.process.send_signal(rng.choice((signal.SIGKILL, signal.SIGTERM)))
         code = worker.wait()
         assert code in ENDINGS | ENDS_OF_ERRORS, worker.log()
-        assert "Traceback" not in worker.log(), worker.log()
+        assert not worker.has_traceback(), worker.log()
         del self._split.workers[name]
 
 

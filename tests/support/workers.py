@@ -17,6 +17,13 @@ from typing import Any, Self
 
 from tests.support.patience import PATIENCE_S, wait_until
 
+# What a process of the pool prints that was being started when its worker was killed. The warning
+# comes from multiprocessing's tracker of resources, which outlives the worker.
+ORPHANED = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:  .*\n)+?.*in spawn_main\n(?:  .*\n)+\w+Error.*\n",
+    re.MULTILINE,
+)
+
 
 class WorkerProcess:
     """``streamdedup run`` in a separate process, which is killed at the end of the context.
@@ -54,6 +61,16 @@ class WorkerProcess:
     def log(self) -> str:
         """Return what the worker has printed."""
         return self._log.read_text(errors="replace")
+
+    def has_traceback(self) -> bool:
+        """Whether the worker has reported an error that it did not expect.
+
+        A process of its pool that it was starting when it was killed may complain.
+        """
+        log = self.log()
+        if self.process.returncode == -signal.SIGKILL:
+            log = ORPHANED.sub("", log)
+        return "Traceback" in log
 
     def events(self) -> list[dict[str, Any]]:
         """Return the lines of the log that are JSON."""
