@@ -17,9 +17,10 @@ from streamdedup.formats.corrections import (
     reinstated_headers,
     replay_headers,
 )
+from streamdedup.formats.objects import Refusal
 from streamdedup.formats.outputs import Headers, OutputRule
 from streamdedup.formats.positions import format_position
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.kafka.append import Appender
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.compose import accepted_timestamps

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from streamdedup.errors import InputError
 from streamdedup.files.lines import LineReader
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.model import Document, Position, Record
 from streamdedup.settings.sections import Settings
 
