@@ -1,15 +1,18 @@
-"""*Pure.* Avro values, with fastavro."""
+"""*Blocking* (reads a file of the package once). Avro values, with fastavro."""
 
 from __future__ import annotations
 
+import functools
 import io
 import json
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
+from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.objects import Refusal, as_object
 from streamdedup.formats.schemas import SINGLE_OBJECT, Schema
 
@@ -45,3 +48,21 @@ def single_object_prefix(text: str) -> bytes:
     """
     canonical = to_parsing_canonical_form(json.loads(text))
     return SINGLE_OBJECT + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def write_duplicate(content: dict[str, Any], schema_id: int) -> bytes:
+    """Return a duplicate record in the wire format of a registry.
+
+    Args:
+        content: the record's fields.
+        schema_id: the registry's id of its schema.
+    """
+    buffer = io.BytesIO()
+    buffer.write(struct.pack(">bI", 0, schema_id))
+    fastavro.schemaless_writer(buffer, _duplicates(), content)
+    return buffer.getvalue()
+
+
+@functools.cache
+def _duplicates() -> Any:
+    return parse_schema(json.loads(duplicates_schema("avro").text))

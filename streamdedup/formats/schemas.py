@@ -25,7 +25,7 @@ FRAME_HEADER = "__value_schema_id"
 """The header with the prefix of a value."""
 SINGLE_OBJECT = b"\xc3\x01"
 """The first bytes of Avro's single-object encoding."""
-_ID_BYTES, _GUID_BYTES, _FINGERPRINT_BYTES = 5, 17, 10
+_ID_BYTES, GUID_BYTES, _FINGERPRINT_BYTES = 5, 17, 10
 """Lengths of prefixes."""
 
 
@@ -69,7 +69,7 @@ def prefix_of(value: bytes, frame: bytes) -> bytes:
     if kind == b"\0":
         size = _ID_BYTES
     elif kind == b"\1":
-        size = _GUID_BYTES
+        size = GUID_BYTES
     elif start[:2] == SINGLE_OBJECT:
         size = _FINGERPRINT_BYTES
     else:

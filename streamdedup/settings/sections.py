@@ -288,6 +288,10 @@ class Settings(BaseSettings):
         """Return whether records are read or written with schemas of the registry."""
         return self.records.format == "registry" or self.output.duplicates_format == "avro"
 
+    def duplicates_subject(self) -> str:
+        """Return the registry's subject of duplicate records, by Confluent's TopicNameStrategy."""
+        return f"{self.topics.duplicates}-value"
+
     def text_room(self) -> int:
         """Return how many bytes of a changelog entry are left for a stored text."""
         return self.batch.changelog_entry_bytes - self._document_bytes()
