@@ -14,6 +14,7 @@ from deploy.broker.obtain import running_broker
 from streamdedup.errors import IndexLocked
 from streamdedup.index.check import check
 from streamdedup.index.store import Index
+from tests.support.registry import SchemaRegistry, running_registry
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,13 @@ def broker() -> Iterator[Broker]:
 def secured_broker() -> Iterator[Broker]:
     """Yield a second broker, with login and TLS listeners."""
     with running_broker(secured=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[SchemaRegistry]:
+    """Yield one schema registry for the whole run."""
+    with running_registry() as running:
         yield running
 
 

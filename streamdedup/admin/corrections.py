@@ -30,6 +30,7 @@ from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.reader import Reader
 from streamdedup.kafka.sizes import fits
 from streamdedup.model import Position, Record
+from streamdedup.registry.opening import schemas_of
 from streamdedup.settings.sections import Settings
 
 MOST_REPLAYS = 3
@@ -262,7 +263,7 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
                 f"{format_position(record.position)} is too large for topic {clean.name}; raise "
                 "its max.message.bytes; nothing was written"
             )
-    decoder = Decoder(settings.records, settings.limits)
+    decoder = Decoder(settings.records, settings.limits, await schemas_of(records, settings))
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     rule = OutputRule.from_settings(settings, settings.dedup.sketch_parameters().fingerprint())
     messages = [

@@ -12,6 +12,10 @@ _Parse: TypeAlias = Callable[[bytes, bytes], dict[str, Any]]
 """Takes a value without its prefix, and the rest of its frame."""
 
 
+class SchemaError(Exception):
+    """A schema that cannot be used."""
+
+
 class SchemaParser:
     """Parses values, each with the schema that it names.
 
@@ -51,17 +55,10 @@ class SchemaParser:
         schema = self._schemas.get(prefix)
         if schema is None:
             raise Refusal("UnknownSchema", f"the schema with {describe_prefix(prefix)} is unknown")
-        if schema.kind == "JSON":
-            return lambda value, _: parse_json(value)
         try:
-            return _compiled(schema)
-        except ImportError:
-            raise
-        except Exception as error:
-            return _refusing(
-                f"the schema with {describe_prefix(prefix)} cannot be used: "
-                f"{type(error).__name__}: {error}"
-            )
+            return compile_schema(schema)
+        except SchemaError as error:
+            return _refusing(f"the schema with {describe_prefix(prefix)} {error}")
 
 
 def _refusing(message: str) -> _Parse:
@@ -73,8 +70,26 @@ def _refusing(message: str) -> _Parse:
     return refuse
 
 
+def compile_schema(schema: Schema) -> _Parse:
+    """Return the parser of a schema's values.
+
+    Raises:
+        SchemaError: the schema cannot be used.
+    """
+    try:
+        return _compiled(schema)
+    except ImportError:
+        raise
+    except Exception as error:
+        # The libraries raise errors of many kinds.
+        text = " ".join(str(error).split())
+        raise SchemaError(f"cannot be used: {type(error).__name__}: {text}") from error
+
+
 def _compiled(schema: Schema) -> _Parse:
-    """Return the parser of a schema's values. Imports only the libraries that it needs."""
+    # Imports only the libraries that it needs.
+    if schema.kind == "JSON":
+        return lambda value, _: parse_json(value)
     if schema.kind == "AVRO":
         from streamdedup.formats.avro import avro_parser
 

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,6 +100,15 @@ class Registry:
             if prefix in self._absent
         }
 
+    async def latest(self, subject: str) -> Schema | None:
+        """Return the latest schema of a subject; None if it has none."""
+        request = self._client.get_latest_version(subject)
+        try:
+            found = await self._ask(request, f"the latest schema of {subject}")
+            return _schema(found.schema, await self._references(found.schema))
+        except _MissingError:
+            return None
+
     async def id_of(self, subject: str, schema: Schema) -> int | None:
         """Return the id of a registered schema; None if the subject does not have it."""
         request = self._client.lookup_schema(subject, _request(schema))
@@ -132,7 +141,7 @@ class Registry:
         except _MissingError:
             self._absent[prefix] = time.monotonic() + _ABSENT_S
         else:
-            self._known[prefix] = Schema(found.schema_type, found.schema_str, tuple(references))
+            self._known[prefix] = _schema(found, references)
 
     async def _schema(self, prefix: bytes) -> Any:
         what = f"the schema with {describe_prefix(prefix)}"
@@ -210,6 +219,10 @@ def _tls_refusal(error: BaseException | None) -> str | None:
             return f"{error.reason}; check registry.certificate_file"
         error = error.__cause__ or error.__context__
     return None
+
+
+def _schema(found: Any, references: Iterable[tuple[str, str]]) -> Schema:
+    return Schema(found.schema_type, found.schema_str, tuple(references))
 
 
 def _request(schema: Schema) -> Any:

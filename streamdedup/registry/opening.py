@@ -1,12 +1,14 @@
-"""*Blocking* (reads files). Where the schemas of records come from, by the settings."""
+"""*Async.* Where the schemas of records come from, by the settings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import SettingsError
 from streamdedup.formats.schemas import Schema
+from streamdedup.model import Record
 from streamdedup.settings.sections import Settings
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ def schemas_in_files(settings: Settings) -> dict[bytes, Schema]:
     return schemas
 
 
-def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry | None:
-    """Return the registry that the settings need; None if they need none.
+def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry:
+    """Return the registry of the settings.
 
     Args:
         settings: all settings.
@@ -49,8 +51,6 @@ def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry | 
     Raises:
         SettingsError: a file cannot be read, or the extra ``registry`` is not installed.
     """
-    if not settings.uses_registry():
-        return None
     try:
         import fastavro  # noqa: F401 - a process of the pool could only end without it
         import google.protobuf  # noqa: F401
@@ -60,6 +60,23 @@ def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry | 
     except ImportError as error:
         raise _missing("the section registry") from error
     return Registry(settings.registry, known)
+
+
+async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[bytes, Schema]:
+    """Return the schemas of some records, by prefix; none if values do not name theirs.
+
+    Raises:
+        RegistryUnavailable: the registry does not answer.
+        BrokerRefused: it refuses the login.
+    """
+    known = schemas_in_files(settings)
+    if settings.records.format == "registry":
+        registry = open_registry(settings, known)
+        try:
+            await registry.provide(records)
+        finally:
+            await registry.close()
+    return known
 
 
 def _missing(what: str) -> SettingsError:

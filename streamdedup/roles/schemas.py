@@ -27,7 +27,7 @@ class Schemas:
 
     def __init__(self, settings: Settings, known: dict[bytes, Schema]) -> None:
         self._settings = settings
-        self._registry = open_registry(settings, known)
+        self._registry = open_registry(settings, known) if settings.uses_registry() else None
         known |= schemas_in_files(settings)
 
     async def reach(self, facts: ClusterFacts) -> ClusterFacts:

@@ -134,7 +134,7 @@ def running_registry() -> Iterator[SchemaRegistry]:
             yield registry
         finally:
             os.kill(pid, signal.SIGTERM)
-            process.wait()
+            process.communicate()
 
 
 def _obtain() -> Path:
@@ -174,63 +174,66 @@ class Front:
     """A gate before the registry.
 
     Attributes:
-        url: its address.
+        registry: what is behind the gate.
+        url: the gate's address.
         away: whether it closes every connection without an answer.
         status: the status of every answer; None for those of the registry.
         token: the bearer token that it asks for; None if the registry asks for its own login.
         requests: the paths that were asked for, in order.
     """
 
+    registry: SchemaRegistry
     url: str = ""
     away: bool = False
     status: int | None = None
     token: str | None = None
     requests: list[str] = field(default_factory=list)
 
+    def answer(self, method: str, path: str, login: str, body: bytes | None) -> tuple[int, bytes]:
+        """Return status and body for a request."""
+        if self.status is not None:
+            return self.status, b"{}"
+        if self.token is not None:
+            if login != f"Bearer {self.token}":
+                return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
+            login = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        request = urllib.request.Request(  # noqa: S310 - an address of the test
+            self.registry.url.removesuffix(_PATH) + path,
+            data=body,
+            method=method,
+            headers={"Authorization": login, "Content-Type": _KIND},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
 
 @contextlib.contextmanager
 def front(registry: SchemaRegistry, certificate: ssl.SSLContext | None = None) -> Iterator[Front]:
     """Serve a gate, with TLS if it has a certificate."""
-    gate = Front()
+    gate = Front(registry)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._forward(None)
+            self._serve(None)
 
         def do_POST(self) -> None:
-            self._forward(self.rfile.read(int(self.headers["Content-Length"])))
+            self._serve(self.rfile.read(int(self.headers["Content-Length"])))
 
-        def _forward(self, body: bytes | None) -> None:
-            gate.requests.append(self.path)
+        def _serve(self, body: bytes | None) -> None:
+            gate.requests.append(self.path.removeprefix(_PATH))
             if gate.away:
                 self.close_connection = True
                 return
-            status, answer = self._answer(body)
+            login = self.headers["Authorization"] or ""
+            status, answer = gate.answer(self.command, self.path, login, body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
-
-        def _answer(self, body: bytes | None) -> tuple[int, bytes]:
-            login = self.headers["Authorization"]
-            if gate.status is not None:
-                return gate.status, b"{}"
-            if gate.token is not None:
-                if login != f"Bearer {gate.token}":
-                    return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
-                login = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-            request = urllib.request.Request(  # noqa: S310 - an address of the test
-                registry.url.removesuffix(_PATH) + self.path,
-                data=body,
-                method=self.command,
-                headers={"Authorization": login or "", "Content-Type": _KIND},
-            )
-            try:
-                with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
-                    return response.status, response.read()
-            except urllib.error.HTTPError as error:
-                with error:
-                    return error.code, error.read()
 
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
