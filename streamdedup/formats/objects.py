@@ -66,7 +66,7 @@ def parse_messagepack(value: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         message = f"the value is not valid MessagePack: {error}"
         raise Refusal("InvalidMessagePack", message) from error
-    return as_object(parsed, "MessagePack")
+    return as_object(parsed, "MessagePack map")
 
 
 def as_object(parsed: Any, encoding: str) -> dict[str, Any]:

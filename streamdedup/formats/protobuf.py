@@ -70,7 +70,7 @@ def protobuf_parser(schema: Schema) -> Callable[[bytes, bytes], dict[str, Any]]:
     """Return the parser of values that were written with a schema.
 
     The parser takes a value, and the rest of its frame. The message indexes, which say what message
-    of the file the value is, begin one of them: the frame if it goes on, else the value.
+    of the file the value is, begin one of them: the frame if it has more, else the value.
 
     Raises:
         ValueError, TypeError, DecodeError: the schema is not valid.
@@ -151,7 +151,13 @@ def _compiled(
             given.write_bytes(FileDescriptorSet(file=described).SerializeToString())
             options.append(f"--descriptor_set_in={given}")
         result = subprocess.run(  # noqa: S603 - the arguments are our own
-            [sys.executable, "-m", "grpc_tools.protoc", *options, "--", *texts],
+            [
+                sys.executable,
+                "-m",
+                "grpc_tools.protoc",
+                *options,
+                *(str(root / name) for name in texts),
+            ],
             capture_output=True,
             text=True,
             timeout=_PROTOC_S,

@@ -19,7 +19,7 @@ def schemas_in_files(settings: Settings) -> dict[bytes, Schema]:
     """Return the schemas of ``records.schema_files`` by prefix; none with other formats.
 
     Raises:
-        SettingsError: a file cannot be read, or is no Avro schema, or fastavro is not installed.
+        SettingsError: a file cannot be read or holds another schema, or fastavro is missing.
     """
     if settings.records.format != "avro":
         return {}
