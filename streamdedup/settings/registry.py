@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from streamdedup.settings.secrets import MASK, read_secret
 from streamdedup.settings.section import HOUR, SECOND, Section
-from streamdedup.settings.units import Duration, NameList
-
-_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
+from streamdedup.settings.units import Duration, UrlList
 
 
 class RegistrySettings(Section):
     """The registry of schemas, for records.format registry and output.duplicates_format avro."""
 
-    urls: NameList = ()
+    urls: UrlList = ()
     """URLs of a registry with Confluent's API. Several are the same registry; the first one that
     answers is used. Needs `pip install 'streamdedup[registry]'`."""
     username: str = ""
@@ -39,16 +36,6 @@ class RegistrySettings(Section):
     """PEM file with the private key of the client certificate."""
     timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
     """Longest time that one request may take."""
-
-    @field_validator("urls")
-    @classmethod
-    def _check_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        for url in urls:
-            if not _URL.fullmatch(url):
-                raise ValueError(
-                    "a URL is invalid; expected https://host:port/path without a login"
-                )
-        return urls
 
     @field_validator("password")
     @classmethod

@@ -26,7 +26,7 @@ from streamdedup.settings.section import (
     Section,
     read_blanks,
 )
-from streamdedup.settings.units import Duration, NameList, Size
+from streamdedup.settings.units import Duration, NameList, PathList, Size
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
 
@@ -38,7 +38,7 @@ class RecordSettings(Section):
     """json: the value is a JSON object. text: the value is the text itself, in UTF-8. messagepack:
     the value is a MessagePack map. registry: the value is Avro, Protobuf or JSON, and names its
     schema in a schema registry. avro: Avro's single-object encoding, with schemas in files."""
-    schema_files: tuple[Path, ...] = ()
+    schema_files: PathList = ()
     """With format avro: files with the schemas (.avsc) that records are written with."""
     text_fields: NameList = ("text",)
     """Dotted paths of the text. Several texts are joined with a line break."""

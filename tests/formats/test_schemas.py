@@ -205,6 +205,13 @@ def test_values_without_a_usable_schema() -> None:
             assert "\n" not in str(refused.value)
 
 
+def test_a_missing_library_is_no_fault_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start has checked that it is there; a record must not become a dead letter."""
+    monkeypatch.setitem(sys.modules, "streamdedup.formats.avro", None)
+    with pytest.raises(ImportError):
+        decode(AVRO, ID)
+
+
 def test_json() -> None:
     """The schema says only that the value is JSON."""
     schema = Schema("JSON", "{}")
@@ -330,6 +337,24 @@ def test_protobuf_in_base64(files: dict[str, bytes]) -> None:
         Schema("PROTOBUF", PROTO, (("common/author.proto", author),)),
     ):
         assert decode(schema, ID + SECOND + MESSAGE, **PROTO_FIELDS) == EXPECTED
+
+
+def test_files_that_are_imported_twice() -> None:
+    """Two references import a third."""
+    base = 'syntax = "proto3"; package x; message Base { string text = 1; }'
+    between = 'syntax = "proto3"; package x; import "base.proto"; message %s { Base base = 1; }'
+    main = (
+        'syntax = "proto3"; package x; import "a.proto"; import "b.proto"; message M { A a = 1; }'
+    )
+    references = (("base.proto", base), ("a.proto", between % "A"), ("b.proto", between % "B"))
+    value = ID + b"\0" + field(1, field(1, field(1, b"deep")))
+    schema = Schema("PROTOBUF", main, references)
+    decoder = Decoder(
+        RecordSettings(format="registry", text_fields=("a.base.text",)),
+        LimitSettings(),
+        {ID: schema},
+    )
+    assert {decoder.decode_value(value, None, 0).text for _ in range(2)} == {"deep"}
 
 
 def test_the_message_of_a_file() -> None:

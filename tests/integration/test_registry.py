@@ -161,7 +161,9 @@ def check_outputs(stage: Stage, registry: SchemaRegistry, sent: list[Message]) -
     for offset in (0, 3, 7):
         clean = records[0, offset]
         assert clean.value == sent[offset].value
-        assert [header for header in clean.headers if header[0] != "sd"] == list(sent[offset].headers)
+        assert [header for header in clean.headers if header[0] != "sd"] == list(
+            sent[offset].headers
+        )
     reasons = {
         record.offset: dict(record.headers)["__streamdedup.errors.exception.class.name"]
         for record in stage.read("dead_letter")
