@@ -11,10 +11,10 @@ import pytest
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker as start_own_broker
 from deploy.broker.obtain import running_broker
+from deploy.registry import SchemaRegistry, running_registry
 from streamdedup.errors import IndexLocked
 from streamdedup.index.check import check
 from streamdedup.index.store import Index
-from tests.support.registry import SchemaRegistry, running_registry
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,10 @@ from confluent_kafka.schema_registry.avro import AsyncAvroDeserializer, AsyncAvr
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from deploy.broker.broker import Broker
+from deploy.registry import PASSWORD, USER, SchemaRegistry
 from tests.support.commands import CommandLine
 from tests.support.patience import wait_until
-from tests.support.registry import PASSWORD, USER, Front, SchemaRegistry, avro, front, prefix
+from tests.support.registry import Front, avro, front, prefix
 from tests.support.split import Split
 from tests.support.stage import Stage
 from tests.support.topics import Message

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import trustme
 
+from deploy.registry import Reference, SchemaRegistry
 from streamdedup.errors import BrokerRefused, RegistryUnavailable, SettingsError
 from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.schemas import Schema
@@ -21,7 +22,7 @@ from streamdedup.registry.client import Registry
 from streamdedup.registry.opening import schemas_in_files, schemas_of
 from streamdedup.settings.registry import RegistrySettings
 from streamdedup.settings.sections import RecordSettings, Settings
-from tests.support.registry import Front, Reference, SchemaRegistry, front, prefix
+from tests.support.registry import Front, front, prefix
 
 T = TypeVar("T")
 POST = {"type": "record", "name": "Post", "fields": [{"name": "text", "type": "string"}]}
