@@ -58,7 +58,7 @@ def test_downloads_of_the_page(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"\n".join([json.dumps(row).encode(), b""])))
     (found,) = read_labels([str(path)], Settings())
     assert found == Label(
-        ("news:0:7", "news:0:3"), 0.81, "same", str(path), row["time"], 0.8, "abc"
+        ("news:0:7", "news:0:3"), 0.81, "same", str(path), "2026-11-22T10:00:00.000Z", 0.8, "abc"
     )
     plain = written(tmp_path / "estimate.jsonl", [row | {"jaccard": None, "label": "unsure"}])
     assert read_labels([plain], Settings())[0].similarity == 0.79

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from streamdedup.analysis.labels import read_labels
+from streamdedup.settings.sections import Settings
 from tests.support.browser.chromium import TIMEOUT_S, Tab
 
 _BINS, _LABELS = 10, 30
@@ -72,8 +74,10 @@ async def _check_download(tab: Tab, labels: list[dict[str, Any]]) -> None:
         await tab.value("document.getElementById('labels-download').click()")
         path = await _arrived(Path(directory))
         lines = path.read_text(encoding="utf-8").splitlines()
+        read = read_labels([str(path)], Settings())
     assert path.name.startswith("streamdedup-labels-")
     assert [json.loads(line) for line in lines] == labels
+    assert [label.answer for label in read] == [label["label"] for label in labels]
 
 
 async def _check_deletion(tab: Tab) -> None:
