@@ -11,7 +11,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser docs image audit lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ rules: $(VENV)/dev.stamp ## Check the alerts and the dashboard with Debian's pro
 
 browser: $(VENV)/dev.stamp ## Check the worker's page in Debian's Chromium
 	@.ci/browser
+
+kerberos: $(VENV)/dev.stamp ## Check the login with Kerberos, against Debian's KDC
+	@.ci/kerberos
 
 docs: $(DOCS)/docs.stamp ## Build docs/ as a site in build/docs; broken links and headings fail
 	@PYTHON=$(DOCS)/bin/python .ci/docs
