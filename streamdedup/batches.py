@@ -305,22 +305,35 @@ class JudgedVerdicts(Verdicts):
     Args:
         batch: the batch.
         matches: the matches of its documents.
+        refuted: of each document without matches, the best candidate below the threshold, if any.
 
     Attributes:
         documents: the documents of the batch.
         matches: their matches.
     """
 
-    def __init__(self, batch: SketchedBatch, matches: Matches) -> None:
+    def __init__(self, batch: SketchedBatch, matches: Matches, refuted: Matches) -> None:
         self._batch = batch
         self.documents = batch.documents
         self.matches = matches
+        self._refuted = refuted
         count = len(batch.positions)
         self._documents = np.full(count, -1, dtype=np.int64)
         self._documents[batch.rows] = np.arange(len(batch.rows))
         outcomes = np.full(count, REJECTED, dtype=np.uint8)
         outcomes[batch.rows] = np.where(matches.counts > 0, DUPLICATE, KEPT)
         super().__init__(outcomes, batch.rejections)
+
+    def rows_refuted(self, low: float) -> list[int]:
+        """Return the rows of kept records with a refuted candidate whose estimate is >= ``low``."""
+        refuted = self._refuted
+        is_near = (refuted.counts > 0) & (refuted.estimates[:, 0] >= low)
+        rows: list[int] = self._batch.rows[is_near].tolist()
+        return rows
+
+    def refuted(self, row: int) -> tuple[Match, ...]:
+        """Return the best candidate below the threshold of a kept record, if there is one."""
+        return self._refuted.of(int(self._documents[row]), self.documents)
 
     def _element(self, row: int) -> Verdict:
         batch = self._batch

@@ -120,6 +120,9 @@ class State(NamedTuple):
         match_places: ``(n, most)`` int64: best first, ties to the earliest.
         match_estimates: ``(n, most)`` float64.
         match_similarities: ``(n, most)`` float64: what has decided.
+        refuted_places: ``(n,)`` int64: the best candidate below the threshold, or -1.
+        refuted_estimates: ``(n,)`` float64: its estimate.
+        refuted_similarities: ``(n,)`` float64: what has decided; -1 without one.
     """
 
     counters: I64
@@ -137,6 +140,9 @@ class State(NamedTuple):
     match_places: I64
     match_estimates: F64
     match_similarities: F64
+    refuted_places: I64
+    refuted_estimates: F64
+    refuted_similarities: F64
 
 
 def words_of(signatures: U8) -> U64:
@@ -339,6 +345,11 @@ def decide(
     for candidate in range(found):
         similarity, place = similarities[candidate], candidates[candidate]
         if similarity < limits.threshold:
+            best = state.refuted_similarities[row]
+            if similarity > best or (similarity == best and place < state.refuted_places[row]):
+                state.refuted_places[row] = place
+                state.refuted_estimates[row] = limits.estimates[state.differences[candidate]]
+                state.refuted_similarities[row] = similarity
             continue
         state.counters[VERIFIED] += 1
         # The places of the index and the kept rows of the batch ascend with the numbers.

@@ -240,6 +240,9 @@ class _Judging:
             match_places=np.empty((count, most), dtype=np.int64),
             match_estimates=np.empty((count, most), dtype=np.float64),
             match_similarities=np.empty((count, most), dtype=np.float64),
+            refuted_places=np.full(count, -1, dtype=np.int64),
+            refuted_estimates=np.zeros(count, dtype=np.float64),
+            refuted_similarities=np.full(count, -1.0, dtype=np.float64),
         )
 
     def judgement(self) -> Judgement:
@@ -265,7 +268,14 @@ class _Judging:
             compared,
             self._candidates.documents,
         )
-        return Judgement(JudgedVerdicts(batch, matches), update, counts)
+        refuted = Matches(
+            ((state.match_counts == 0) & (state.refuted_places >= 0)).astype(np.int64),
+            state.refuted_places[:, np.newaxis],
+            state.refuted_estimates[:, np.newaxis],
+            compared,
+            self._candidates.documents,
+        )
+        return Judgement(JudgedVerdicts(batch, matches, refuted), update, counts)
 
     def _run(self) -> dict[tuple[int, int], float]:
         """Judge all documents; return the similarities of texts, by row and place."""

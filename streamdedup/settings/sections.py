@@ -204,7 +204,7 @@ class StatusSettings(Section):
     """Whether /page shows the state of the worker and the latest duplicates."""
     show_text: bool = False
     """Whether the page shows the texts of duplicates and originals to everyone who can reach the
-    port. The texts of recent records are then held in memory."""
+    port. The texts of recent records are then held in memory. Judging pairs needs them."""
 
 
 class LogSettings(Section):

@@ -254,6 +254,7 @@ async function refresh() {
     fitRange(state.threshold);
     byId("with-text").hidden = !state.show_text;
     byId("no-text").hidden = state.show_text;
+    document.dispatchEvent(new CustomEvent("worker-state", { detail: state }));
     if (byId("hold").getAttribute("aria-pressed") === "false") await refreshDuplicates();
   }
 }
