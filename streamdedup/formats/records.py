@@ -54,6 +54,12 @@ class Decoder:
         document = self.decode_value(record.value, record.key, record.timestamp_ms, frame)
         return document if document.id else replace(document, id=default_id(record.position))
 
+    def portable(self, record: Record) -> bytes | None:
+        """Return the value of a record in a form that can be decoded without its headers."""
+        if record.value is None or self._format != "registry":
+            return record.value
+        return frame_of(record.headers) + record.value
+
     def decode_value(
         self, value: bytes | None, key: bytes | None, timestamp_ms: int, frame: bytes = b""
     ) -> Document:

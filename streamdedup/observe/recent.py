@@ -123,7 +123,7 @@ class Recent:
         self._latest: _Intervals = defaultdict(_new_interval)
         self._latest_refuted: _Intervals = defaultdict(_new_interval)
         self._remembered = 0
-        self._held = _Held()
+        self._held = _Held(self.decoder)
 
     def add(self, records: Sequence[Record], verdicts: Verdicts) -> None:
         """Count and remember a batch whose verdicts are committed.
@@ -221,7 +221,7 @@ class Recent:
             position=record.position,
             original=original,
             refuted=refuted,
-            value=record.value if self.show_text and _is_small(record) else None,
+            value=self.decoder.portable(record) if self.show_text and _is_small(record) else None,
             original_value=self._held.get(original.position),
         )
 
@@ -251,7 +251,8 @@ class _Held:
     There are two generations of half the size. When the young one is full, it replaces the old one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
         self._young: dict[Position, bytes] = {}
         self._old: dict[Position, bytes] = {}
         self._young_bytes = 0
@@ -269,7 +270,7 @@ class _Held:
         young, size = self._young, self._young_bytes
         for row in kept:
             record = records[row]
-            value = record.value
+            value = self._decoder.portable(record)
             if value is None or len(value) > VALUE_BYTES:
                 continue
             size += len(value) + _HELD_OVERHEAD

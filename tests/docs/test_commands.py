@@ -21,6 +21,7 @@ import typer
 import yaml
 
 from deploy.broker.broker import Broker
+from deploy.registry import SchemaRegistry
 from streamdedup.cli import main
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
@@ -308,11 +309,19 @@ def pages_on_kafka() -> list[Any]:
 @pytest.mark.kafka
 @pytest.mark.parametrize("page", pages_on_kafka())
 def test_commands_on_kafka(
-    page: str, broker: Broker, corpus: Path, command: CommandLine, capfd: Any
+    page: str,
+    broker: Broker,
+    corpus: Path,
+    command: CommandLine,
+    capfd: Any,
+    request: pytest.FixtureRequest,
 ) -> None:
     """The commands of the page run in order, against a real broker."""
     mode = "split" if page == "docs/scaling.md" else "single"
     stage = Stage(broker.bootstrap, corpus, mode=mode)
+    if page == "docs/registry.md":
+        registry: SchemaRegistry = request.getfixturevalue("registry")
+        stage.configure(registry=registry.settings(), output={"duplicates_format": "avro"})
     texts = [text for one, text in commands(on_kafka=True) if one == page]
     if not any(text.startswith("streamdedup topics create") for text in texts):
         stage.create_topics()
