@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 
 from streamdedup.batches import DocumentColumns, SketchedBatch
-from streamdedup.columns import I64, NO_BLOBS, U64, Blobs, Positions, RecordColumns, Strings
+from streamdedup.columns import (
+    I64,
+    NO_BLOBS,
+    U64,
+    Blobs,
+    Fields,
+    Positions,
+    RecordColumns,
+    Strings,
+)
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.records import Decoder, Refusal, default_id
 from streamdedup.model import Document, Position, Record, Rejection, SourceRange
@@ -39,6 +48,7 @@ class RawBatch:
         tombstones: rows whose value is null.
         keys: ``n`` keys, empty for a record without one; no rows if no record has one.
         timestamps_ms: ``(n,)`` int64.
+        fields: the ``n`` documents of a table; values and keys are then not sent.
     """
 
     positions: Positions
@@ -46,11 +56,21 @@ class RawBatch:
     tombstones: frozenset[int]
     keys: Blobs
     timestamps_ms: I64
+    fields: Fields | None = None
 
     @classmethod
     def of(cls, records: RecordColumns) -> RawBatch:
         """Return what is needed of records."""
         values, keys = records.values, records.keys
+        if records.fields is not None:
+            return cls(
+                records.positions,
+                NO_BLOBS,
+                frozenset(),
+                NO_BLOBS,
+                records.timestamps_ms,
+                records.fields,
+            )
         tombstones = frozenset[int]()
         if None in values:
             tombstones = frozenset(row for row, value in enumerate(values) if value is None)
@@ -104,6 +124,8 @@ class Preparer:
         self, batch: RawBatch, refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> SketchedBatch:
         """Do what :meth:`prepare_records` does, with what a pool process gets of the records."""
+        if batch.fields is not None:
+            return self.prepare_fields(batch.fields, batch.positions, refused)
         decode = self._decoder.decode_value
         keys = iter(batch.keys) if batch.keys else repeat(None)
         fields = zip(batch.values, keys, batch.timestamps_ms.tolist(), strict=False)
@@ -114,6 +136,27 @@ class Preparer:
         )
         decoded = _decode_each(undecoded, decode, refused)
         return self._sketch(batch.positions, decoded, np.clip(batch.timestamps_ms, -_FAR, _FAR))
+
+    def prepare_fields(
+        self,
+        fields: Fields,
+        positions: Positions,
+        refused: Mapping[int, Rejection] = NONE_REFUSED,
+    ) -> SketchedBatch:
+        """Sketch the documents of a table, whose event times stand.
+
+        Args:
+            fields: the documents.
+            positions: one for each.
+            refused: rejections of rows that are not looked at.
+        """
+        namespaces = iter(fields.namespaces) if len(fields.namespaces) else repeat(b"")
+        times_ms = fields.event_times_ms.tolist()
+        texts, ids = fields.texts.tolist(), fields.ids.tolist()
+        columns = zip(texts, ids, namespaces, times_ms, strict=False)
+        undecoded = ((row, *of_row) for row, of_row in enumerate(columns) if row not in refused)
+        decoded = _decode_each(undecoded, self._decoder.decode_fields, refused)
+        return self._sketch(positions, decoded)
 
     def prepare_documents(
         self, documents: Sequence[Document], positions: Sequence[Position]

@@ -209,7 +209,7 @@ def test_the_profile_says_what_is_the_same(
     ("arguments", "code", "message"),
     [
         (("in.jsonl", "missing.jsonl"), 4, "cannot read missing.jsonl: No such file or directory"),
-        (("in.jsonl", "."), 4, "cannot read .: Is a directory"),
+        (("in.jsonl", "."), 4, "the input ./in.jsonl is given twice"),
         (("in.jsonl", "in.jsonl"), 4, "the input in.jsonl is given twice"),
         (("in.jsonl", "--kept", "in.jsonl"), 4, "the output in.jsonl is one of the inputs"),
         (("in.jsonl", "--kept", "no/k"), 4, "cannot write no/k: No such file or directory"),
