@@ -210,7 +210,8 @@ class BatchReader:
 
     def _rows_that_fit(self, ends: I64, start: int) -> int:
         """Return up to which row texts fit into the batch, but at least one."""
-        most_rows, most_bytes = self._room()
+        batch, most = self._batch, self._batch_settings
+        most_rows, most_bytes = most.documents - len(batch.offsets), most.bytes - batch.size_bytes
         before = int(ends[start - 1]) if start else 0
         fitting = int(np.searchsorted(ends, before + most_bytes, side="right"))
         return max(start + 1, min(fitting, start + most_rows, len(ends)))

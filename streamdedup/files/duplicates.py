@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamdedup.batches import DUPLICATE, Verdicts
-from streamdedup.columns import RecordColumns
+import numpy as np
+
+from streamdedup.batches import DUPLICATE, JudgedVerdicts, MatchColumns, Verdicts
+from streamdedup.columns import Positions, RecordColumns, Strings
 from streamdedup.engine.arrow import load
 from streamdedup.formats.outputs import SCHEMA_VERSION, OutputRule
-from streamdedup.model import NO_TIMESTAMP, Match, Verdict
+from streamdedup.model import NO_TIMESTAMP
 
 _SIMILARITY_DIGITS = 6
+_SIMILARITIES = ("jaccard_estimate", "jaccard", "age_s")
 
 
 def duplicate_schema(rule: OutputRule) -> Any:
@@ -19,7 +22,7 @@ def duplicate_schema(rule: OutputRule) -> Any:
     arrow = load()
     text, number = arrow.string(), arrow.float64()
     position = [("topic", text), ("partition", arrow.int32()), ("offset", arrow.int64())]
-    similarities = [("jaccard_estimate", number), ("jaccard", number), ("age_s", number)]
+    similarities = [(name, number) for name in _SIMILARITIES]
     columns = [
         ("id", text),
         *position,
@@ -42,37 +45,67 @@ def duplicates_table(rule: OutputRule, schema: Any) -> Callable[[RecordColumns, 
     """Return a function that returns the duplicates of a batch as a table of the schema."""
 
     def content(records: RecordColumns, verdicts: Verdicts) -> Any:
-        rows = []
-        for row in verdicts.rows_with(DUPLICATE):
-            fields = _row(verdicts[row])
-            if rule.include_value:
-                fields["value"] = records.values[row]
-            rows.append(fields)
-        return load().Table.from_pylist(rows, schema)
+        if not isinstance(verdicts, JudgedVerdicts):
+            raise TypeError("verdicts without the documents of the batch")
+        columns = duplicate_columns(verdicts)
+        if rule.include_value:
+            rows = verdicts.rows_with(DUPLICATE)
+            columns["value"] = load().array([records.values[row] for row in rows], "binary")
+        return load().Table.from_pydict(columns, schema)
 
     return content
 
 
-def _row(verdict: Verdict) -> dict[str, Any]:
-    matches = [_match(match) for match in verdict.matches]
-    best = matches[0]
-    time_ms = verdict.event_time_ms
+def duplicate_columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
+    """Return the duplicates of a batch as columns of Arrow, by name."""
+    arrow = load()
+    rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
+    document_rows = verdicts.document_rows[rows]
+    matches = verdicts.matches.columns(verdicts.documents).take(document_rows)
+    of_matches = _match_columns(matches)
+    bests = arrow.array(np.concatenate([[0], matches.ends])[:-1])  # the first match of each
+    times_ms = verdicts.documents.event_times_ms[document_rows]
+    offsets = arrow.array(np.concatenate([[0], matches.ends]), "int32")
+    structs = arrow.StructArray.from_arrays([*of_matches.values()], [*of_matches])
     return {
-        **best,
-        "id": verdict.id,
-        **verdict.position._asdict(),
-        "event_time": None if time_ms == NO_TIMESTAMP else time_ms,
-        "original": best["id"],
-        "matches": matches,
+        "id": strings(verdicts.documents.ids.take(document_rows)),
+        **_position_columns(verdicts.positions.take(rows)),
+        "event_time": arrow.array(times_ms, mask=times_ms == NO_TIMESTAMP).cast(
+            arrow.timestamp("ms", "UTC")
+        ),
+        "original": of_matches["id"].take(bests),
+        **{name: of_matches[name].take(bests) for name in _SIMILARITIES},
+        "matches": arrow.ListArray.from_arrays(offsets, structs),
     }
 
 
-def _match(match: Match) -> dict[str, Any]:
-    jaccard = match.jaccard
+def _match_columns(matches: MatchColumns) -> dict[str, Any]:
+    numbers = (
+        matches.estimates.round(_SIMILARITY_DIGITS),
+        matches.jaccards.round(_SIMILARITY_DIGITS),
+        matches.ages_s,
+    )
+    arrays = [load().array(values, mask=np.isnan(values)) for values in numbers]
     return {
-        "id": match.id,
-        **match.position._asdict(),
-        "jaccard_estimate": round(match.jaccard_estimate, _SIMILARITY_DIGITS),
-        "jaccard": None if jaccard is None else round(jaccard, _SIMILARITY_DIGITS),
-        "age_s": match.age_s,
+        "id": strings(matches.ids),
+        **_position_columns(matches.positions),
+        **dict(zip(_SIMILARITIES, arrays, strict=True)),
     }
+
+
+def _position_columns(positions: Positions) -> dict[str, Any]:
+    arrow = load()
+    topics = arrow.array(positions.topics, "string")
+    return {
+        "topic": topics.take(arrow.array(positions.topic_indices)),
+        "partition": arrow.array(positions.partitions, "int32"),
+        "offset": arrow.array(positions.offsets),
+    }
+
+
+def strings(column: Strings) -> Any:
+    """Return a column of strings as an array of Arrow, without a copy of the text."""
+    arrow = load()
+    offsets = np.concatenate([[0], column.ends]).astype(np.int32)
+    data = arrow.py_buffer(np.ascontiguousarray(column.data))
+    return arrow.StringArray.from_buffers(len(column), arrow.py_buffer(offsets), data)
