@@ -202,10 +202,15 @@ class TableFields:
             column = column.combine_chunks()
         types = self._arrow.types
         if types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+            # Not all types have a cast from a dictionary.
+            return self._castable(column.dictionary).take(column.indices)
+        return self._castable(column)
+
+    def _castable(self, column: Any) -> Any:
+        """Return a column of a type of text that can become all others."""
+        types = self._arrow.types
         if types.is_null(column.type):
-            column = column.cast(self._arrow.large_string())
-        # Only this type of text can become all others.
+            return column.cast(self._arrow.large_string())
         is_view = types.is_string_view(column.type) or types.is_binary_view(column.type)
         return column.cast(self._arrow.large_binary()) if is_view else column
 

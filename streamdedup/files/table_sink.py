@@ -136,8 +136,8 @@ class TableSink:
             self._writer.discard()
         if self._spool is not None:
             self._spool.close()
-            if not self._spool.length:
-                with suppress(OSError):
+            with suppress(OSError):
+                if not os.path.getsize(self._path + SPOOL):
                     os.remove(self._path + SPOOL)
 
     def _new_writer(self) -> _Writer:
