@@ -64,7 +64,7 @@ LabelField = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of a label; clusters of duplicates are compared with the labels.",
+        help="Column or dotted path of a label; clusters of duplicates are compared with it.",
         rich_help_panel=options.INPUT,
     ),
 ]
@@ -81,7 +81,7 @@ Html = Annotated[
 
 
 def evaluate(
-    corpus: options.JsonLines,
+    corpus: options.Files,
     threshold: options.Threshold = None,
     banding: Bandings = None,
     num_perm: options.NumPerm = None,

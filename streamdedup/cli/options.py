@@ -29,10 +29,12 @@ RequiredConfigFile = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonLines = Annotated[
+Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...", help="JSON Lines files, plain, gzip, bzip2, xz or zstd; - is stdin."
+        metavar="FILE...",
+        help="JSON Lines or CSV (plain, gzip, bzip2, xz, zstd), Parquet or Arrow; directories and "
+        "quoted patterns; - is stdin (JSON Lines).",
     ),
 ]
 Threshold = Annotated[
@@ -66,8 +68,8 @@ TextField = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of the text (records.text_fields, by default text). Repeat it to join "
-        "several texts.",
+        help="Column or dotted path of the text (records.text_fields, by default text). Repeat it "
+        "to join several texts.",
         rich_help_panel=INPUT,
     ),
 ]
@@ -75,8 +77,8 @@ IdField = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of the id (records.id_field, by default id). A document without an id is "
-        "FILE:LINE.",
+        help="Column or dotted path of the id (records.id_field, by default id). A document "
+        "without an id is FILE:LINE.",
         rich_help_panel=INPUT,
     ),
 ]

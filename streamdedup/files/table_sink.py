@@ -27,7 +27,7 @@ from streamdedup.files.tables import RowValues, TableFile, difference, translate
 
 _UNFINISHED = ".tmp"
 """What follows the name of a table while it is written."""
-_GROUP_BYTES = 64 * 1024**2
+_GROUP_BYTES = 32 * 1024**2
 """Arrow bytes that become a row group of Parquet, or a record batch."""
 _READ_ROWS = 10_000
 
