@@ -112,6 +112,8 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--no-header --no-annotate pyproject.toml --output-file $(LOCKS)/run.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --extra dev pyproject.toml --output-file $(LOCKS)/dev.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --extra registry pyproject.toml --output-file $(LOCKS)/registry.lock
 	@echo 'hatchling>=1.27,<2' | $(BIN)/uv pip compile --quiet --upgrade --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/build.lock

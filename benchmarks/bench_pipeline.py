@@ -12,6 +12,8 @@ All write zstd. The time is from the first to the last committed output. 10 % of
 exact copies and 5 % near copies; each source record must be in exactly one output topic, once.
 Processor times are those of the timed interval: of the program, of its child processes, and of the
 broker. "other load" is the number of processors that were busy with anything else.
+
+The worker also drains the same posts in JSON and in Avro, with a schema in a registry.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +33,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from benchmarks import pipeline_tables as tables
 from benchmarks.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
+from benchmarks.pipeline_avro import AVRO, JSON, AvroEncoder
 from benchmarks.pipeline_drain import Drain, drain
 from benchmarks.pipeline_latency import latencies
 from benchmarks.pipeline_parties import BEST_COPY, COPY, PARTIES, WORKER, Party, Place
@@ -40,10 +44,12 @@ from benchmarks.progress import Steps
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from deploy.registry import running_registry
 
 _DOCUMENTS = {"posts": 200_000, "articles": 60_000}
 _QUICK_DOCUMENTS = {"posts": 40_000, "articles": 30_000}
 _BYTES = {"posts": POST_BYTES, "articles": ARTICLE_BYTES}
+_KINDS = [*_BYTES, "avro"]
 _ROUNDS = 3
 _WARM_UP = (COPY, BEST_COPY, COPY, COPY)
 """Drains that do not count. The broker is a Java program, whose speed doubles while it works."""
@@ -97,9 +103,9 @@ class Bench:
         self._is_warm = False
         self._places = 0
 
-    def _place(self, source: str) -> Place:
+    def _place(self, source: str, settings: dict[str, Any] | None = None) -> Place:
         self._places += 1
-        return Place(self._bootstrap, source, f"run-{self._places}", self._folder)
+        return Place(self._bootstrap, source, f"run-{self._places}", self._folder, settings)
 
     async def case(self, case: Case, rounds: int) -> list[Drain]:
         """Let all parties drain a topic, several times in turn."""
@@ -122,6 +128,30 @@ class Bench:
         await delete(self._admin, [source])
         drains.sort(key=lambda one: [party.name for party in PARTIES].index(one.party))
         for line in tables.summary_lines(drains):
+            say(line)
+        return drains
+
+    async def avro(self, case: Case, rounds: int) -> list[Drain]:
+        """Let the worker drain the same documents in JSON and in Avro, several times in turn."""
+        say = self._steps.say
+        say(f"\n{case.kind} of {case.mean_bytes:,} bytes, in JSON and in Avro")
+        drains = []
+        with running_registry() as registry:
+            encoder = AvroEncoder(registry)
+            forms: dict[Party, tuple[str, dict[str, Any]]] = {
+                JSON: (await self._filled(case), {}),
+                AVRO: (await self._filled(case, encoder.encode), encoder.settings),
+            }
+            say(tables.DRAIN_HEADER)
+            for number in range(rounds + 1):
+                for party, (source, settings) in forms.items():
+                    what = f"round {number}" if number else "warm-up"
+                    done = await self._drain(case, source, party, what, settings=settings)
+                    if number:
+                        drains.append(done)
+                        say(tables.drain_line(done))
+            await delete(self._admin, [source for source, _ in forms.values()])
+        for line in tables.avro_lines(drains):
             say(line)
         return drains
 
@@ -164,22 +194,28 @@ class Bench:
         await delete(self._admin, [place.source, *place.topics.values()])
         return [one._asdict() for one in found]
 
-    async def _filled(self, case: Case) -> str:
+    async def _filled(self, case: Case, encode: Callable[[bytes], bytes] = bytes) -> str:
         """Create and fill the source topic of a case; return its name."""
         self._places += 1
         source = f"source-{self._places}"
         place = self._place(source)
         await asyncio.to_thread(place.create_topics)
         self._steps.begin(f"{case}: writing", case.documents)
-        values = Documents(case.mean_bytes).values(case.plan())
+        values = map(encode, Documents(case.mean_bytes).values(case.plan()))
         await fill(self._bootstrap, source, values, case.compression, self._steps.reach)
         await delete(self._admin, list(place.topics.values()))
         return source
 
     async def _drain(
-        self, case: Case, source: str, party: Party, what: str, profile: Profile | None = None
+        self,
+        case: Case,
+        source: str,
+        party: Party,
+        what: str,
+        profile: Profile | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> Drain:
-        place = self._place(source)
+        place = self._place(source, settings)
         self._steps.begin(f"{case}: {party.name}, {what}", case.documents)
 
         def on_committed(committed: int, child: Child) -> None:
@@ -207,14 +243,19 @@ async def run(broker: Broker, arguments: argparse.Namespace, folder: Path) -> di
             drains: dict[str, list[Drain]] = {}
             for case in cases(arguments):
                 drains[str(case)] = await bench.case(case, arguments.rounds)
-            steps.say()
-            for line in tables.stage_lines(drains):
-                steps.say(line)
+            if drains:
+                steps.say()
+                for line in tables.stage_lines(drains):
+                    steps.say(line)
+            if "avro" in arguments.kinds:
+                posts = Case("posts", POST_BYTES, documents_of(arguments)["posts"], "none")
+                avro = await bench.avro(posts, arguments.rounds)
+                figures["avro"] = [dataclasses.asdict(one) for one in avro]
             figures["drains"] = {
                 name: [dataclasses.asdict(one) for one in some] for name, some in drains.items()
             }
             figures["medians"] = {name: tables.summary(some) for name, some in drains.items()}
-            if arguments.latency_seconds:
+            if drains and arguments.latency_seconds:
                 largest = tables.speeds(next(iter(drains.values())))[WORKER.name]
                 rates = [*_RATES, float(round(largest / 2))]
                 figures["latency"] = await bench.latency(rates, arguments.latency_seconds)
@@ -223,14 +264,19 @@ async def run(broker: Broker, arguments: argparse.Namespace, folder: Path) -> di
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Return the cases that the arguments name."""
-    documents = dict(_QUICK_DOCUMENTS if arguments.quick else _DOCUMENTS)
-    if arguments.documents:
-        documents = dict.fromkeys(documents, arguments.documents)
+    documents = documents_of(arguments)
     return [
         Case(kind, _BYTES[kind], documents[kind], compression)
         for kind in arguments.kinds
+        if kind in _BYTES
         for compression in arguments.compressions
     ]
+
+
+def documents_of(arguments: argparse.Namespace) -> dict[str, int]:
+    """Return the number of documents of each kind."""
+    documents = dict(_QUICK_DOCUMENTS if arguments.quick else _DOCUMENTS)
+    return dict.fromkeys(documents, arguments.documents) if arguments.documents else documents
 
 
 def machine() -> dict[str, Any]:
@@ -254,7 +300,7 @@ def parse() -> argparse.Namespace:
     )
     size.add_argument("--quick", action="store_true", help="a small part, once")
     parser.add_argument("--rounds", type=int, help=f"turns of each party (default: {_ROUNDS})")
-    parser.add_argument("--kinds", nargs="+", default=list(_BYTES), choices=list(_BYTES))
+    parser.add_argument("--kinds", nargs="+", default=_KINDS, choices=_KINDS)
     parser.add_argument(
         "--compressions", nargs="+", default=["none", "zstd"], choices=["none", "zstd"]
     )

@@ -6,12 +6,14 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.pipeline_avro import AVRO, JSON
 from benchmarks.pipeline_drain import Drain
 from benchmarks.pipeline_latency import Latency
 from benchmarks.pipeline_parties import BEST_COPY, COPY, WORKER
 from benchmarks.processes import Resident
 
 _MB = 1e6
+_RECALLS = ("exact_recall", "near_recall")
 
 DRAIN_HEADER = (
     f"{'':12} {'docs/s':>9} {'start s':>8} {'CPU us/doc: main':>17} {'(its loop)':>10} "
@@ -103,6 +105,21 @@ def stage_lines(drains: Mapping[str, Sequence[Drain]]) -> Iterator[str]:
     ):
         medians = [statistics.median(map(figure, some)) for some in own.values()]
         yield f"{label:24}" + "".join(f"{median:18,.1f}" for median in medians)
+
+
+def avro_lines(drains: Sequence[Drain]) -> Iterator[str]:
+    """Yield what Avro costs, in relation to JSON."""
+    costs, rates = (
+        [_median(drains, party.name, figure) for party in (JSON, AVRO)]
+        for figure in ("all_us", "documents_per_s")
+    )
+    checks = [drain.check for drain in drains if drain.check is not None]
+    yield (
+        f"CPU us/doc: json {costs[0]:.1f}, avro {costs[1]:.1f}, avro / json "
+        f"{costs[1] / costs[0]:.3f}; docs/s: avro / json {rates[1] / rates[0]:.3f}"
+    )
+    exact, near = (min(getattr(check, name) for check in checks) for name in _RECALLS)
+    yield f"recall of planted exact copies {exact:.4f}, of near copies {near:.4f}"
 
 
 def latency_lines(found: Sequence[Latency]) -> Iterator[str]:

@@ -47,7 +47,7 @@ class TopicError(StreamdedupError):
 
 
 class BrokerRefused(StreamdedupError):
-    """The broker refuses this client: login, certificate or authorisation. Exit code 6."""
+    """The broker or registry refuses this client: login, certificate or permission. Exit code 6."""
 
     exit_code = 6
 
@@ -56,6 +56,10 @@ class BrokerUnavailable(StreamdedupError):
     """No broker answers, or the outcome of a request is unknown; retry later. Exit code 7."""
 
     exit_code = 7
+
+
+class RegistryUnavailable(BrokerUnavailable):
+    """The schema registry does not answer; retry later. Exit code 7."""
 
 
 class Fenced(StreamdedupError):

@@ -11,6 +11,7 @@ import pytest
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker as start_own_broker
 from deploy.broker.obtain import running_broker
+from deploy.registry import SchemaRegistry, running_registry
 from streamdedup.errors import IndexLocked
 from streamdedup.index.check import check
 from streamdedup.index.store import Index
@@ -27,6 +28,13 @@ def broker() -> Iterator[Broker]:
 def secured_broker() -> Iterator[Broker]:
     """Yield a second broker, with login and TLS listeners."""
     with running_broker(secured=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[SchemaRegistry]:
+    """Yield one schema registry for the whole run."""
+    with running_registry() as running:
         yield running
 
 

@@ -20,6 +20,7 @@ SETTINGS_OF_THE_CHART = {
     "StatusSettings": ["port"],
     # Passwords belong in a secret, not in a ConfigMap.
     "SecuritySettings": ["sasl_password"],
+    "RegistrySettings": ["password"],
 }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from streamdedup.admin.disk import check_disk
 from streamdedup.admin.findings import ADMINISTRATOR, Finding, Findings
+from streamdedup.admin.registry_checks import check_registry
 from streamdedup.admin.topic_checks import check_access, check_topics, format_ms
 from streamdedup.errors import (
     BrokerRefused,
@@ -47,6 +48,7 @@ async def check(settings: Settings) -> list[Finding]:
     """Look at everything that a worker with these settings needs."""
     findings = Findings()
     check_disk(settings, findings)
+    await check_registry(settings, findings)
     if await _check_servers(settings.kafka, findings):
         await _check_cluster(settings, findings)
     else:

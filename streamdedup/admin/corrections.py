@@ -17,9 +17,10 @@ from streamdedup.formats.corrections import (
     reinstated_headers,
     replay_headers,
 )
+from streamdedup.formats.objects import Refusal
 from streamdedup.formats.outputs import Headers, OutputRule
 from streamdedup.formats.positions import format_position
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.kafka.append import Appender
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.compose import accepted_timestamps
@@ -29,6 +30,7 @@ from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.reader import Reader
 from streamdedup.kafka.sizes import fits
 from streamdedup.model import Position, Record
+from streamdedup.registry.opening import schemas_of
 from streamdedup.settings.sections import Settings
 
 MOST_REPLAYS = 3
@@ -261,7 +263,7 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
                 f"{format_position(record.position)} is too large for topic {clean.name}; raise "
                 "its max.message.bytes; nothing was written"
             )
-    decoder = Decoder(settings.records, settings.limits)
+    decoder = Decoder(settings.records, settings.limits, await schemas_of(records, settings))
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     rule = OutputRule.from_settings(settings, settings.dedup.sketch_parameters().fingerprint())
     messages = [

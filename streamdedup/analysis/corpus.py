@@ -12,7 +12,8 @@ from streamdedup.files.kinds import expanded
 from streamdedup.files.lines import LineReader
 from streamdedup.files.rows import read_rows
 from streamdedup.files.sources import examine
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.model import Document, Position, Record
 from streamdedup.settings.sections import Settings
 

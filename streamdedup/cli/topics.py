@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create the topics of the worker.")
 
+Register = Annotated[bool, typer.Option(help="Register it in the schema registry.")]
+
 Partitions = Annotated[
     int, typer.Option(min=1, help="Partitions of each topic; the changelog has one.")
 ]
@@ -21,7 +23,7 @@ Replication = Annotated[int, typer.Option(min=1, help="Replicas of each partitio
 
 @app.callback()
 def _root() -> None:
-    """Create the topics of the worker."""
+    """Create the topics of the worker, and register the schema of duplicate records."""
 
 
 @app.command()
@@ -49,6 +51,27 @@ def create(
         typer.echo(f"created {name}{retention}")
     if not created:
         typer.echo("all topics exist")
+
+
+@app.command()
+def schema(config: options.ConfigFile = None, *, register: Register = False) -> None:
+    """Print the schema of duplicate records: Avro or JSON Schema, by output.duplicates_format.
+
+    A worker with output.duplicates_format avro needs it in the registry, under the subject
+    DUPLICATES-TOPIC-value; with json it is for readers only. A registered schema stays as it is.
+    """
+    import asyncio
+
+    from streamdedup.admin.schemas import register_duplicates
+    from streamdedup.formats.duplicate_schemas import duplicates_schema
+    from streamdedup.settings.load import load_settings
+
+    settings = load_settings(config)
+    if not register:
+        typer.echo(duplicates_schema(settings.output.duplicates_format).text, nl=False)
+        return
+    number = asyncio.run(register_duplicates(settings))
+    typer.echo(f"{settings.duplicates_subject()} has the schema, with id {number}")
 
 
 def _retention(settings: Settings) -> str:

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.model import NO_TIMESTAMP, Document, Position
 
 Item: TypeAlias = Document | str | Mapping[str, Any]

@@ -20,6 +20,7 @@ from streamdedup.columns import RecordColumns
 from streamdedup.engine.prepare import NONE_REFUSED, merge
 from streamdedup.engine.processes import Processes, Task, prepare
 from streamdedup.errors import PoolUnusable
+from streamdedup.formats.schemas import Schema
 from streamdedup.model import Record, Rejection
 from streamdedup.settings.sections import Settings
 
@@ -56,6 +57,7 @@ class SketchPool:
 
     Attributes:
         patience_s: if the oldest batch takes longer than this, its process hangs.
+        schemas: the schemas that values name, by prefix; the owner of the pool adds to them.
     """
 
     def __init__(
@@ -71,10 +73,11 @@ class SketchPool:
         self._byte_s = _BYTE_S * settings.dedup.num_perm
         largest = max(settings.batch.bytes, settings.limits.value_bytes)
         self.patience_s = _START_S + _WORK_S + largest * self._byte_s
+        self.schemas: dict[bytes, Schema] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._has_worked = False
-        self._processes = Processes(settings, self.size, self._task)
+        self._processes = Processes(settings, self.size, self._task, self.schemas)
         self._isolated: Processes | None = None
 
     def warm(self) -> float:
@@ -148,7 +151,7 @@ class SketchPool:
         """Replace the processes; batches in the old ones raise BrokenProcessPool."""
         self._processes.kill()
         self._check_open()
-        self._processes = Processes(self._settings, self.size, self._task)
+        self._processes = Processes(self._settings, self.size, self._task, self.schemas)
         self._on_restart()
 
     def _recover_in_isolation(self, pending: PendingBatch) -> SketchedBatch:
@@ -165,7 +168,7 @@ class SketchPool:
     def _start_isolated(self) -> Processes:
         with self._lock:
             self._check_open()
-            self._isolated = Processes(self._settings, 1, self._task)
+            self._isolated = Processes(self._settings, 1, self._task, self.schemas)
             return self._isolated
 
     def _check_open(self) -> None:

@@ -25,7 +25,9 @@ from streamdedup.columns import (
     Strings,
 )
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
-from streamdedup.formats.records import Decoder, Refusal, default_id
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder, default_id
+from streamdedup.formats.schemas import NO_SCHEMAS, Schema, frame_of, prefixes
 from streamdedup.model import Document, Position, Record, Rejection, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
@@ -48,6 +50,8 @@ class RawBatch:
         tombstones: rows whose value is null.
         keys: ``n`` keys, empty for a record without one; no rows if no record has one.
         timestamps_ms: ``(n,)`` int64.
+        frames: what the headers say about the schemas of ``n`` values; no rows if they say nothing.
+        schemas: the schemas of the values, by prefix; see :mod:`streamdedup.formats.schemas`.
         fields: the ``n`` documents of a table; values and keys are then not sent.
     """
 
@@ -56,11 +60,18 @@ class RawBatch:
     tombstones: frozenset[int]
     keys: Blobs
     timestamps_ms: I64
+    frames: Blobs
+    schemas: Mapping[bytes, Schema]
     fields: Fields | None = None
 
     @classmethod
-    def of(cls, records: RecordColumns) -> RawBatch:
-        """Return what is needed of records."""
+    def of(cls, records: RecordColumns, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> RawBatch:
+        """Return what is needed of records.
+
+        Args:
+            records: the batch.
+            schemas: all known schemas, by prefix; none if values do not name theirs.
+        """
         values, keys = records.values, records.keys
         if records.fields is not None:
             return cls(
@@ -69,6 +80,8 @@ class RawBatch:
                 frozenset(),
                 NO_BLOBS,
                 records.timestamps_ms,
+                NO_BLOBS,
+                NO_SCHEMAS,
                 records.fields,
             )
         tombstones = frozenset[int]()
@@ -80,7 +93,22 @@ class RawBatch:
             tombstones,
             Blobs.of([key or b"" for key in keys]) if any(keys) else NO_BLOBS,
             records.timestamps_ms,
+            *_schemas_of(records, schemas),
         )
+
+
+def _schemas_of(
+    records: RecordColumns, schemas: Mapping[bytes, Schema]
+) -> tuple[Blobs, dict[bytes, Schema]]:
+    """Return the frames of records, and the schemas that they use."""
+    if not schemas:
+        return NO_BLOBS, {}
+    named = set(prefixes(records.values, records.headers))
+    frames = [frame_of(headers) for headers in records.headers] if any(records.headers) else []
+    return (
+        Blobs.of(frames) if any(frames) else NO_BLOBS,
+        {prefix: schemas[prefix] for prefix in named if prefix in schemas},
+    )
 
 
 @dataclass
@@ -96,7 +124,8 @@ class Preparer:
     """Decodes and sketches batches, under fixed settings."""
 
     def __init__(self, settings: Settings) -> None:
-        self._decoder = Decoder(settings.records, settings.limits)
+        self._schemas: dict[bytes, Schema] = {}
+        self._decoder = Decoder(settings.records, settings.limits, self._schemas)
         by_record = settings.index.clock == "record"
         self._allowances = Allowances.from_settings(settings.index) if by_record else UNLIMITED
         self._sketcher = Sketcher(settings.dedup.sketch_parameters())
@@ -127,11 +156,13 @@ class Preparer:
         if batch.fields is not None:
             return self.prepare_fields(batch.fields, batch.positions, refused)
         decode = self._decoder.decode_value
+        self._schemas.update(batch.schemas)
         keys = iter(batch.keys) if batch.keys else repeat(None)
-        fields = zip(batch.values, keys, batch.timestamps_ms.tolist(), strict=False)
+        frames = iter(batch.frames) if batch.frames else repeat(b"")
+        fields = zip(batch.values, keys, batch.timestamps_ms.tolist(), frames, strict=False)
         undecoded = (
-            (row, None if row in batch.tombstones else value, key, timestamp_ms)
-            for row, (value, key, timestamp_ms) in enumerate(fields)
+            (row, None if row in batch.tombstones else value, *others)
+            for row, (value, *others) in enumerate(fields)
             if row not in refused
         )
         decoded = _decode_each(undecoded, decode, refused)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -23,6 +23,7 @@ from streamdedup.batches import SketchedBatch
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.prepare import Preparer, RawBatch
 from streamdedup.failpoints import reach
+from streamdedup.formats.schemas import Schema
 from streamdedup.kernels import compile_seconds, spare_collector
 from streamdedup.model import Rejection
 from streamdedup.settings.sections import Settings
@@ -41,8 +42,11 @@ class Processes:
     If one dies, all end, and their batches raise BrokenProcessPool.
     """
 
-    def __init__(self, settings: Settings, size: int, task: Task) -> None:
+    def __init__(
+        self, settings: Settings, size: int, task: Task, schemas: Mapping[bytes, Schema]
+    ) -> None:
         self._task = task
+        self._schemas = schemas
         self._executor = ProcessPoolExecutor(
             max_workers=size,
             mp_context=multiprocessing.get_context("spawn"),
@@ -60,7 +64,9 @@ class Processes:
         """
         with _interrupts_blocked():
             try:
-                return self._executor.submit(self._task, RawBatch.of(records), refused)
+                return self._executor.submit(
+                    self._task, RawBatch.of(records, self._schemas), refused
+                )
             except OSError as error:
                 if error.errno != errno.EBADF:
                     raise

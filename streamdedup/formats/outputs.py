@@ -38,12 +38,23 @@ class OutputRule:
     fingerprint: str
     include_value: bool
     headers: HeaderForm = "compact"
+    schema_id: int | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings, fingerprint: str) -> OutputRule:
-        """Return the rule of these settings."""
+    def from_settings(
+        cls, settings: Settings, fingerprint: str, schema_id: int | None = None
+    ) -> OutputRule:
+        """Return the rule of these settings.
+
+        Args:
+            settings: all settings.
+            fingerprint: that of the sketch parameters.
+            schema_id: the id of the Avro schema of duplicate records; None for JSON.
+        """
         output = settings.output
-        return cls(settings.dedup.threshold, fingerprint, output.include_value, output.headers)
+        return cls(
+            settings.dedup.threshold, fingerprint, output.include_value, output.headers, schema_id
+        )
 
 
 def clean_headers(verdict: Verdict, rule: OutputRule) -> Headers:
@@ -93,7 +104,9 @@ def _full_headers(verdict: Verdict, rule: OutputRule) -> Headers:
 
 
 def duplicate_record(value: bytes | None, verdict: Verdict, rule: OutputRule) -> bytes:
-    """Return the JSON of a duplicate record, which names the kept documents that it repeats.
+    """Return a duplicate record, which names the kept documents that it repeats.
+
+    It is JSON, or Avro in the wire format of a registry.
 
     Args:
         value: the value of the source record, which the rule may include.
@@ -105,12 +118,19 @@ def duplicate_record(value: bytes | None, verdict: Verdict, rule: OutputRule) ->
         "schema_version": SCHEMA_VERSION,
         "id": verdict.id,
         "position": _position(verdict.position),
-        "event_time": _time(verdict.event_time_ms),
         "original": original.id if original else None,
         "matches": _matches(verdict),
         "threshold": rule.threshold,
         "fingerprint": rule.fingerprint,
     }
+    if rule.schema_id is not None:
+        known = verdict.event_time_ms != NO_TIMESTAMP
+        content["event_time"] = verdict.event_time_ms if known else None
+        content["value"] = value if rule.include_value else None
+        from streamdedup.formats.avro import write_duplicate
+
+        return write_duplicate(content, rule.schema_id)
+    content["event_time"] = _time(verdict.event_time_ms)
     if rule.include_value:
         content |= _value(value)
     return msgspec.json.encode(content)

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
+import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
-from streamdedup.model import NO_TIMESTAMP, Document, Position, Record, Rejection
+from streamdedup.formats.objects import Refusal, parse_json, parse_messagepack
+from streamdedup.formats.schemas import NO_SCHEMAS, Schema, frame_of
+from streamdedup.formats.written import SchemaParser
+from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 _EPOCH_UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))
 """Numbers below the first value, which is in the year 5138, have so many units per second."""
-_quick_parse = msgspec.json.Decoder().decode
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CONTINUES, _BEGINS = 0x80, 0xC0
 """In UTF-8 a byte from the first value to below the second one continues a character."""
-_MESSAGE_CHARACTERS = 500
-"""Longest message of a refusal. Some quote the value, which may have megabytes."""
-
-
-class Refusal(Exception):  # noqa: N818 - the record is wrong, not the program
-    """A record that cannot become a document."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.rejection = Rejection("decode", reason, message[:_MESSAGE_CHARACTERS])
 
 
 class Decoder:
-    """Decodes records with fixed settings."""
+    """Decodes records with fixed settings.
 
-    def __init__(self, records: RecordSettings, limits: LimitSettings) -> None:
-        self._records = records
+    Args:
+        records: how a record becomes a document.
+        limits: limits of size.
+        schemas: the schemas of values that name theirs, by prefix; may grow.
+    """
+
+    def __init__(
+        self,
+        records: RecordSettings,
+        limits: LimitSettings,
+        schemas: Mapping[bytes, Schema] = NO_SCHEMAS,
+    ) -> None:
+        self._format = records.format
+        self._parser = SchemaParser(schemas)
         self._limits = limits
         self._texts = [_Field(name) for name in records.text_fields]
         self._id_field = _Field(records.id_field) if records.id_field else None
@@ -47,11 +50,20 @@ class Decoder:
         Raises:
             Refusal: the record cannot become a document.
         """
-        document = self.decode_value(record.value, record.key, record.timestamp_ms)
+        frame = frame_of(record.headers)
+        document = self.decode_value(record.value, record.key, record.timestamp_ms, frame)
         return document if document.id else replace(document, id=default_id(record.position))
 
-    def decode_value(self, value: bytes | None, key: bytes | None, timestamp_ms: int) -> Document:
+    def decode_value(
+        self, value: bytes | None, key: bytes | None, timestamp_ms: int, frame: bytes = b""
+    ) -> Document:
         """Decode the parts of a record; without an id and a key, the id is empty.
+
+        Args:
+            value: the value.
+            key: the key.
+            timestamp_ms: the timestamp.
+            frame: what the headers say about the schema; see :mod:`streamdedup.formats.schemas`.
 
         Raises:
             Refusal: the record cannot become a document.
@@ -64,9 +76,16 @@ class Decoder:
                 f"the value has {len(value)} bytes, limits.value_bytes is "
                 f"{self._limits.value_bytes}",
             )
-        if self._records.format == "text":
+        if self._format == "text":
             return self._from_text(value, key, timestamp_ms)
-        return self._from_json(_parse_object(value), key, timestamp_ms)
+        return self._from_object(self._parse(value, frame), key, timestamp_ms)
+
+    def _parse(self, value: bytes, frame: bytes) -> dict[str, Any]:
+        if self._format == "json":
+            return parse_json(value)
+        if self._format == "messagepack":
+            return parse_messagepack(value)
+        return self._parser.parse(value, frame)
 
     def decode_fields(self, text: bytes, id_: bytes, namespace: bytes, time_ms: int) -> Document:
         """Decode a row of a table; without an id, the id is empty.
@@ -102,7 +121,7 @@ class Decoder:
             raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
         return self.check(Document(text, _as_id(key), timestamp_ms))
 
-    def _from_json(self, value: dict[str, Any], key: bytes | None, timestamp_ms: int) -> Document:
+    def _from_object(self, value: dict[str, Any], key: bytes | None, timestamp_ms: int) -> Document:
         document = self.read(value, timestamp_ms)
         if key and not document.id:
             document = replace(document, id=_as_id(key))
@@ -131,12 +150,7 @@ class Decoder:
             part = field.find(value)
             if part is None:
                 continue
-            if not isinstance(part, str):
-                kind = type(part).__name__
-                raise Refusal(
-                    "TextNotString", f"field {field.name!r} is of type {kind}, not a string"
-                )
-            parts.append(part)
+            parts.append(part if isinstance(part, str) else _decoded(part, field.name))
         if not parts:
             names = ", ".join(repr(field.name) for field in self._texts)
             raise Refusal("MissingText", f"the document has no text field {names}")
@@ -171,13 +185,28 @@ class _Field:
         return value.get(self._last)
 
 
+def _decoded(part: Any, name: str) -> str:
+    """Return bytes as text."""
+    if not isinstance(part, bytes):
+        kind = type(part).__name__
+        raise Refusal("TextNotString", f"field {name!r} is of type {kind}, not a string")
+    try:
+        return part.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal("InvalidUtf8", f"field {name!r} is not valid UTF-8: {error}") from error
+
+
 def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
-    """Return the string or whole number of a field as a string; "" if it is missing."""
+    """Return the string, whole number or UUID of a field as a string; "" if it is missing."""
     name = field.find(value) if field else None
     if isinstance(name, str):
         return name
     if field is None or name is None:
         return ""
+    if isinstance(name, bytes):
+        return _as_id(name)
+    if isinstance(name, uuid.UUID):
+        return str(name)
     if isinstance(name, bool) or not isinstance(name, int):
         kind = type(name).__name__
         raise Refusal(reason, f"field {field.name!r} is of type {kind}, not a string")
@@ -213,36 +242,6 @@ def _since_epoch(value: float) -> int:
         if value < end:
             return round(value * 1000 / per_second)
     raise ValueError(f"{value!r} is out of range")
-
-
-def _parse_object(value: bytes) -> dict[str, Any]:
-    try:
-        parsed = _quick_parse(value)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        parsed = _parse_patiently(value)
-    except RecursionError as error:
-        raise Refusal("InvalidJson", "the value is nested too deeply") from error
-    if not isinstance(parsed, dict):
-        kind = type(parsed).__name__
-        raise Refusal("NotAnObject", f"the value is JSON of type {kind}, not an object")
-    return parsed
-
-
-def _parse_patiently(value: bytes) -> Any:
-    """Parse a value that the quick parser refuses.
-
-    This parser accepts lone surrogates and huge numbers, and its messages are more precise.
-    """
-    try:
-        return json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal("InvalidJson", f"the value is not valid JSON: {error}") from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not allowed")
 
 
 def default_id(position: Position) -> str:

@@ -49,7 +49,7 @@ class Composer:
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._tally = Tally()
         self._entry_bytes = settings.batch.changelog_entry_bytes
-        self._rule = OutputRule.from_settings(settings, fingerprint)
+        self._rule = OutputRule.from_settings(settings, fingerprint, facts.duplicates_schema_id)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
         self._check_room()

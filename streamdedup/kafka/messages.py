@@ -59,12 +59,15 @@ class ClusterFacts:
         brokers: the advertised ``host:port`` of each broker, by node id.
         release_level: shows the release of a broker, see :mod:`streamdedup.kafka.releases`; None if
             it does not report it.
+        duplicates_schema_id: the registry's id of the Avro schema of duplicate records; None for
+            JSON.
     """
 
     cluster_id: str
     topics: Mapping[str, TopicFacts]
     brokers: Mapping[int, str] = field(default_factory=dict)
     release_level: int | None = None
+    duplicates_schema_id: int | None = None
 
     def log(self, topic: str) -> str:
         """Return the name by which an index identifies its changelog."""

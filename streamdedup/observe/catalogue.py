@@ -180,7 +180,7 @@ CATALOGUE = (
         "gauge",
         "1 while something keeps the worker from full service, by reason.",
         "reason",
-        ("broker", "disk", "pool", "replay", "stuck"),
+        ("broker", "disk", "pool", "registry", "replay", "stuck"),
     ),
     Entry("build_info", "info", "Version of streamdedup and of Python."),
     Entry("role_info", "info", "What the process is: worker, edge or judge."),

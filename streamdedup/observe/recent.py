@@ -9,7 +9,7 @@ Rule 3: without ``status.show_text`` no value of a record is held.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from streamdedup.batches import DUPLICATE, KEPT, JudgementCounts, Verdicts
 from streamdedup.columns import F64, I64
 from streamdedup.dedup.differences import Part, differences
 from streamdedup.formats.records import Decoder
+from streamdedup.formats.schemas import NO_SCHEMAS, Schema
 from streamdedup.model import Match, Outcome, Position, Record, Verdict
 from streamdedup.settings.sections import Settings
 
@@ -87,6 +88,7 @@ class Recent:
     Args:
         settings: all settings.
         clock: a monotonic clock, in seconds.
+        schemas: the schemas of the values, by prefix; may grow.
 
     Attributes:
         threshold: the similarity from which a document is a duplicate.
@@ -94,10 +96,15 @@ class Recent:
         decoder: decodes held values to texts.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float],
+        schemas: Mapping[bytes, Schema] = NO_SCHEMAS,
+    ) -> None:
         self.threshold = settings.dedup.threshold
         self.show_text = settings.status.show_text
-        self.decoder = Decoder(settings.records, settings.limits)
+        self.decoder = Decoder(settings.records, settings.limits, schemas)
         self._clock = clock
         self._counts = np.zeros((SLOTS, len(_OUTCOMES)), dtype=np.int64)
         self._slot = self._now()

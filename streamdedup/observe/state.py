@@ -8,7 +8,14 @@ from typing import Literal
 from streamdedup.observe.recent import Recent
 
 Phase = Literal[
-    "starting", "replaying", "standby", "running", "draining", "waiting_for_broker", "stopped"
+    "starting",
+    "replaying",
+    "standby",
+    "running",
+    "draining",
+    "waiting_for_broker",
+    "waiting_for_registry",
+    "stopped",
 ]
 
 
@@ -75,6 +82,7 @@ class WorkerState:
             "broker": self.phase == "waiting_for_broker",
             "disk": bool(self.shortage),
             "pool": bool(self.recovery),
+            "registry": self.phase == "waiting_for_registry",
             "replay": self.phase == "replaying",
             "stuck": bool(self.stuck),
         }

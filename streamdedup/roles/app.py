@@ -44,7 +44,8 @@ async def run_role(settings: Settings, name: Role) -> None:
     _on_signals(stop)
     asyncio.get_running_loop().set_exception_handler(forget_abandoned)
     pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
-    state.recent = Recent(settings, time.monotonic) if settings.status.page else None
+    if settings.status.page:
+        state.recent = Recent(settings, time.monotonic, pool.schemas)
     role: Worker | Edge | Judge
     try:
         async with StatusServer(settings.status, metrics, state) as status:

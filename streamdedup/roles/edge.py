@@ -48,7 +48,7 @@ from streamdedup.model import SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.lane import Lane, VerdictsMissing
-from streamdedup.roles.preparing import prepared
+from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
     Phases,
@@ -121,6 +121,7 @@ class Edge:
         self._state = state
         self._stop = stop
         self._phases = Phases(state, metrics)
+        self._preparing = Preparing(settings, pool, metrics, state)
         self._group = EdgeGroup(settings)
         self._commits = defaultdict[int, Commits](lambda: Commits(settings.kafka, metrics))
         self._warming = asyncio.create_task(asyncio.to_thread(pool.warm))
@@ -139,9 +140,10 @@ class Edge:
     async def close(self) -> None:
         """Wait for what may still run."""
         await asyncio.gather(self._warming, return_exceptions=True)
+        await self._preparing.schemas.close()
 
     async def _run_session(self) -> None:
-        facts = await reach_brokers(self._settings, self._phases)
+        facts = await reach_brokers(self._settings, self._phases, self._preparing.schemas)
         if not self._group.is_member:
             await self._group.leave()
             # Partitions of an edge that cannot sketch yet would wait.
@@ -150,7 +152,7 @@ class Edge:
         async with AsyncExitStack() as resources:
             session = _Session(
                 self._settings,
-                self._pool,
+                self._preparing,
                 self._metrics,
                 self._state,
                 facts,
@@ -172,7 +174,7 @@ class _Session:
     def __init__(
         self,
         settings: Settings,
-        pool: SketchPool,
+        preparing: Preparing,
         metrics: Metrics,
         state: WorkerState,
         facts: ClusterFacts,
@@ -181,7 +183,7 @@ class _Session:
     ) -> None:
         self._commits = commits
         self._settings = settings
-        self._pool = pool
+        self._preparing = preparing
         self._metrics = metrics
         self._state = state
         self._facts = facts
@@ -195,9 +197,9 @@ class _Session:
         self._source = Follower(Poller(self._source_consumer, topics.source, settings))
         self._verdicts = Follower(Poller(self._verdict_consumer, topics.verdicts, settings))
         self._lanes: dict[int, Lane] = {}
-        self._most_waiting = settings.batch.documents * (pool.size + _AHEAD)
-        self._most_bytes = settings.batch.bytes * (pool.size + _AHEAD)
-        self._queue: asyncio.Queue[_Sketching] = asyncio.Queue(maxsize=pool.size + 1)
+        self._most_waiting = settings.batch.documents * (preparing.size + _AHEAD)
+        self._most_bytes = settings.batch.bytes * (preparing.size + _AHEAD)
+        self._queue: asyncio.Queue[_Sketching] = asyncio.Queue(maxsize=preparing.size + 1)
         self._stopping = False
 
     async def open(self) -> None:
@@ -280,7 +282,7 @@ class _Session:
             count = sum(map(len, new))
             batch = records if count == len(records) else RecordColumns.concatenate(new)
             refused = await asyncio.to_thread(self._composer.refused, batch, now_ms())
-            pending = self._pool.submit(batch, refused)
+            pending = await self._preparing.submit(batch, refused)
             self._state.busy = True
             await self._queue.put(_Sketching(pending, parts, time.perf_counter()))
 
@@ -296,7 +298,7 @@ class _Session:
         topic = self._settings.topics.sketches
         while True:
             batch = await self._queue.get()
-            sketched = await prepared(batch.pending, self._pool, self._state, self._metrics)
+            sketched = await self._preparing.result(batch.pending)
             self._metrics.observe_stage("sketch", time.perf_counter() - batch.began_at)
             ranges = list(_ranges(sketched, batch.parts))
             for part, (positions, each) in zip(batch.parts, ranges, strict=True):

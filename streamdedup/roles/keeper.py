@@ -48,6 +48,7 @@ from streamdedup.model import IndexStats
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
+from streamdedup.roles.schemas import Schemas
 from streamdedup.roles.session import (
     Commits,
     Phases,
@@ -138,12 +139,19 @@ class Keeper:
         metrics: receives counts and timings.
         state: the state on the status pages, which this keeper writes.
         stop: set by the caller to drain and end.
+        schemas: asks the schema registry; None for a keeper that needs no schemas.
     """
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, state: WorkerState, stop: asyncio.Event
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        state: WorkerState,
+        stop: asyncio.Event,
+        schemas: Schemas | None = None,
     ) -> None:
         self._settings = settings
+        self._schemas = schemas
         self._metrics = metrics
         self._state = state
         self._phases = Phases(state, metrics)
@@ -193,7 +201,7 @@ class Keeper:
         make_feed: Callable[[ClusterFacts, ChangelogWriter], Feed[Any]],
         on_open: Callable[[], None],
     ) -> None:
-        facts = await reach_brokers(self._settings, self._phases)
+        facts = await reach_brokers(self._settings, self._phases, self._schemas)
         index = await self._open_index(facts, on_open)
         await claim(self._settings)
         log_facts = facts.topics[self._settings.topics.changelog]

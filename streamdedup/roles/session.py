@@ -16,7 +16,13 @@ from typing import Any, TypeVar
 import stamina
 import structlog
 
-from streamdedup.errors import BrokerUnavailable, Fenced, SettingsError, StreamdedupError
+from streamdedup.errors import (
+    BrokerUnavailable,
+    Fenced,
+    RegistryUnavailable,
+    SettingsError,
+    StreamdedupError,
+)
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
@@ -24,6 +30,7 @@ from streamdedup.kafka.releases import release_warning
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
+from streamdedup.roles.schemas import Schemas
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
@@ -58,10 +65,14 @@ class Phases:
         self._state.enter(phase, reason)
         self._metrics.observe_ready(self._state.ready)
 
-    def wait_for_broker(self, error: BrokerUnavailable) -> None:
-        """Enter the phase in which the role waits for a broker, and log the reason."""
-        self.enter("waiting_for_broker", str(error))
-        log.warning("waiting for the broker", reason=str(error))
+    def wait(self, error: BrokerUnavailable) -> None:
+        """Enter the phase in which the role waits for a broker or the registry; log the reason."""
+        if isinstance(error, RegistryUnavailable):
+            self.enter("waiting_for_registry", str(error))
+            log.warning("waiting for the schema registry", reason=str(error))
+        else:
+            self.enter("waiting_for_broker", str(error))
+            log.warning("waiting for the broker", reason=str(error))
 
 
 async def run_sessions(
@@ -84,7 +95,7 @@ async def run_sessions(
         try:
             await session()
         except BrokerUnavailable as error:
-            phases.wait_for_broker(error)
+            phases.wait(error)
             reason = "broker"
         except Fenced as error:
             if not stands_by:
@@ -100,14 +111,22 @@ async def run_sessions(
     phases.enter("stopped")
 
 
-async def reach_brokers(settings: Settings, phases: Phases) -> ClusterFacts:
-    """Retry until a broker answers; return the facts about the topics.
+async def reach_brokers(
+    settings: Settings, phases: Phases, schemas: Schemas | None = None
+) -> ClusterFacts:
+    """Retry until a broker answers, and the schema registry; return the facts about the topics.
+
+    Args:
+        settings: all settings.
+        phases: shows what is waited for.
+        schemas: asks the registry; None for a role that needs no schemas.
 
     Raises:
         TopicError: a topic is missing or misconfigured.
-        BrokerRefused: the broker refuses this client.
+        BrokerRefused: the broker or the registry refuses this client.
+        SettingsError: the registry is none, or has no schema of duplicate records.
     """
-    stamina.instrumentation.set_on_retry_hooks(())  # wait_for_broker logs each failure
+    stamina.instrumentation.set_on_retry_hooks(())  # Phases.wait logs each failure
     attempts = stamina.retry_context(
         on=BrokerUnavailable, attempts=None, timeout=None, wait_max=_LONGEST_WAIT_S
     )
@@ -116,8 +135,10 @@ async def reach_brokers(settings: Settings, phases: Phases) -> ClusterFacts:
             try:
                 await check_connection(settings.kafka)
                 facts = await inspect(settings)
+                if schemas is not None:
+                    facts = await schemas.reach(facts)
             except BrokerUnavailable as error:
-                phases.wait_for_broker(error)
+                phases.wait(error)
                 raise
             if warning := release_warning(facts.release_level):
                 log.warning("this release of Kafka is not tested", reason=warning)

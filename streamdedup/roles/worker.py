@@ -27,7 +27,7 @@ from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
-from streamdedup.roles.preparing import prepared
+from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import now_ms, unless_stopped
 from streamdedup.settings.sections import Settings
 
@@ -64,7 +64,8 @@ class Worker:
         self._metrics = metrics
         self._state = state
         self._stop = stop
-        self._keeper = Keeper(settings, metrics, state, stop)
+        self._preparing = Preparing(settings, pool, metrics, state)
+        self._keeper = Keeper(settings, metrics, state, stop, self._preparing.schemas)
         self._warming: asyncio.Task[float] | None = None
 
     async def run(self) -> None:
@@ -79,6 +80,7 @@ class Worker:
         """Close the index, after its thread has finished its work."""
         if self._warming is not None:
             await asyncio.gather(self._warming, return_exceptions=True)
+        await self._preparing.schemas.close()
         await self._keeper.close()
 
     def _warm(self) -> None:
@@ -89,7 +91,7 @@ class Worker:
     def _feed(self, facts: ClusterFacts, writer: ChangelogWriter) -> Feed[_Polled]:
         return _SourceFeed(
             self._settings,
-            self._pool,
+            self._preparing,
             self._metrics,
             self._state,
             self._stop,
@@ -105,7 +107,7 @@ class _SourceFeed(Feed[_Polled]):
     def __init__(
         self,
         settings: Settings,
-        pool: SketchPool,
+        preparing: Preparing,
         metrics: Metrics,
         state: WorkerState,
         stop: asyncio.Event,
@@ -114,9 +116,9 @@ class _SourceFeed(Feed[_Polled]):
         index: IndexThread,
     ) -> None:
         # One batch may wait for each pool process, and one for its judgement.
-        self.ahead = pool.size + 1
+        self.ahead = preparing.size + 1
         self._settings = settings
-        self._pool = pool
+        self._preparing = preparing
         self._metrics = metrics
         self._state = state
         self._stop = stop
@@ -165,7 +167,7 @@ class _SourceFeed(Feed[_Polled]):
                 reach("poll")
                 self._metrics.count_received(records)
                 refused = await asyncio.to_thread(self._composer.refused, records, now_ms())
-                pending = self._pool.submit(records, refused)
+                pending = await self._preparing.submit(records, refused)
                 await queue.put(_Polled(pending, time.perf_counter()))
                 if sum(source.lag().values()) < len(records):
                     # There is no backlog. Records that arrive meanwhile make one larger batch:
@@ -175,7 +177,7 @@ class _SourceFeed(Feed[_Polled]):
 
     async def judge(self, batch: _Polled) -> tuple[Judgement, BuiltTransaction]:
         """Judge a batch from the pool."""
-        sketched = await prepared(batch.pending, self._pool, self._state, self._metrics)
+        sketched = await self._preparing.result(batch.pending)
         self._metrics.observe_stage("sketch", time.perf_counter() - batch.polled_at)
         return await self._index.call(self._judge, batch.pending.records, sketched)
 

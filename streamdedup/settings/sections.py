@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.kafka import KafkaSettings, TopicSettings
+from streamdedup.settings.registry import RegistrySettings
 from streamdedup.settings.section import (
     CENTURY,
     DAY,
@@ -25,7 +26,7 @@ from streamdedup.settings.section import (
     Section,
     read_blanks,
 )
-from streamdedup.settings.units import Duration, NameList, Size
+from streamdedup.settings.units import Duration, NameList, PathList, Size
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
 
@@ -33,8 +34,12 @@ ENVIRONMENT_PREFIX = "STREAMDEDUP_"
 class RecordSettings(Section):
     """How a record becomes a document."""
 
-    format: Literal["json", "text"] = "json"
-    """json: the value is a JSON object. text: the value is the text itself, in UTF-8."""
+    format: Literal["json", "text", "messagepack", "registry", "avro"] = "json"
+    """json: the value is a JSON object. text: the value is the text itself, in UTF-8. messagepack:
+    the value is a MessagePack map. registry: the value is Avro, Protobuf or JSON, and names its
+    schema in a schema registry. avro: Avro's single-object encoding, with schemas in files."""
+    schema_files: PathList = ()
+    """With format avro: files with the schemas (.avsc) that records are written with."""
     text_fields: NameList = ("text",)
     """Dotted paths of the text. Several texts are joined with a line break."""
     id_field: str | None = "id"
@@ -46,6 +51,12 @@ class RecordSettings(Section):
     time is the record's timestamp."""
     namespace_field: str | None = None
     """Dotted path of the namespace. Documents of different namespaces never match."""
+
+    @model_validator(mode="after")
+    def _check_schemas(self) -> RecordSettings:
+        if (self.format == "avro") != bool(self.schema_files):
+            raise ValueError("format avro and schema_files need each other")
+        return self
 
 
 class IndexSettings(Section):
@@ -113,6 +124,9 @@ class OutputSettings(Section):
     """Matches listed in a duplicate record."""
     include_value: bool = False
     """Whether a duplicate record contains the original value."""
+    duplicates_format: Literal["json", "avro"] = "json"
+    """Encoding of duplicate records. avro: with a schema in the schema registry, which
+    `streamdedup topics schema --register` puts there."""
 
     @model_validator(mode="after")
     def _check_headers(self) -> OutputSettings:
@@ -233,6 +247,8 @@ class Settings(BaseSettings):
     """The topics."""
     records: RecordSettings = RecordSettings()
     """How a record becomes a document."""
+    registry: RegistrySettings = RegistrySettings()
+    """The schema registry."""
     dedup: DedupSettings = DedupSettings()
     """What makes a document a duplicate."""
     index: IndexSettings = IndexSettings()
@@ -256,6 +272,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Settings:
+        if self.uses_registry() and not self.registry.urls:
+            raise ValueError(
+                "records.format registry and output.duplicates_format avro need registry.urls"
+            )
         if self.text_room() < 0:
             raise ValueError(
                 f"batch.changelog_entry_bytes is {self.batch.changelog_entry_bytes}, but one "
@@ -263,6 +283,18 @@ class Settings(BaseSettings):
                 "or lower limits.id_bytes"
             )
         return self
+
+    def uses_registry(self) -> bool:
+        """Return whether records are read or written with schemas of the registry."""
+        return self.records.format == "registry" or self.output.duplicates_format == "avro"
+
+    def source_subject(self) -> str:
+        """Return the registry's subject of the source, by Confluent's TopicNameStrategy."""
+        return f"{self.topics.source}-value"
+
+    def duplicates_subject(self) -> str:
+        """Return the registry's subject of duplicate records, by Confluent's TopicNameStrategy."""
+        return f"{self.topics.duplicates}-value"
 
     def text_room(self) -> int:
         """Return how many bytes of a changelog entry are left for a stored text."""

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any
 
 import durationpy
@@ -85,9 +86,9 @@ def _as_list(value: Any) -> Any:
     """Parse a list from a variable or flag, which write ``a,b`` or ``["a", "b"]``."""
     if not isinstance(value, str):
         return value
-    if value.startswith('["'):  # a bracket alone begins an IPv6 address
+    if value.startswith('["') or value == "[]":  # a bracket alone begins an IPv6 address
         return json.loads(value)
-    return [part.strip() for part in value.split(",")]
+    return [part.strip() for part in value.split(",")] if value else []
 
 
 def _as_number(value: Any) -> Any:
@@ -115,4 +116,12 @@ NameList = Annotated[
     Field(min_length=1),
     WithJsonSchema({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1}),
 ]
+_LIST = WithJsonSchema({"type": ["array", "string"], "items": {"type": "string"}})
+UrlList = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$")], ...],
+    NoDecode,
+    BeforeValidator(_as_list),
+    _LIST,
+]
+PathList = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_as_list), _LIST]
 Number = BeforeValidator(_as_number)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from dataclasses import replace
 from typing import Any
 
+import fastavro
 import jsonschema
 import pytest
 
 from streamdedup.columns import Positions
+from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.outputs import (
     OutputRule,
     clean_headers,
@@ -19,7 +22,7 @@ from streamdedup.formats.outputs import (
     kept_headers,
     rejected_record,
 )
-from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
+from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import OutputSettings, Settings
 from tests.support.paths import ROOT
@@ -54,6 +57,33 @@ VALUES = [
     pytest.param(b"\xff", {"value_base64": base64.b64encode(b"\xff").decode()}, id="binary"),
     pytest.param(None, {"value": None}, id="null"),
 ]
+
+
+@pytest.mark.parametrize("rule", [replace(RULE, schema_id=7), replace(WITH_VALUE, schema_id=7)])
+@pytest.mark.parametrize("time_ms", [NO_TIMESTAMP, 1_700_000_000_123])
+def test_duplicate_record_in_avro(rule: OutputRule, time_ms: int) -> None:
+    """It has the fields of the JSON form; bytes stay bytes."""
+    verdict = replace(DUPLICATE, event_time_ms=time_ms)
+    written = duplicate_record(b"\xff", verdict, rule)
+    schema = fastavro.parse_schema(json.loads(duplicates_schema("avro").text))
+    read = fastavro.schemaless_reader(io.BytesIO(written[5:]), schema, None)
+    assert isinstance(read, dict)
+    plain = json.loads(duplicate_record(None, verdict, RULE))
+    time = read.pop("event_time")
+    assert plain.pop("event_time") == (
+        time and time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+    assert read.pop("value") == (b"\xff" if rule.include_value else None)
+    assert read["matches"][0].pop("jaccard") is None
+    assert written[:5] == b"\0\0\0\0\x07"
+    assert read == plain
+
+
+def test_published_schemas() -> None:
+    """The documentation has the schemas that the command prints."""
+    for form, name in (("avro", "duplicate-record.avsc"), ("json", "duplicate-record.schema.json")):
+        schema = duplicates_schema("avro" if form == "avro" else "json")
+        assert schema.text == (SCHEMAS / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("value", "fields"), VALUES)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from streamdedup.engine.prepare import Preparer
-from streamdedup.formats import records as decoding
-from streamdedup.formats.records import Decoder, Refusal
+from streamdedup.formats import objects
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder
 from streamdedup.model import NO_TIMESTAMP, Position, Record
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import (
@@ -121,13 +122,13 @@ def _check_record(case: Case) -> None:
     time_ms = document.event_time_ms
     expect(time_ms == timestamp_ms or 0 <= time_ms < 2**63, case, f"time {time_ms}")
     if which < 3 and value is not None:
-        expect(decoding._parse_object(value) == json.loads(value), case, "parsers differ")  # noqa: SLF001
+        expect(objects.parse_json(value) == json.loads(value), case, "parsers differ")
 
 
 def _parses(value: bytes | None) -> bool:
     """Tell whether the standard library accepts a value, by the rules that docs state."""
     try:
-        json.loads((value or b"").decode(), parse_constant=decoding._refuse_constant)  # noqa: SLF001
+        json.loads((value or b"").decode(), parse_constant=objects._refuse_constant)  # noqa: SLF001
     except (ValueError, RecursionError):
         return False
     return True

@@ -23,6 +23,8 @@ class Target(NamedTuple):
 
 TARGETS = (
     Target("records", "fuzz_records.records", 12, ("formats.records",)),
+    Target("schemas", "fuzz_schemas.values", 8, ("formats.written", "formats.avro",
+           "formats.protobuf", "formats.objects")),
     Target("batches", "fuzz_records.batches", 5, ("engine.prepare", "sketch.sketcher",
            "sketch.shingle", "sketch.minhash", "sketch.words")),
     Target("normalise", "fuzz_sketch.normalise", 16, ("sketch.normalize", "sketch.batch",

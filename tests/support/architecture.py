@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("observe", "analysis"),
     ("files",),
     ("engine", "admin"),
-    ("index", "kafka"),
+    ("index", "kafka", "registry"),
     ("dedup", "formats"),
     ("settings",),
     ("sketch",),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import fastavro
 from aiokafka import ConsumerRecord
+
+from streamdedup.formats.duplicate_schemas import duplicates_schema
 
 
 def _clean_position(record: ConsumerRecord) -> tuple[int, int]:
@@ -18,8 +23,16 @@ def _clean_position(record: ConsumerRecord) -> tuple[int, int]:
 
 
 def _duplicate_position(record: ConsumerRecord) -> tuple[int, int]:
-    position = json.loads(record.value)["position"]
+    position = _duplicate(record.value)["position"]
     return position["partition"], position["offset"]
+
+
+def _duplicate(value: bytes) -> Any:
+    """Decode a duplicate record: JSON, or Avro in the wire format."""
+    if value[:1] != b"\0":
+        return json.loads(value)
+    schema = fastavro.parse_schema(json.loads(duplicates_schema("avro").text))
+    return fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
 
 
 def _dead_letter_position(record: ConsumerRecord) -> tuple[int, int]:

@@ -1,0 +1,172 @@
+"""*Blocking.* A real schema registry for tests and benchmarks: Apicurio, with a login.
+
+Maven downloads it once into the user's cache folder; it runs with the broker's Java.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from deploy.broker import watchdog
+from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
+from deploy.broker.jars import REMEDY, cache_folder
+from deploy.broker.process import find_java
+
+_VERSION = "3.0.9"
+"""The last release for Java 17."""
+_ARTIFACT = f"io.apicurio:apicurio-registry-app:{_VERSION}:tar.gz:all"
+PATH = "/apis/ccompat/v7"
+USER, PASSWORD = "alice", "secret: \u00e4"
+_START_S, _PAUSE_S = 120.0, 0.1
+KIND = "application/vnd.schemaregistry.v1+json"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one refers to."""
+
+    name: str
+    subject: str
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class SchemaRegistry:
+    """A registry that runs.
+
+    Attributes:
+        url: its address, without a login.
+    """
+
+    url: str
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """Return the section ``registry`` of the settings."""
+        return {"urls": [self.url], "username": USER, "password": PASSWORD} | changes
+
+    def register(
+        self,
+        subject: str,
+        schema: str | dict[str, Any],
+        kind: str = "AVRO",
+        references: Sequence[Reference] = (),
+    ) -> int:
+        """Register a schema, and return its id."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        body = {
+            "schema": text,
+            "schemaType": kind,
+            "references": [vars(reference) for reference in references],
+        }
+        return int(self.call("POST", f"/subjects/{subject}/versions", body)["id"])
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request, and return the answer."""
+        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        request = urllib.request.Request(  # noqa: S310 - an address of the test
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": KIND, "Authorization": f"Basic {login}"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return json.load(answer)
+
+
+@contextlib.contextmanager
+def running_registry() -> Iterator[SchemaRegistry]:
+    """Start a registry in memory, and stop it at the end."""
+    folder = _obtain()
+    port, management = _free_ports()
+    options = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": port,
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": management,
+        "quarkus.http.auth.basic": "true",
+        "quarkus.security.users.embedded.enabled": "true",
+        "quarkus.security.users.embedded.plain-text": "true",
+        f"quarkus.security.users.embedded.users.{USER}": PASSWORD,
+        f"quarkus.security.users.embedded.roles.{USER}": "sr-admin",
+        "quarkus.http.auth.permission.apis.paths": "/apis/*",
+        "quarkus.http.auth.permission.apis.policy": "authenticated",
+    }
+    jar = next(folder.glob("*-runner.jar"))
+    java = [find_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    java += [f"-D{name}={value}" for name, value in options.items()]
+    url = f"http://127.0.0.1:{port}{PATH}"
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as log:
+        # The watchdog ends it when the tests are killed.
+        command = [sys.executable, "-I", watchdog.__file__, "process", str(os.getpid()), scratch]
+        process = subprocess.Popen(
+            [*command, *java, "-jar", str(jar)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=scratch,
+            start_new_session=True,
+        )
+        pid = int(cast("IO[bytes]", process.stdout).readline())
+        registry = SchemaRegistry(url)
+        try:
+            _wait(registry, process)
+            yield registry
+        finally:
+            os.kill(pid, signal.SIGTERM)
+            process.communicate()
+
+
+def _obtain() -> Path:
+    """Return the folder of the registry; Maven downloads it once."""
+    folder = cache_folder() / f"apicurio-{_VERSION}"
+    if folder.exists():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise BrokerUnobtainable(f"Maven is missing, which downloads the registry: {REMEDY}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".apicurio-") as scratch:
+        command = [maven, "-B", "-q", "dependency:copy", f"-Dartifact={_ARTIFACT}"]
+        subprocess.run([*command, f"-DoutputDirectory={scratch}"], check=True, timeout=600)
+        unpacked = Path(scratch) / "unpacked"
+        with tarfile.open(next(Path(scratch).glob("*.tar.gz"))) as archive:
+            archive.extractall(unpacked, filter="data")
+        with contextlib.suppress(OSError):  # another run was faster
+            unpacked.rename(folder)
+    return folder
+
+
+def _wait(registry: SchemaRegistry, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _START_S
+    while not _answers(registry):
+        if process.poll() is not None or time.monotonic() > end:
+            raise BrokerFailed("the schema registry does not start")
+        time.sleep(_PAUSE_S)
+
+
+def _answers(registry: SchemaRegistry) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(registry.call("GET", "/schemas/types"))
+    return False
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]

@@ -1,0 +1,62 @@
+"""*Async.* The checks of the schema registry, and of the schemas of records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamdedup.admin.findings import Findings
+from streamdedup.errors import SettingsError
+from streamdedup.formats.duplicate_schemas import duplicates_schema
+from streamdedup.formats.written import SchemaError, compile_schema
+from streamdedup.registry.opening import open_registry, schemas_in_files
+from streamdedup.settings.sections import Settings
+
+if TYPE_CHECKING:
+    from streamdedup.registry.client import Registry
+
+
+async def check_registry(settings: Settings, findings: Findings) -> None:
+    """Check that the registry answers, and that the schemas that it has can be used."""
+    check = "schema registry"
+    with findings.guarded(check):
+        schemas_in_files(settings)
+        if not settings.uses_registry():
+            return
+        registry = open_registry(settings, {})
+        try:
+            await registry.reach()
+            findings.ok(check, f"{', '.join(settings.registry.urls)} answers")
+            if settings.records.format == "registry":
+                await _check_source(registry, settings.source_subject(), findings)
+            if settings.output.duplicates_format == "avro":
+                await _check_duplicates(registry, settings.duplicates_subject(), findings)
+        finally:
+            await registry.close()
+
+
+async def _check_source(registry: Registry, subject: str, findings: Findings) -> None:
+    check = "schema of records"
+    latest = await registry.latest(subject)
+    if latest is None:
+        # Producers may name their subjects otherwise.
+        findings.skip(check, f"the registry has no subject {subject}")
+        return
+    try:
+        compile_schema(latest)
+    except SchemaError as error:
+        raise SettingsError(
+            f"the latest schema of {subject} {error}; records with it become dead letters; "
+            "correct the schema"
+        ) from error
+    findings.ok(check, f"the latest one of {subject} is {latest.kind}")
+
+
+async def _check_duplicates(registry: Registry, subject: str, findings: Findings) -> None:
+    check = "schema of duplicate records"
+    number = await registry.id_of(subject, duplicates_schema("avro"))
+    if number is None:
+        raise SettingsError(
+            f"the registry does not have the schema of duplicate records as {subject}; run "
+            "'streamdedup topics schema --register'"
+        )
+    findings.ok(check, f"{subject} has it, with id {number}")
