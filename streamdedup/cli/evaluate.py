@@ -29,12 +29,6 @@ _MOST_VALUES = 9000
 _EXAMPLES = 3
 """Examples of each kind in the terminal; the page has more."""
 
-Corpus = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="FILE...", help="JSON Lines files, plain, gzip, bzip2, xz or zstd; - is stdin."
-    ),
-]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,7 +73,7 @@ LabelField = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of a label; clusters of duplicates are compared with the labels.",
+        help="Column or dotted path of a label; clusters of duplicates are compared with it.",
         rich_help_panel=options.INPUT,
     ),
 ]
@@ -96,7 +90,7 @@ Html = Annotated[
 
 
 def evaluate(
-    corpus: Corpus = None,
+    corpus: options.OptionalFiles = None,
     labels: Labels = None,
     threshold: options.Threshold = None,
     banding: Bandings = None,

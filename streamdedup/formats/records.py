@@ -93,6 +93,18 @@ class Decoder:
             return parse_messagepack(value)
         return self._parser.parse(value, frame)
 
+    def decode_fields(self, text: bytes, id_: bytes, namespace: bytes, time_ms: int) -> Document:
+        """Decode a row of a table; without an id, the id is empty.
+
+        Raises:
+            Refusal: the row cannot become a document.
+        """
+        try:
+            document = Document(text.decode(), id_.decode(), time_ms, namespace.decode())
+        except UnicodeDecodeError as error:
+            raise Refusal("InvalidUtf8", f"the row is not valid UTF-8: {error}") from error
+        return self.check(document)
+
     def check(self, document: Document) -> Document:
         """Return the document; its text is cut if ``limits.long_text`` is ``cut``.
 
