@@ -88,7 +88,8 @@ class Weighing:
         self.estimates = codec.estimates()
         self.hardest = max(banding.candidate_probability(self.threshold), LEAST_PROBABILITY)
         self._has_texts = settings.keeps_texts
-        self._error = codec.standard_error(self.threshold)
+        # At threshold 1 the estimate has no error; then a value decides.
+        self._error = max(codec.standard_error(self.threshold), 0.5 / num_perm)
         lowest = self.threshold - _REACH * self._error
         relevant = int(np.count_nonzero(self.estimates >= lowest))
         step = -(-relevant // _MOST_CLASSES)
@@ -104,7 +105,7 @@ class Weighing:
         found = given_stored_bits(found_probability(banding, num_perm), codec.bits)
         found = np.maximum(found, LEAST_PROBABILITY)
         in_band = given_stored_bits(band_probability(banding, num_perm), codec.bits)
-        self._missed = 1.0 - found
+        self._missed = np.maximum(1.0 - found, 0.0)
         self.expected: F64 = np.append((in_band / found)[middles], 0.0)
         self._middles = middles
 

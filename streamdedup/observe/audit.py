@@ -18,7 +18,7 @@ from streamdedup.batches import DUPLICATE, KEPT, Verdicts
 from streamdedup.columns import F64, I64, U64, Positions, RecordColumns
 from streamdedup.dedup.resolve import BORDERLINE
 from streamdedup.formats.records import Decoder, Refusal
-from streamdedup.model import NO_TIMESTAMP, Document, Position
+from streamdedup.model import NO_TIMESTAMP, Document, Position, Verdict
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.sets import shingle_sets, similarities
@@ -153,10 +153,14 @@ def take_sample(
     if not len(rows):
         return current, None
     originals = [
-        original.position if (original := verdicts[row].original) is not None else None
+        _original(verdicts[row]) if verdicts.outcomes[row] == DUPLICATE else None
         for row in rows.tolist()
     ]
     return current, Sample(records.take(rows), rows, originals, (*earlier, current), current)
+
+
+def _original(verdict: Verdict) -> Position | None:
+    return None if verdict.original is None else verdict.original.position
 
 
 class Audit:

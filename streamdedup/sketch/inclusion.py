@@ -32,7 +32,7 @@ def found_probability(banding: Banding, num_perm: int) -> F64:
     none_full = np.ones(1)
     for _ in range(banding.bands):
         none_full = _with_positions(none_full, rows, rows - 1, logs)
-    return 1.0 - _with_positions(none_full, rest, rest, logs)
+    return np.clip(1.0 - _with_positions(none_full, rest, rest, logs), 0.0, 1.0)
 
 
 def _with_positions(before: F64, count: int, most: int, logs: F64) -> F64:
