@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from collections import Counter as Tally
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -15,10 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamdedup.batches import DocumentColumns, IndexUpdate, Judgement, JudgementCounts, Sketches
 from streamdedup.columns import Positions, Strings
+from streamdedup.dedup.quality import Sums
 from streamdedup.model import DiskRoom, IndexStats, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
+from streamdedup.observe.quality import LiveQuality
+from streamdedup.observe.shadow import Shadow
+from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import PoolSettings, Settings
 from tests.support.builders import verdicts_of
 from tests.support.clock import Clock
@@ -147,7 +152,7 @@ def test_one_call_counts_a_judgement(page: Page) -> None:
 
 def test_quality_is_observed(page: Page) -> None:
     """Counters rise with the sums, gauges are the figures, and a total that falls waits."""
-    settings = Settings(dedup={"bands": 9, "rows": 13}, quality={"shadow_sample": 7})
+    settings = load_settings(dedup={"bands": 9, "rows": 13}, quality={"shadow_sample": 7})
     shadow = Shadow(settings)
     one = LiveQuality(settings, judges=True, shadow=shadow)
     page.metrics.observe_quality(one)
