@@ -458,6 +458,10 @@ def run(
         if batch.skipped[row] or (first >= 0 and state.kept_index[first] >= 0):
             continue
         found = find(row, mine, stored, batch, hits, limits, state)
+        if found == 0:
+            if not batch.judged[row]:
+                _keep(row, batch, state)
+            continue
         is_near = compare(row, found, mine, stored, limits, state)
         if is_near:
             return row, found
