@@ -160,10 +160,10 @@ def run(corpus: Corpus, settings: Settings) -> Run:
     return Run(_truth(corpus, outcomes, settings), quality.figures(), dict(shadow.results))
 
 
-def settings_of(threshold: float, seed: int, **dedup: Any) -> Settings:
-    """Return settings that sample one document in eight."""
+def settings_of(threshold: float, seed: int, one_in: int = 8, **dedup: Any) -> Settings:
+    """Return settings that sample one document in so many."""
     return load_settings(
-        dedup={"threshold": threshold, "seed": seed, **dedup}, quality={"shadow_sample": 8}
+        dedup={"threshold": threshold, "seed": seed, **dedup}, quality={"shadow_sample": one_in}
     )
 
 

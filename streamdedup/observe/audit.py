@@ -202,10 +202,10 @@ class Audit:
             np.cumsum([len(each) for each in sets], dtype=np.int64),
         )
 
-    def compare(self, sample: Sample) -> Counter[Result]:
+    def compare(self, sample: Sample) -> Counter[str]:
         """Compare a sample; return how many documents have each result."""
         mine = self.prepare(sample.records)
-        results = Counter[Result]()
+        results = Counter[str]()
         for index in range(len(mine.rows)):
             results[self._result(sample, mine, index)] += 1
         return results

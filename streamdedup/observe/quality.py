@@ -65,9 +65,7 @@ class LiveQuality:
         """Return how many sampled documents had each result, and how many were skipped."""
         if self.shadow is None:
             return Counter()
-        results = Counter[str](self.shadow.results)
-        results["skipped"] = self.shadow.skipped
-        return results
+        return self.shadow.results + Counter(skipped=self.shadow.skipped)
 
     def close(self) -> None:
         """Wait for the shadow sample."""

@@ -22,7 +22,6 @@ from streamdedup.observe.audit import (
     VALUES_BYTES,
     Audit,
     Recent,
-    Result,
     Sample,
     take_sample,
 )
@@ -53,7 +52,7 @@ class Shadow:
         clock: Callable[[], float] = time.monotonic,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        self.results = Counter[Result]()
+        self.results = Counter[str]()
         self.skipped = 0
         self._settings = settings
         self._clock = clock

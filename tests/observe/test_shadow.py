@@ -70,7 +70,7 @@ def judged(*originals: int | None, first: int = 0) -> Verdicts:
     )
 
 
-def results(settings: Settings, *batches: tuple[RecordColumns, Verdicts]) -> Counter[audit.Result]:
+def results(settings: Settings, *batches: tuple[RecordColumns, Verdicts]) -> Counter[str]:
     """Return the results of batches, of which no sample is skipped."""
     one = Shadow(settings, processor_clock=lambda: 0.0)
     for batch in batches:
@@ -186,12 +186,12 @@ def test_many_bytes_displace_older_batches(monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_in_many_is_sampled_by_its_position() -> None:
     """About one in N, in blocks, the same ones for every call, others in each partition."""
     offsets = np.arange(640_000)
-    chosen = is_sampled(Positions([TOPIC], np.zeros(640_000, np.int64), offsets * 0, offsets), 10)
+    chosen = is_sampled(Positions((TOPIC,), np.zeros(640_000, np.int64), offsets * 0, offsets), 10)
     assert np.count_nonzero(chosen) == pytest.approx(64_000, rel=0.05)
     blocks = chosen.reshape(-1, BLOCK)
     assert (blocks.all(axis=1) | ~blocks.any(axis=1)).all()
     other = is_sampled(
-        Positions([TOPIC], np.zeros(640_000, np.int64), offsets * 0 + 1, offsets), 10
+        Positions((TOPIC,), np.zeros(640_000, np.int64), offsets * 0 + 1, offsets), 10
     )
     assert 0.05 < np.mean(other[chosen]) < 0.2
     assert is_sampled(Positions.of([Position(TOPIC, 3, 7)]), 1).all()
