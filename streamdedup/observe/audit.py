@@ -147,7 +147,7 @@ def take_sample(
     kept = np.flatnonzero(verdicts.outcomes == KEPT)[-DOCUMENTS:]
     sizes = records.sizes()[kept]
     kept = kept[np.cumsum(sizes[::-1])[::-1] <= VALUES_BYTES]
-    current = Recent(records.take(kept), kept)
+    current = Recent(_values(records, kept), kept)
     sampled = is_sampled(records.positions, one_in) & (verdicts.outcomes <= DUPLICATE)
     rows = np.flatnonzero(sampled)
     if not len(rows):
@@ -156,7 +156,19 @@ def take_sample(
         _original(verdicts[row]) if verdicts.outcomes[row] == DUPLICATE else None
         for row in rows.tolist()
     ]
-    return current, Sample(records.take(rows), rows, originals, (*earlier, current), current)
+    return current, Sample(_values(records, rows), rows, originals, (*earlier, current), current)
+
+
+def _values(records: RecordColumns, rows: I64) -> RecordColumns:
+    """Return records without keys and headers, which no text needs."""
+    chosen = rows.tolist()
+    return RecordColumns(
+        records.positions.take(rows),
+        [records.values[row] for row in chosen],
+        [None] * len(chosen),
+        [()] * len(chosen),
+        records.timestamps_ms[rows],
+    )
 
 
 def _original(verdict: Verdict) -> Position | None:

@@ -267,4 +267,6 @@ def test_wilson_without_data() -> None:
 
 def test_doubts_add_to_the_error() -> None:
     """They add as independent errors do."""
-    assert Figure(0.5, 0.03).with_doubts(0.04, 0.0) == Figure(0.5, pytest.approx(0.05))
+    figure = Figure(0.5, 0.03).with_doubts(0.04, 0.0)
+    assert figure.value == 0.5
+    assert figure.error == pytest.approx(0.05)

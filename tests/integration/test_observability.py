@@ -122,7 +122,7 @@ def assert_quality(worker: WorkerProcess) -> None:
 
     def sampled() -> bool:
         shadow = json.loads(worker.get("/status")[1])["quality"]["shadow"]["documents"]
-        return sum(shadow.values()) == 150
+        return bool(sum(shadow.values()) == 150)
 
     wait_until(sampled, "the shadow sample")
     # The originals of the duplicates were kept before this start.
