@@ -24,6 +24,8 @@ GENERATION = 500_000
 
 _MOST_TEXTS = 65_536
 """Texts of duplicates that are remembered."""
+_NEGLIGIBLE = 1e-3
+"""A duplicate that stands for fewer missed ones than this needs not be remembered."""
 _MOST_RATIO = 4.0
 """Largest ratio of the shared bands to the expected ones, and of the expected ones to these."""
 _LEVELS = 4
@@ -253,7 +255,7 @@ class Quality:
         found in either case.
         """
         is_repeated = np.zeros(len(texts), dtype=np.bool_)
-        for row in np.flatnonzero(stands_for > 0.0).tolist():
+        for row in np.flatnonzero(stands_for > _NEGLIGIBLE).tolist():
             text = int(texts[row])
             is_repeated[row] = text in self._texts
             self._texts[text] = None
