@@ -424,6 +424,31 @@ class Judgement:
     counts: JudgementCounts
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What ``n`` documents have met: those with a candidate that may be at the threshold or above.
+
+    Attributes:
+        nearest: ``(n, 2)`` int64: the numbers of unequal values of the two most similar candidates,
+            ``num_perm + 1`` for none; see :class:`streamdedup.dedup.judge.State`.
+        is_duplicate: ``(n,)`` bool: whether the document has a match.
+        shared: ``(n, bands)`` bool: the bands that it shares with the best match.
+        texts: ``(n,)`` uint64: equal for documents with the same text.
+    """
+
+    nearest: I64
+    is_duplicate: NDArray[np.bool_]
+    shared: NDArray[np.bool_]
+    texts: U64
+
+    @classmethod
+    def nothing(cls) -> Met:
+        """Return what no document has met."""
+        none = np.empty((0, 0), dtype=np.bool_)
+        nearest, texts = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.uint64)
+        return cls(nearest, none.ravel(), none, texts)
+
+
 @dataclass(slots=True)
 class JudgementCounts:
     """The counts of one judgement, for the metrics.
@@ -441,6 +466,8 @@ class JudgementCounts:
             the texts is too long to be stored.
         exact_over_budget: candidates near the threshold that the estimate decides, because the
             texts of better ones used up what may be compared for one document.
+        accepted: ``(k,)`` int64, like ``by_similarity``, only candidates at or above the threshold.
+        met: what the documents met that were judged for the first time.
     """
 
     candidates: int = 0
@@ -453,3 +480,5 @@ class JudgementCounts:
     exact_refuted: int = 0
     exact_without_text: int = 0
     exact_over_budget: int = 0
+    accepted: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    met: Met = field(default_factory=Met.nothing)

@@ -103,6 +103,8 @@ async def check_contents(scene: Scene) -> None:
     assert await tab.value("document.querySelectorAll('#verdicts rect.duplicate').length") >= 1
     assert await tab.value("document.querySelectorAll('#similarities rect').length") >= 5
     assert await tab.value("document.querySelectorAll('#duplicates mark').length") >= 5
+    figures = "[...document.querySelectorAll('#figures tr')].map((row) => row.textContent)"
+    assert [row for row in await tab.value(figures) if row.startswith("Recall, estimate")]
     boxes = await tab.value(
         "[...document.querySelector('.sides').children].map((side) => side.getBoundingClientRect())"
         ".map(({x, y}) => [x, y])"
