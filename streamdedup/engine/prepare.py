@@ -81,7 +81,7 @@ class RawBatch:
                 NO_BLOBS,
                 records.timestamps_ms,
                 NO_BLOBS,
-                NO_SCHEMAS,
+                {},
                 records.fields,
             )
         tombstones = frozenset[int]()

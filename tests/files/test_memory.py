@@ -50,4 +50,4 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     write(large, 18 * _GROUP_ROWS)
     grown = peak_mb(tmp_path, large) - peak_mb(tmp_path, small)
     print(f"grown by {grown:.0f} MB")  # noqa: T201 - shown if it fails
-    assert grown < 100
+    assert grown < 180  # half of the additional text
