@@ -16,12 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 import yaml
 
 from deploy.broker.broker import Broker
 from deploy.registry import SchemaRegistry
+from streamdedup import Deduplicator
 from streamdedup.cli import main
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
@@ -198,6 +201,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     content = "\n".join(lines).encode()
     for name in ("posts", "monday"):
         Path(f"{name}.jsonl.gz").write_bytes(gzip.compress(content))
+    for name in ("posts", "crawl"):
+        Path(name).mkdir()
+        table = pa.table(
+            {"id": [str(row) for row in range(60)], "body": [one["text"] for one in stream(60)]}
+        )
+        table = table.append_column("text", table["body"])
+        for part in range(2):
+            pq.write_table(table[part * 30 : part * 30 + 30], f"{name}/{part}.parquet")
     for name in ("corpus", "news", "ads", "pages", "newscopy", "core"):
         Path(f"{name}.jsonl").write_bytes(content)
     for name in ("ada", "ben"):
@@ -228,9 +239,44 @@ def test_commands_on_files(page: str, text: str, command: CommandLine) -> None:
             assert Path(value).exists(), option
 
 
-def test_python_example_of_the_embedded_mode(folder: Path) -> None:
+def embedded_examples() -> list[Block]:
+    """Return the examples of the embedded mode: a table, batches of columns, and a job."""
+    return [one for one in BLOCKS if (one.page, one.language) == ("docs/embedded.md", "python")]
+
+
+@pytest.mark.usefixtures("folder")
+def test_python_example_with_a_table(capfd: pytest.CaptureFixture[str]) -> None:
+    """It prints what the page shows."""
+    exec(embedded_examples()[0].content, {})  # noqa: S102 - an example of this repository
+    assert capfd.readouterr().out == "2 [None, None, 'python:0:0']\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_python_example_with_batches_of_columns() -> None:
+    """It filters batches with a function that takes columns and returns what to keep."""
+
+    class Batches:
+        def filter(self, function: Any, *, batched: bool) -> list[str]:
+            assert batched
+            pages = [
+                ["Rain is coming soon", "Sun at noon"],
+                ["Rain is coming soon", "Snow tonight"],
+            ]
+            return [
+                text
+                for page in pages
+                for text, keep in zip(page, function({"text": page}), strict=True)
+                if keep
+            ]
+
+    names: dict[str, Any] = {"Deduplicator": Deduplicator, "dataset": Batches()}
+    exec(embedded_examples()[1].content, names)  # noqa: S102 - an example of this repository
+    assert names["kept"] == ["Rain is coming soon", "Sun at noon", "Snow tonight"]
+
+
+def test_python_example_of_a_job(folder: Path) -> None:
     """The example judges a file; its text says to put it under a guard."""
-    (block,) = (one for one in BLOCKS if (one.page, one.language) == ("docs/embedded.md", "python"))
+    block = embedded_examples()[2]
     (folder / "example.py").write_text(
         f'if __name__ == "__main__":\n{re.sub("^", "    ", block.content, flags=re.MULTILINE)}'
     )
@@ -245,7 +291,11 @@ def test_python_example_of_the_embedded_mode(folder: Path) -> None:
 def test_every_python_block_is_run() -> None:
     """A new example needs a test of its own."""
     pages = [block.page for block in BLOCKS if block.language == "python"]
-    assert sorted(pages) == ["README.md", "docs/embedded.md", *["docs/quickstart.md"] * 2]
+    assert sorted(pages) == [
+        "README.md",
+        *["docs/embedded.md"] * 3,
+        *["docs/quickstart.md"] * 2,
+    ]
 
 
 class Operator:
