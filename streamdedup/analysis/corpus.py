@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from streamdedup.engine.arrow import Rows
 from streamdedup.errors import InputError
-from streamdedup.files.kinds import expanded
+from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import LineReader
 from streamdedup.files.rows import read_rows
 from streamdedup.files.sources import examine
@@ -54,7 +54,7 @@ def read_corpus(
     Raises:
         InputError: a file cannot be read, or the files hold no document.
     """
-    paths = expanded(paths)
+    paths, settings = expanded(paths), for_files(settings)
     # A label is decoded like an id: a document without one gets its position.
     labelling = None
     if label_field is not None:

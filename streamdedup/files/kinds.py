@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from streamdedup.errors import InputError
 from streamdedup.files.lines import STANDARD
+from streamdedup.settings.sections import Settings
 
 
 class Kind(StrEnum):
@@ -47,6 +48,17 @@ _STREAM_START = b"\xff\xff\xff\xff"
 _FEATHER_1 = b"FEA1"
 _HIDDEN = (".", "_")
 """Names that begin so are not data: Spark and Hive mark files and folders by an underscore."""
+
+
+def for_files(settings: Settings) -> Settings:
+    """Return the settings for files, whose lines are JSON unless ``records.format`` is ``text``.
+
+    The other formats are those of the records of topics.
+    """
+    if settings.records.format in {"json", "text"}:
+        return settings
+    records = settings.records.model_copy(update={"format": "json", "schema_files": ()})
+    return settings.model_copy(update={"records": records})
 
 
 def kind_of_name(path: str) -> Kind | None:

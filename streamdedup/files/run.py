@@ -24,7 +24,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.files.batch import Batch
 from streamdedup.files.batches import BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
-from streamdedup.files.kinds import expanded
+from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import input_size
 from streamdedup.files.open_sinks import Sinks
 from streamdedup.files.sinks import Sink
@@ -102,6 +102,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
+    settings = for_files(settings)
     _check_times(settings)
     clock = _Clock()
     job = replace(job, inputs=expanded(job.inputs, job.outputs().values()))

@@ -356,3 +356,13 @@ def test_parquet_in_and_out(command: Command, capfdbinary: pytest.CaptureFixture
     assert command("dedup", "data", "--kept", "kept.parquet") == 4
     errors = capfdbinary.readouterr().err.decode()
     assert errors == "streamdedup: data/1.parquet has no column 'text'; its columns are k, body\n"
+
+
+def test_formats_of_topics_do_not_matter_for_files(command: Command, tmp_path: Path) -> None:
+    """The settings of a worker on a topic in Avro serve for a sample of it in JSON Lines."""
+    config, posts, kept = (tmp_path / name for name in ("c.yaml", "posts.jsonl", "kept.jsonl"))
+    config.write_text("records: {format: registry}\nregistry: {urls: [http://127.0.0.1:1]}\n")
+    posts.write_text('{"text": "one text"}\n{"text": "one text"}\n')
+    assert command("dedup", str(posts), "--kept", str(kept), "--config", str(config)) == 0
+    assert kept.read_text() == '{"text": "one text"}\n'
+    assert command("evaluate", str(posts), "--config", str(config)) == 0
