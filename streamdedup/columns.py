@@ -130,6 +130,11 @@ class Blobs(_Concatenated[bytes]):
         data, ends = self.data[: self.size].tobytes(), self.ends.tolist()
         return [data[start:end] for start, end in pairwise([0, *ends])]
 
+    def views(self) -> list[memoryview]:
+        """Return all byte strings without a copy; they end with this column."""
+        data, ends = self.data.data, self.ends.tolist()
+        return [data[start:end] for start, end in pairwise([0, *ends])]
+
     def _element(self, row: int) -> bytes:
         return self._raw(row)
 

@@ -183,7 +183,7 @@ class Preparer:
         """
         namespaces = iter(fields.namespaces) if len(fields.namespaces) else repeat(b"")
         times_ms = fields.event_times_ms.tolist()
-        texts, ids = fields.texts.tolist(), fields.ids.tolist()
+        texts, ids = fields.texts.views(), fields.ids.tolist()
         columns = zip(texts, ids, namespaces, times_ms, strict=False)
         undecoded = ((row, *of_row) for row, of_row in enumerate(columns) if row not in refused)
         decoded = _decode_each(undecoded, self._decoder.decode_fields, refused)

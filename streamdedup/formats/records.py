@@ -93,14 +93,16 @@ class Decoder:
             return parse_messagepack(value)
         return self._parser.parse(value, frame)
 
-    def decode_fields(self, text: bytes, id_: bytes, namespace: bytes, time_ms: int) -> Document:
+    def decode_fields(
+        self, text: bytes | memoryview, id_: bytes, namespace: bytes, time_ms: int
+    ) -> Document:
         """Decode a row of a table; without an id, the id is empty.
 
         Raises:
             Refusal: the row cannot become a document.
         """
         try:
-            document = Document(text.decode(), id_.decode(), time_ms, namespace.decode())
+            document = Document(str(text, "utf-8"), id_.decode(), time_ms, namespace.decode())
         except UnicodeDecodeError as error:
             raise Refusal("InvalidUtf8", f"the row is not valid UTF-8: {error}") from error
         return self.check(document)
