@@ -10,7 +10,7 @@ from typing import Any
 from streamdedup.files.docstrings import docstrings
 from tests.support.paths import ROOT
 
-DATA = ROOT.parent / "shared" / "data"
+DATA = ROOT / "shared" / "data"
 
 _RECENT = 300
 """Documents of which copies may follow."""
