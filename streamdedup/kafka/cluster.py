@@ -320,8 +320,16 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> None:
     """Wait until topics are described: brokers learn of new ones with a delay."""
-    while any(topic["error_code"] for topic in (await _describe(admin, names))["topics"]):
+    while not await _are_visible(admin, names):  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(POLL_S)
+
+
+async def _are_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> bool:
+    try:
+        described = await _describe(admin, names)
+    except errors.LeaderNotAvailableError:
+        return False
+    return not any(topic["error_code"] for topic in described["topics"])
 
 
 async def _new_configs(
