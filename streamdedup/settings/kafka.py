@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 
-from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.secrets import read_secret, refuse_mask
 from streamdedup.settings.section import DAY, HOUR, SECOND, Section
 from streamdedup.settings.units import Duration, NameList
 
@@ -71,11 +71,7 @@ class SecuritySettings(Section):
     @field_validator("sasl_password")
     @classmethod
     def _refuse_mask(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and value.get_secret_value() == MASK:
-            raise ValueError(
-                f"the value is {MASK}, the mask of a printed secret; set the password itself"
-            )
-        return value
+        return refuse_mask(value)
 
     @model_validator(mode="after")
     def _check_login(self) -> SecuritySettings:

@@ -7,10 +7,7 @@ import itertools
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,15 @@ from streamdedup.files.run import Hooks, InProcess, run
 from streamdedup.files.table_sink import TableSink
 from streamdedup.index.store import Index
 from streamdedup.settings.sections import RecordSettings, Settings
-from tests.files.workspace import Crash, Workspace, counts, crash_after, in_batches_of, texts
+from tests.files.workspace import (
+    Crash,
+    Workspace,
+    counts,
+    crash_after,
+    in_batches_of,
+    run_until_killed,
+    texts,
+)
 
 COUNT = 30
 
@@ -431,20 +436,6 @@ def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"run pip install 'streamdedup\[arrow\]'"):
         run(Job((str(folder / "in.parquet"),)), Settings())
-
-
-def run_until_killed(arguments: list[str], spool: Path, length: int) -> bool:
-    """Run the command; kill it once a file has this length. Return whether it completed."""
-    command = [sys.executable, "-m", "streamdedup", "dedup", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        while process.poll() is None:
-            if spool.exists() and spool.stat().st_size >= length:
-                process.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.001)
-        _, errors = process.communicate()
-    assert process.returncode in {0, -signal.SIGKILL}, errors.decode()
-    return process.returncode == 0
 
 
 @pytest.mark.long
