@@ -4,13 +4,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+DOCS := .venv-docs
 LOCKS := deploy/requirements
 PORT ?= 9092
 ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser image audit lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +98,12 @@ rules: $(VENV)/dev.stamp ## Check the alerts and the dashboard with Debian's pro
 browser: $(VENV)/dev.stamp ## Check the worker's page in Debian's Chromium
 	@.ci/browser
 
+kerberos: $(VENV)/dev.stamp ## Check the login with Kerberos, against Debian's KDC
+	@.ci/kerberos
+
+docs: $(DOCS)/docs.stamp ## Build docs/ as a site in build/docs; broken links and headings fail
+	@PYTHON=$(DOCS)/bin/python .ci/docs
+
 image: $(VENV)/dev.stamp ## Build the container image and run it with compose (a Docker engine)
 	@.ci/image
 
@@ -117,12 +124,15 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 	@echo 'hatchling>=1.27,<2' | $(BIN)/uv pip compile --quiet --upgrade --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/build.lock
+	@printf 'furo>=2025.9,<2027\nmyst-parser>=5,<6\nsphinx>=9,<10\n' | $(BIN)/uv pip compile --quiet \
+		--upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate - \
+		--output-file $(LOCKS)/docs.lock
 	@printf 'cyclonedx-bom>=7,<8\npip-audit>=2.10,<3\n' | $(BIN)/uv pip compile --quiet --upgrade \
 		--universal --python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/audit.lock
 
 clean: ## Remove the environments and the output of the demos
-	rm -rf $(VENV) $(BENCH) demo-out
+	rm -rf $(VENV) $(BENCH) $(DOCS) build/docs demo-out
 
 $(VENV)/bin/python:
 	@for python in python3 python3.13 python3.12 python3.11; do \
@@ -155,4 +165,11 @@ $(BENCH)/peers.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 	@test -x $(BENCH)/bin/python || $(BIN)/python -m venv $(BENCH)
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+# The site's tools are needed for the site only.
+$(DOCS)/docs.stamp: $(VENV)/bin/python $(LOCKS)/docs.lock
+	@echo "Installing the tools of the documentation's site"
+	@test -x $(DOCS)/bin/python || $(BIN)/python -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/docs.lock
 	@touch $@

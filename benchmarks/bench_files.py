@@ -2,7 +2,8 @@
 
 Each program reads JSON Lines, and writes the kept lines and a line for each duplicate, on two
 processors. ``streamdedup dedup`` runs as a user starts it, with default settings; its index is on
-disk. benchmarks/files_peer.py has the job of the peers.
+disk. It also reads and writes the same documents as Parquet, with the duplicates as a table, and as
+CSV. benchmarks/files_peer.py has the job of the peers.
 
 "docs/s" is without the start-up (imports, processes, opening the index), which has a column of its
 own. Recall is that of the planted copies; "wrong" counts dropped documents that repeat nothing.
@@ -13,7 +14,9 @@ gets a prefix of the same file, which the table states.
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -22,7 +25,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +40,15 @@ from streamdedup.columns import I64
 
 _LOOK_S = 0.5
 _REPORTED_EVERY = 1000
+_GROUP_ROWS = 50_000
+"""Rows of a row group in the Parquet input."""
 _QUICK = 10
 """A quick run has this part of the documents."""
 _ID = re.compile(rb'"id":\s?"document-(\d+)"')
 _OURS = "streamdedup"
+_KINDS = ("jsonl", "parquet", "csv")
+"""Kinds of files that ``streamdedup dedup`` reads and writes."""
+_ROW_ID = re.compile(rb"document-(\d+)")
 
 
 class Corpus(NamedTuple):
@@ -104,7 +112,9 @@ def run_program(
 ) -> Job:
     """Run a program on the first lines of a file, as many as the plan has."""
     documents = len(planned.originals)
-    kept, duplicates = folder / "kept.jsonl", folder / "duplicates.jsonl"
+    kept, duplicates = folder / f"kept{path.suffix}", folder / f"duplicates{path.suffix}"
+    if path.suffix == ".csv":
+        duplicates = folder / "duplicates.jsonl"
     outputs = ["--kept", str(kept), "--duplicates", str(duplicates)]
     if program == _OURS:
         command = [sys.executable, "-m", "streamdedup", "dedup", str(path), *outputs, "--json"]
@@ -119,7 +129,7 @@ def run_program(
         raise ProcessEnded(f"{program}: lines are not exactly once in its outputs: {checked}")
     seconds = measured.figures["seconds"]
     return Job(
-        program=program,
+        program=program if path.suffix == ".jsonl" else path.suffix[1:],
         documents=documents,
         seconds=seconds,
         start_s=measured.wall_s - seconds,
@@ -157,6 +167,15 @@ def _children_seconds() -> float:
 
 def places(path: Path) -> I64:
     """Return the places of the documents of an output file."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet  # noqa: PLC0415 - optional
+
+        ids = parquet.read_table(path, columns=["id"])["id"]
+        return np.array([int(id_.rpartition("-")[2]) for id_ in ids.to_pylist()], dtype=np.int64)
+    if path.suffix == ".csv":
+        with path.open("rb") as file:
+            next(file)
+            return np.array([int(_ROW_ID.match(line)[1]) for line in file], dtype=np.int64)  # type: ignore[index]
     with path.open("rb") as file:
         return np.array([int(_id(line)) for line in file], dtype=np.int64)
 
@@ -177,13 +196,37 @@ def write(path: Path, corpus: Corpus, planned: Plan, steps: Steps) -> None:
                 steps.reach(number)
 
 
+def write_as(path: Path, source: Path) -> None:
+    """Write the documents of a JSON Lines file as Parquet or CSV, with default settings."""
+    with source.open("rb") as lines:
+        if path.suffix == ".csv":
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, ["id", "text"])
+                writer.writeheader()
+                writer.writerows(map(json.loads, lines))
+            return
+        import pyarrow as pa  # noqa: PLC0415 - optional
+        from pyarrow import parquet  # noqa: PLC0415 - optional
+
+        schema = pa.schema([("id", pa.string()), ("text", pa.string())])
+        with parquet.ParquetWriter(path, schema) as table:
+            while part := [json.loads(line) for line in itertools.islice(lines, _GROUP_ROWS)]:
+                table.write_table(pa.Table.from_pylist(part, schema))
+
+
 def prefix(planned: Plan, documents: int) -> Plan:
     """Return the plan of the first documents."""
     return Plan(planned.originals[:documents], planned.near[:documents])
 
 
 def run_corpus(
-    corpus: Corpus, copies: str, part: int, peer_processes: int, folder: Path, steps: Steps
+    corpus: Corpus,
+    copies: str,
+    part: int,
+    peer_processes: int,
+    folder: Path,
+    steps: Steps,
+    peers: Sequence[str] = tuple(PEERS),
 ) -> Iterator[Job]:
     """Yield the job of each program."""
     documents = corpus.file_bytes // corpus.mean_bytes // part
@@ -191,8 +234,18 @@ def run_corpus(
     path = folder / "input.jsonl"
     steps.begin(f"{corpus.kind}: writing", documents)
     write(path, corpus, planned, steps)
-    for program in (_OURS, *PEERS):
-        if program != _OURS and not importlib.util.find_spec(program):
+    for kind in _KINDS:
+        if kind == "parquet" and not importlib.util.find_spec("pyarrow"):
+            steps.say("pyarrow is not installed; skipping Parquet")
+            continue
+        given = path.with_suffix(f".{kind}")
+        if given != path:
+            steps.begin(f"{corpus.kind}: writing as {kind}")
+            write_as(given, path)
+        steps.begin(f"{corpus.kind}, {copies} copies: {kind}")
+        yield run_program(_OURS, given, planned, folder, peer_processes)
+    for program in peers:
+        if not importlib.util.find_spec(program):
             steps.say(f"{program} is not installed; skipping its rows")
             continue
         count = min(documents, corpus.peers.get(program, documents * part) // part)
@@ -212,7 +265,13 @@ def line_of(job: Job, first: Job) -> str:
     )
 
 
-def run(part: int, kinds: list[str], peer_processes: int, parent: Path | None) -> dict[str, Any]:
+def run(
+    part: int,
+    kinds: list[str],
+    peer_processes: int,
+    parent: Path | None,
+    peers: Sequence[str] = tuple(PEERS),
+) -> dict[str, Any]:
     """Run all corpora; return the figures."""
     figures: dict[str, Any] = {
         "processors": os.cpu_count(),
@@ -240,7 +299,7 @@ def run(part: int, kinds: list[str], peer_processes: int, parent: Path | None) -
                     f"{'wrong':>6} {'other load':>11}"
                 )
                 jobs: list[Job] = []
-                for job in run_corpus(corpus, copies, part, peer_processes, folder, steps):
+                for job in run_corpus(corpus, copies, part, peer_processes, folder, steps, peers):
                     jobs.append(job)
                     steps.say(line_of(job, jobs[0]))
                 figures[f"{corpus.kind}, {copies} copies"] = [
@@ -258,13 +317,22 @@ def main() -> None:
     parser.add_argument(
         "--peer-processes", type=int, default=2, help="processes that sketch for each peer"
     )
+    parser.add_argument(
+        "--peers", nargs="*", default=list(PEERS), choices=list(PEERS), help="peers to run"
+    )
     parser.add_argument("--directory", type=Path, help="folder for all files; default: temporary")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
     try:
         with terminable():
             part = _QUICK if arguments.quick else 1
-            figures = run(part, arguments.kinds, arguments.peer_processes, arguments.directory)
+            figures = run(
+                part,
+                arguments.kinds,
+                arguments.peer_processes,
+                arguments.directory,
+                arguments.peers,
+            )
     except ProcessEnded as error:
         raise SystemExit(f"bench-files: {error}") from error
     except KeyboardInterrupt:

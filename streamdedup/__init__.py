@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamdedup.engine.arrays import VerdictArrays
     from streamdedup.engine.deduplicator import Deduplicator
     from streamdedup.errors import StreamdedupError
     from streamdedup.model import Document, Match, Outcome, Position, Verdict
@@ -25,6 +26,7 @@ __all__ = [
     "Settings",
     "StreamdedupError",
     "Verdict",
+    "VerdictArrays",
     "load_settings",
 ]
 
@@ -32,6 +34,7 @@ _HOMES = {
     "Deduplicator": "streamdedup.engine.deduplicator",
     "Settings": "streamdedup.settings.sections",
     "StreamdedupError": "streamdedup.errors",
+    "VerdictArrays": "streamdedup.engine.arrays",
     "load_settings": "streamdedup.settings.load",
 }
 

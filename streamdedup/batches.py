@@ -243,6 +243,32 @@ class Matches:
     compared: Mapping[tuple[int, int], float]
     stored: DocumentColumns
 
+    def columns(self, documents: DocumentColumns) -> MatchColumns:
+        """Return the matches of all documents of the batch.
+
+        Args:
+            documents: the documents of the batch.
+        """
+        stored, ends = self.stored, np.cumsum(self.counts)
+        given = np.arange(self.places.shape[1]) < self.counts[:, None]
+        # A place is a row of ``stored``, or behind it, a row of the batch.
+        places = self.places[given]
+        jaccards = np.full(len(places), np.nan)
+        for (row, place), jaccard in self.compared.items():
+            first, last = ends[row] - self.counts[row], ends[row]
+            jaccards[first:last][places[first:last] == place] = jaccard
+        theirs = np.concatenate([stored.event_times_ms, documents.event_times_ms])[places]
+        mine = np.repeat(documents.event_times_ms, self.counts)
+        known = (mine != NO_TIMESTAMP) & (theirs != NO_TIMESTAMP)
+        return MatchColumns(
+            ends=ends,
+            ids=Strings.concatenate([stored.ids, documents.ids]).take(places),
+            positions=Positions.concatenate([stored.positions, documents.positions]).take(places),
+            estimates=self.estimates[given],
+            jaccards=jaccards,
+            ages_s=np.where(known, (mine - theirs) / 1000, np.nan),
+        )
+
     def of(self, row: int, documents: DocumentColumns) -> tuple[Match, ...]:
         """Return the matches of a document of the batch.
 
@@ -272,6 +298,41 @@ class Matches:
                 )
             )
         return tuple(matches)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchColumns:
+    """The ``m`` matches of the ``n`` documents of a batch, document by document, best first.
+
+    Attributes:
+        ends: ``(n,)`` int64, where the matches of each document end; the first begin at 0.
+        ids: ids of the ``m`` kept documents.
+        positions: their positions.
+        estimates: ``(m,)`` float64: the estimated similarities.
+        jaccards: ``(m,)`` float64: the similarities of the texts; NaN if not computed.
+        ages_s: ``(m,)`` float64: by how many seconds the kept document is older; NaN if unknown.
+    """
+
+    ends: I64
+    ids: Strings
+    positions: Positions
+    estimates: F64
+    jaccards: F64
+    ages_s: F64
+
+    def take(self, rows: I64) -> MatchColumns:
+        """Return the matches of some documents, given by their ascending rows."""
+        counts = np.diff(self.ends, prepend=0)[rows]
+        ends = np.cumsum(counts)
+        chosen = np.repeat(self.ends[rows] - ends, counts) + np.arange(ends[-1] if len(rows) else 0)
+        return MatchColumns(
+            ends=ends,
+            ids=self.ids.take(chosen),
+            positions=self.positions.take(chosen),
+            estimates=self.estimates[chosen],
+            jaccards=self.jaccards[chosen],
+            ages_s=self.ages_s[chosen],
+        )
 
 
 class Verdicts(Column[Verdict]):
@@ -305,29 +366,45 @@ class JudgedVerdicts(Verdicts):
     Args:
         batch: the batch.
         matches: the matches of its documents.
+        refuted: of each document without matches, the best candidate below the threshold, if any.
 
     Attributes:
         documents: the documents of the batch.
         matches: their matches.
+        positions: the positions of its records.
+        document_rows: ``(n,)`` int64, the row of each record in ``documents``; -1 if rejected.
     """
 
-    def __init__(self, batch: SketchedBatch, matches: Matches) -> None:
+    def __init__(self, batch: SketchedBatch, matches: Matches, refuted: Matches) -> None:
         self._batch = batch
         self.documents = batch.documents
         self.matches = matches
+        self._refuted = refuted
+        self.positions = batch.positions
         count = len(batch.positions)
-        self._documents = np.full(count, -1, dtype=np.int64)
-        self._documents[batch.rows] = np.arange(len(batch.rows))
+        self.document_rows = np.full(count, -1, dtype=np.int64)
+        self.document_rows[batch.rows] = np.arange(len(batch.rows))
         outcomes = np.full(count, REJECTED, dtype=np.uint8)
         outcomes[batch.rows] = np.where(matches.counts > 0, DUPLICATE, KEPT)
         super().__init__(outcomes, batch.rejections)
+
+    def rows_refuted(self, low: float) -> list[int]:
+        """Return the rows of kept records with a refuted candidate whose estimate is >= ``low``."""
+        refuted = self._refuted
+        is_near = (refuted.counts > 0) & (refuted.estimates[:, 0] >= low)
+        rows: list[int] = self._batch.rows[is_near].tolist()
+        return rows
+
+    def refuted(self, row: int) -> tuple[Match, ...]:
+        """Return the best candidate below the threshold of a kept record, if there is one."""
+        return self._refuted.of(int(self.document_rows[row]), self.documents)
 
     def _element(self, row: int) -> Verdict:
         batch = self._batch
         position = batch.positions[row]
         if row in self.rejections:
             return Verdict(Outcome.REJECTED, "", position, rejection=self.rejections[row])
-        document = int(self._documents[row])
+        document = int(self.document_rows[row])
         documents = batch.documents
         return Verdict(
             OUTCOMES[self.outcomes[row]],
@@ -347,6 +424,31 @@ class Judgement:
     counts: JudgementCounts
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What ``n`` documents have met: those with a candidate that may be at the threshold or above.
+
+    Attributes:
+        nearest: ``(n, 2)`` int64: the numbers of unequal values of the two most similar candidates,
+            ``num_perm + 1`` for none; see :class:`streamdedup.dedup.judge.State`.
+        is_duplicate: ``(n,)`` bool: whether the document has a match.
+        shared: ``(n, bands)`` bool: the bands that it shares with the best match.
+        texts: ``(n,)`` uint64: equal for documents with the same text.
+    """
+
+    nearest: I64
+    is_duplicate: NDArray[np.bool_]
+    shared: NDArray[np.bool_]
+    texts: U64
+
+    @classmethod
+    def nothing(cls) -> Met:
+        """Return what no document has met."""
+        none = np.empty((0, 0), dtype=np.bool_)
+        nearest, texts = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.uint64)
+        return cls(nearest, none.ravel(), none, texts)
+
+
 @dataclass(slots=True)
 class JudgementCounts:
     """The counts of one judgement, for the metrics.
@@ -364,6 +466,8 @@ class JudgementCounts:
             the texts is too long to be stored.
         exact_over_budget: candidates near the threshold that the estimate decides, because the
             texts of better ones used up what may be compared for one document.
+        accepted: ``(k,)`` int64, like ``by_similarity``, only candidates at or above the threshold.
+        met: what the documents met that were judged for the first time.
     """
 
     candidates: int = 0
@@ -376,3 +480,5 @@ class JudgementCounts:
     exact_refuted: int = 0
     exact_without_text: int = 0
     exact_over_budget: int = 0
+    accepted: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    met: Met = field(default_factory=Met.nothing)

@@ -6,6 +6,7 @@ Each is a sequence, so code that is not in a hurry reads it like a list.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -124,12 +125,64 @@ class Blobs(_Concatenated[bytes]):
         """Return a column of the given byte strings."""
         return cls._joined(values)
 
+    def tolist(self) -> list[bytes]:
+        """Return all byte strings; faster than one after the other."""
+        data, ends = self.data[: self.size].tobytes(), self.ends.tolist()
+        return [data[start:end] for start, end in pairwise([0, *ends])]
+
+    def views(self) -> list[memoryview]:
+        """Return all byte strings without a copy; they end with this column."""
+        data, ends = self.data.data, self.ends.tolist()
+        return [data[start:end] for start, end in pairwise([0, *ends])]
+
     def _element(self, row: int) -> bytes:
         return self._raw(row)
 
 
 NO_BLOBS = Blobs.of([])
 """A column without byte strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of ``n`` documents that come from the columns of a table.
+
+    Attributes:
+        texts: ``n`` texts in UTF-8, which is not checked.
+        ids: ``n`` ids in UTF-8; empty if the document has none.
+        namespaces: ``n`` namespaces in UTF-8; no rows if no document has one.
+        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
+    """
+
+    texts: Blobs
+    ids: Blobs
+    namespaces: Blobs
+    event_times_ms: I64
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Fields]) -> Fields:
+        """Return the rows of all parts, in order; either all parts have namespaces, or none."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            Blobs.concatenate([part.texts for part in parts]),
+            Blobs.concatenate([part.ids for part in parts]),
+            Blobs.concatenate([part.namespaces for part in parts]),
+            np.concatenate([part.event_times_ms for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, rows: Any) -> Fields:
+        """Return the given rows, in the given order."""
+        namespaces = self.namespaces
+        return Fields(
+            self.texts.take(rows),
+            self.ids.take(rows),
+            namespaces.take(rows) if len(namespaces) else namespaces,
+            self.event_times_ms[rows],
+        )
 
 
 class Strings(_Concatenated[str]):
@@ -266,21 +319,25 @@ class RecordColumns(Column[Record]):
         keys: ``n`` keys; None for a record without one.
         headers: the headers of each.
         timestamps_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
+        fields: the ``n`` decoded documents, if they come from a table; the values and keys are
+            then not decoded.
     """
 
     def __init__(
         self,
         positions: Positions,
-        values: list[bytes | None],
-        keys: list[bytes | None],
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None],
         headers: Sequence[Headers],
         timestamps_ms: I64,
+        fields: Fields | None = None,
     ) -> None:
         self.positions = positions
         self.values = values
         self.keys = keys
         self.headers = headers
         self.timestamps_ms = timestamps_ms
+        self.fields = fields
         self._sizes: I64 | None = None
 
     @classmethod
@@ -298,7 +355,7 @@ class RecordColumns(Column[Record]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
-        """Return the rows of all parts, in order."""
+        """Return the rows of all parts, in order; none of them comes from a table."""
         if len(parts) <= 1:
             return parts[0] if parts else cls.of([])
         joined = cls(
@@ -315,7 +372,9 @@ class RecordColumns(Column[Record]):
         return len(self.values)
 
     def sizes(self) -> I64:
-        """Return the bytes of each value, ``(n,)``; 0 for a tombstone."""
+        """Return the bytes of each value, or text of a table, ``(n,)``; 0 for a tombstone."""
+        if self._sizes is None and self.fields is not None:
+            self._sizes = self.fields.texts.lengths()
         if self._sizes is None:
             sizes = (len(value) if value else 0 for value in self.values)
             self._sizes = np.fromiter(sizes, dtype=np.int64, count=len(self))
@@ -330,6 +389,7 @@ class RecordColumns(Column[Record]):
                 self.keys[rows],
                 self.headers[rows],
                 self.timestamps_ms[rows],
+                None if self.fields is None else self.fields.take(rows),
             )
             if self._sizes is not None:
                 taken._sizes = self._sizes[rows]
@@ -341,6 +401,7 @@ class RecordColumns(Column[Record]):
             [self.keys[row] for row in chosen],
             [self.headers[row] for row in chosen],
             self.timestamps_ms[rows],
+            None if self.fields is None else self.fields.take(rows),
         )
 
     def _element(self, row: int) -> Record:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 
+from streamdedup.engine.arrow import Rows
 from streamdedup.errors import InputError
+from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import LineReader
+from streamdedup.files.rows import read_rows
+from streamdedup.files.sources import examine
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
 from streamdedup.model import Document, Position, Record
@@ -37,36 +42,35 @@ def read_corpus(
     limit: int | None = None,
     label_field: str | None = None,
 ) -> Corpus:
-    """Read JSON Lines files into memory.
+    """Read files into memory: JSON Lines, CSV, Parquet or Arrow.
 
     Args:
-        paths: files, plain or compressed; ``-`` is standard input.
+        paths: files, directories and patterns of file names; ``-`` is standard input.
         settings: the sections ``records`` and ``limits`` are used.
         limit: number of documents to read at most.
-        label_field: dotted path of a document's label; a document without it has a label of its
-            own.
+        label_field: column or dotted path of a document's label; a document without it has a label
+            of its own.
 
     Raises:
         InputError: a file cannot be read, or the files hold no document.
     """
-    decoder = Decoder(settings.records, settings.limits)
+    paths, settings = expanded(paths), for_files(settings)
     # A label is decoded like an id: a document without one gets its position.
-    labelling = settings.records.model_copy(update={"id_field": label_field})
-    decode_label = Decoder(labelling, settings.limits).decode
+    labelling = None
+    if label_field is not None:
+        records = settings.records.model_copy(update={"id_field": label_field})
+        labelling = settings.model_copy(update={"records": records})
     documents: list[Document] = []
     labels: list[str] = []
     rejected = 0
-    for record in _records(paths, settings.limits.value_bytes):
-        if limit is not None and len(documents) >= limit:
-            break
-        try:
-            document = decoder.decode(record)
-            if label_field is not None:
-                labels.append(decode_label(record).id)
-        except Refusal:
+    for document, label in _decoded(paths, settings, labelling):
+        if document is None:
             rejected += 1
-        else:
-            documents.append(document)
+            continue
+        documents.append(document)
+        labels.append(label)
+        if len(documents) == limit:
+            break
     if not documents:
         raise InputError(
             f"the input holds no document to evaluate on ({rejected} lines were rejected)"
@@ -74,12 +78,70 @@ def read_corpus(
     return Corpus(documents, rejected, None if label_field is None else labels)
 
 
+_Labelled = Iterator[tuple[Document | None, str]]
+"""Documents and their labels; None for what is not a document."""
+
+
+def _decoded(paths: tuple[str, ...], settings: Settings, labelling: Settings | None) -> _Labelled:
+    sources = examine(paths, settings)
+    if sources.fields is None:
+        yield from _of_lines(paths, settings, labelling)
+        return
+    labels = examine(paths, labelling) if labelling is not None else None
+    decoder = Decoder(settings.records, settings.limits)
+    for path, kind in zip(paths, sources.kinds, strict=True):
+        number = 0
+        for rows in read_rows(path, kind, settings, sources, labels):
+            yield from _of_rows(rows, decoder, f"{path}:0:", number)
+            number += len(rows[0].fields)
+
+
+def _of_rows(
+    rows: tuple[Rows, Rows | None], decoder: Decoder, source: str, number: int
+) -> _Labelled:
+    """Yield the documents of some rows.
+
+    Args:
+        rows: the rows, and the same rows with the labels as ids.
+        decoder: decodes the fields.
+        source: the beginning of the id of a document that has none.
+        number: the number of the first row, counted from 0.
+    """
+    fields, labels = rows[0].fields, rows[1].fields if rows[1] is not None else rows[0].fields
+    columns = (fields.texts.tolist(), fields.ids.tolist(), labels.ids.tolist())
+    namespaces = fields.namespaces.tolist() or [b""] * len(fields)
+    times_ms = fields.event_times_ms.tolist()
+    for row, values in enumerate(zip(*columns, namespaces, times_ms, strict=True)):
+        text, id_, label, namespace, time_ms = values
+        try:
+            document = decoder.decode_fields(text, id_, namespace, time_ms)
+        except Refusal:
+            yield None, ""
+            continue
+        default = f"{source}{number + row + 1}"
+        if row in rows[0].refused:
+            yield None, ""
+        else:
+            named = document if id_ else replace(document, id=default)
+            yield named, label.decode("utf-8", "backslashreplace") or default
+
+
+def _of_lines(paths: Iterable[str], settings: Settings, labelling: Settings | None) -> _Labelled:
+    decoder = Decoder(settings.records, settings.limits)
+    decode_label: Callable[[Record], Document] | None = None
+    if labelling is not None:
+        decode_label = Decoder(labelling.records, settings.limits).decode
+    for record in _records(paths, settings.limits.value_bytes):
+        try:
+            document = decoder.decode(record)
+            yield document, decode_label(record).id if decode_label is not None else ""
+        except Refusal:
+            yield None, ""
+
+
 def _records(paths: Iterable[str], most_bytes: int) -> Iterator[Record]:
     for path in paths:
-        reader = LineReader(path, most_bytes)
-        try:
+        with closing(LineReader(path, most_bytes)) as reader:
             while (line := reader.read()) is not None:
                 if line.content.strip():
                     yield Record(Position(reader.name, 0, line.number + 1), line.content)
-        finally:
-            reader.close()

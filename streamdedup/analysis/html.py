@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from streamdedup.analysis import words
 from streamdedup.analysis.report import BINS, BandingReport, Report
@@ -61,6 +61,11 @@ class Picture(NamedTuple):
 
 def page(report: Report) -> str:
     """Return the page."""
+    return template(_TEMPLATE).render(report=report, title=_TITLE, words=words, picture=picture)
+
+
+def template(name: str) -> Template:
+    """Return a template of this package; it escapes values, and refuses undefined ones."""
     environment = Environment(
         loader=PackageLoader("streamdedup.analysis"),
         autoescape=True,
@@ -69,8 +74,7 @@ def page(report: Report) -> str:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    template = environment.get_template(_TEMPLATE)
-    return template.render(report=report, title=_TITLE, words=words, picture=picture)
+    return environment.get_template(name)
 
 
 def picture(banding: BandingReport, threshold: float) -> Picture:

@@ -23,7 +23,8 @@ Kept = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Kept lines, unchanged; - is stdout.",
+        help="Kept lines, unchanged; - is stdout. Kept rows of Parquet and Arrow go to a .parquet, "
+        ".arrow or .feather file, with all columns.",
         rich_help_panel=options.OUTPUT,
     ),
 ]
@@ -31,7 +32,8 @@ Duplicates = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="For each duplicate, the kept documents that it repeats (JSON Lines).",
+        help="For each duplicate, the kept documents that it repeats: JSON Lines, or a table if "
+        "FILE ends with .parquet, .arrow or .feather.",
         rich_help_panel=options.OUTPUT,
     ),
 ]
@@ -81,7 +83,7 @@ Workers = Annotated[int | None, typer.Option(help="Sketching processes (pool.wor
 
 
 def dedup(
-    inputs: options.JsonLines,
+    inputs: options.Files,
     kept: Kept = None,
     duplicates: Duplicates = None,
     rejected: Rejected = None,
@@ -96,12 +98,17 @@ def dedup(
     config: options.ConfigFile = None,
     workers: Workers = None,
 ) -> None:
-    """Find near-duplicates in JSON Lines files.
+    """Find near-duplicates in files: JSON Lines, CSV, Parquet or Arrow.
 
-    Every line gets one verdict: kept, duplicate (with the kept documents that it repeats and their
-    similarity) or rejected. Without output files only the summary is printed. With `--index`, run
-    the same command again to resume after an interruption or a crash; no line is judged or written
-    twice.
+    Every line or row gets one verdict: kept, duplicate (with the kept documents that it repeats and
+    their similarity) or rejected. Without output files only the summary is printed. With `--index`,
+    run the same command again to resume after an interruption or a crash; no line is judged or
+    written twice.
+
+    Examples: `streamdedup dedup posts.jsonl.gz --kept kept.jsonl`,
+    `streamdedup dedup 'data/*.parquet' --text-field body --kept kept.parquet --index index`
+
+    Parquet and Arrow need `pip install 'streamdedup[arrow]'`.
 
     Exit codes: 0 done, 3 invalid settings, 4 an input or output file, or every line was rejected,
     9-13 the index, 130 and 143 interrupted.

@@ -12,14 +12,14 @@ import typer
 
 from streamdedup.cli import options
 from streamdedup.cli.interrupts import interruptible
-from streamdedup.errors import InputError, SettingsError
+from streamdedup.errors import SettingsError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from streamdedup.analysis.report import BandingReport, Report
-    from streamdedup.analysis.words import Excerpt, Grid
+    from streamdedup.analysis.words import Excerpt
     from streamdedup.settings.sections import Settings
     from streamdedup.sketch.bands import Banding
 
@@ -29,6 +29,15 @@ _MOST_VALUES = 9000
 _EXAMPLES = 3
 """Examples of each kind in the terminal; the page has more."""
 
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Labelled pairs, instead of documents: downloads of the page, or a table with tabs. "
+        "Repeat it for several people.",
+        rich_help_panel=options.INPUT,
+    ),
+]
 Bandings = Annotated[
     list[str] | None,
     typer.Option(
@@ -64,7 +73,7 @@ LabelField = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of a label; clusters of duplicates are compared with the labels.",
+        help="Column or dotted path of a label; clusters of duplicates are compared with it.",
         rich_help_panel=options.INPUT,
     ),
 ]
@@ -81,7 +90,8 @@ Html = Annotated[
 
 
 def evaluate(
-    corpus: options.JsonLines,
+    corpus: options.OptionalFiles = None,
+    labels: Labels = None,
     threshold: options.Threshold = None,
     banding: Bandings = None,
     num_perm: options.NumPerm = None,
@@ -106,12 +116,15 @@ def evaluate(
     mistakes side by side. It measures the similarity of unrelated documents and proposes settings.
     The corpus is held in memory; 100,000 short documents take a few minutes at most.
 
+    With --labels, it proposes the threshold at which labelled pairs are equally often the same and
+    different, with its uncertainty.
+
     Exit codes: 0 done, 3 invalid settings or flags, 4 an input or output file, 130 and 143
     interrupted.
     """
     from streamdedup.analysis import evaluate as evaluation
     from streamdedup.analysis.corpus import read_corpus
-    from streamdedup.cli import screen
+    from streamdedup.cli import label_report, screen
     from streamdedup.settings.load import load_settings
 
     overrides = options.overrides(
@@ -127,13 +140,20 @@ def evaluate(
         records={"text_fields": text_field, "id_field": id_field},
     )
     settings = load_settings(config, **overrides)
+    if labels or not corpus:
+        if corpus or not labels:
+            raise typer.BadParameter("give either files of documents, or --labels")
+        label_report.propose(labels, settings, threshold, html, as_json=as_json)
+        return
     bandings = [_parse_banding(text) for text in banding or ()] or [settings.dedup.banding()]
     _warn(bandings, settings)
     with interruptible("interrupted"), screen.progress("reading") as show:
         documents_read = read_corpus(corpus, settings, limit, label_field)
         report = evaluation.evaluate(documents_read, settings, bandings, floor, show)
     if html is not None:
-        _write_page(html, report)
+        from streamdedup.analysis.html import page
+
+        screen.write_page(html, page(report))
     if as_json:
         _print_json(report)
     else:
@@ -162,15 +182,6 @@ def _warn(bandings: list[Banding], settings: Settings) -> None:
             sys.stderr.write(f"streamdedup: {doubt}\n")
 
 
-def _write_page(path: Path, report: Report) -> None:
-    from streamdedup.analysis import html
-
-    try:
-        path.write_text(html.page(report), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def _print_json(report: Report) -> None:
     from streamdedup.analysis.report import as_json
 
@@ -185,11 +196,11 @@ def _print(report: Report) -> None:
     for name, value in words.overview(report):
         console.print(f"{name:<10} {value}", markup=False)
     console.print()
-    console.print(_table(words.truth_grid(report)))
+    console.print(screen.grid_table(words.truth_grid(report)))
     for banding in report.bandings:
         _print_banding(console, banding, report)
     if len(report.bandings) > 1:
-        console.print(_table(words.comparison_grid(report)))
+        console.print(screen.grid_table(words.comparison_grid(report)))
     for sentence in words.background_sentences(report):
         console.print(sentence, markup=False)
     console.print("Proposed settings:\n")
@@ -198,8 +209,9 @@ def _print(report: Report) -> None:
 
 def _print_banding(console: Console, banding: BandingReport, report: Report) -> None:
     from streamdedup.analysis import words
+    from streamdedup.cli import screen
 
-    console.print(_table(words.banding_grid(banding, report)))
+    console.print(screen.grid_table(words.banding_grid(banding, report)))
     for sentence in words.banding_sentences(banding, report):
         console.print(sentence, markup=False)
     console.print()
@@ -207,12 +219,6 @@ def _print_banding(console: Console, banding: BandingReport, report: Report) -> 
         if excerpts:
             brackets = not console.is_terminal
             console.print(_side_by_side(title, excerpts[:_EXAMPLES], brackets=brackets))
-
-
-def _table(grid: Grid) -> Table:
-    from streamdedup.cli import screen
-
-    return screen.table(grid.title, grid.columns, grid.rows)
 
 
 def _side_by_side(title: str, excerpts: list[Excerpt], *, brackets: bool) -> Table:

@@ -57,7 +57,8 @@ def _root(
 ) -> None:
     """Find near-duplicate documents in streams, and name the document that each one repeats.
 
-    `streamdedup dedup FILE` judges JSON Lines files. `streamdedup run` starts the Kafka worker.
+    `streamdedup dedup FILE` judges JSON Lines, CSV and Parquet files. `streamdedup run` starts the
+    Kafka worker.
     """
 
 

@@ -29,12 +29,13 @@ RequiredConfigFile = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonLines = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE...", help="JSON Lines files, plain, gzip, bzip2, xz or zstd; - is stdin."
-    ),
-]
+_FILES = typer.Argument(
+    metavar="FILE...",
+    help="JSON Lines or CSV (plain, gzip, bzip2, xz, zstd), Parquet or Arrow; directories and "
+    "quoted patterns; - is stdin (JSON Lines).",
+)
+Files = Annotated[list[str], _FILES]
+OptionalFiles = Annotated[list[str] | None, _FILES]
 Threshold = Annotated[
     float | None,
     typer.Option(
@@ -66,8 +67,8 @@ TextField = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of the text (records.text_fields, by default text). Repeat it to join "
-        "several texts.",
+        help="Column or dotted path of the text (records.text_fields, by default text). Repeat it "
+        "to join several texts.",
         rich_help_panel=INPUT,
     ),
 ]
@@ -75,8 +76,8 @@ IdField = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="Dotted path of the id (records.id_field, by default id). A document without an id is "
-        "FILE:LINE.",
+        help="Column or dotted path of the id (records.id_field, by default id). A document "
+        "without an id is FILE:LINE.",
         rich_help_panel=INPUT,
     ),
 ]

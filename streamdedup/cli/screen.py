@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -19,7 +21,11 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.dedup.differences import Part
+from streamdedup.errors import InputError
 from streamdedup.files.run import Tally
+
+if TYPE_CHECKING:
+    from streamdedup.analysis.words import Grid
 
 _WIDTH = 110
 """Columns of the output if it is not a terminal."""
@@ -40,6 +46,23 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str | Text
     for row in rows:
         result.add_row(*row)
     return result
+
+
+def grid_table(grid: Grid) -> Table:
+    """Return the table of a grid."""
+    return table(grid.title, grid.columns, grid.rows)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Save an HTML page.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def marked(parts: Iterable[Part], *, brackets: bool) -> Text:

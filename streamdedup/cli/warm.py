@@ -18,14 +18,15 @@ from numba.core.event import install_recorder
 
 from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.evaluate import evaluate
-from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
-from streamdedup.columns import Blobs, Positions, Strings
+from streamdedup.batches import KEPT, DocumentColumns, IndexUpdate, Sketches, Verdicts
+from streamdedup.columns import Blobs, Positions, RecordColumns, Strings
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.formats import changelog
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.kafka.partition import partitions_of
-from streamdedup.model import Document, Position, SourceRange
+from streamdedup.model import Document, Position, Record, SourceRange
+from streamdedup.observe.audit import Audit, take_sample
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import IndexSettings, Settings
 
@@ -50,6 +51,7 @@ def warm() -> None:
     for settings in _kinds_of_jobs():
         _deduplicate(settings)
         _evaluate(settings)
+    _audit()
     _fill_index()
     partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
 
@@ -128,6 +130,17 @@ def _fill_index() -> None:
                 index.settle()
         with Index(settings, parameters, LOCAL_LOG, texts=True) as index:
             index.probe(update((batches - 1) * count).documents)
+
+
+def _audit() -> None:
+    """Compare two records as the shadow sample does."""
+    records = RecordColumns.of(
+        [Record(Position("warm", 0, row), b'{"text": "a story"}') for row in range(2)]
+    )
+    kept = Verdicts(np.full(len(records), KEPT, dtype=np.uint8), {})
+    _, sample = take_sample(records, kept, (), one_in=1)
+    if sample is not None:
+        Audit(Settings()).compare(sample)
 
 
 def _evaluate(settings: Settings) -> None:

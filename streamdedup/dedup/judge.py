@@ -24,6 +24,8 @@ _BYTE, _NIBBLE, _PAIR = 8, 4, 2
 """Bits of a signature's value."""
 ALONE = -1
 """The bucket of a band key that no other document of the batch has."""
+NO_PLACE = -1
+"""The place of the best match of a document without a match."""
 
 
 class Documents(NamedTuple):
@@ -88,6 +90,7 @@ class Limits(NamedTuple):
         bits: bits of a signature's value.
         estimates: ``(num_perm + 1,)`` float64: the similarity for each number of unequal values.
         near: ``(num_perm + 1,)`` bool: whether the texts decide at that number.
+        has_texts: whether the texts decide at any number.
     """
 
     threshold: float
@@ -99,6 +102,7 @@ class Limits(NamedTuple):
     bits: int
     estimates: F64
     near: Bools
+    has_texts: bool
 
 
 class State(NamedTuple):
@@ -107,6 +111,10 @@ class State(NamedTuple):
     Attributes:
         counters: candidates, those at or above the threshold, and look-ups in full buckets.
         unequal: ``(num_perm + 1,)`` int64: candidates by their number of unequal values.
+        accepted: ``(num_perm + 1,)`` int64: the same, of those at or above the threshold.
+        nearest: ``(n, 2)`` int64: for each row the two smallest numbers of unequal values of its
+            candidates, ``num_perm + 1`` if there are fewer; if texts decide, only of candidates
+            at or above the threshold.
         kept: ``(1,)`` int64: documents kept so far.
         kept_rows: ``(n,)`` int64: their rows.
         kept_index: ``(n,)`` int64: for a kept row, how many were kept before it; else -1.
@@ -120,10 +128,15 @@ class State(NamedTuple):
         match_places: ``(n, most)`` int64: best first, ties to the earliest.
         match_estimates: ``(n, most)`` float64.
         match_similarities: ``(n, most)`` float64: what has decided.
+        refuted_places: ``(n,)`` int64: the best candidate below the threshold, or -1.
+        refuted_estimates: ``(n,)`` float64: its estimate.
+        refuted_similarities: ``(n,)`` float64: what has decided; -1 without one.
     """
 
     counters: I64
     unequal: I64
+    accepted: I64
+    nearest: I64
     kept: I64
     kept_rows: I64
     kept_index: I64
@@ -137,6 +150,9 @@ class State(NamedTuple):
     match_places: I64
     match_estimates: F64
     match_similarities: F64
+    refuted_places: I64
+    refuted_estimates: F64
+    refuted_similarities: F64
 
 
 def words_of(signatures: U8) -> U64:
@@ -335,12 +351,22 @@ def decide(
     """
     most = state.match_places.shape[1]
     matches = 0
-    candidates = state.found
+    candidates, differences, nearest = state.found, state.differences, state.nearest
     for candidate in range(found):
         similarity, place = similarities[candidate], candidates[candidate]
-        if similarity < limits.threshold:
+        is_match, difference = similarity >= limits.threshold, differences[candidate]
+        if (is_match or not limits.has_texts) and difference < nearest[row, 1]:
+            nearest[row, 1] = max(difference, nearest[row, 0])
+            nearest[row, 0] = min(difference, nearest[row, 0])
+        if not is_match:
+            best = state.refuted_similarities[row]
+            if similarity > best or (similarity == best and place < state.refuted_places[row]):
+                state.refuted_places[row] = place
+                state.refuted_estimates[row] = limits.estimates[difference]
+                state.refuted_similarities[row] = similarity
             continue
         state.counters[VERIFIED] += 1
+        state.accepted[difference] += 1
         # The places of the index and the kept rows of the batch ascend with the numbers.
         at = matches
         while at > 0 and (
@@ -360,7 +386,7 @@ def decide(
             state.match_estimates[row, later] = state.match_estimates[row, later - 1]
             state.match_similarities[row, later] = state.match_similarities[row, later - 1]
         state.match_places[row, at] = place
-        state.match_estimates[row, at] = limits.estimates[state.differences[candidate]]
+        state.match_estimates[row, at] = limits.estimates[difference]
         state.match_similarities[row, at] = similarity
     state.match_counts[row] = matches
     if matches == 0 and not batch.judged[row]:
@@ -379,6 +405,36 @@ def _keep(row: int, batch: Batch, state: State) -> None:
             state.older[row, column] = state.newest[bucket]
             state.newest[bucket] = row
             state.sizes[bucket] += 1
+
+
+@kernel
+def shared_bands(rows: I64, places: I64, batch: Batch, hits: Hits) -> Bools:
+    """Return in which bands documents share a bucket with another one.
+
+    Args:
+        rows: ``(n,)``, the documents.
+        places: ``(n,)``, the place of the other one of each, or ``NO_PLACE``.
+        batch: the batch.
+        hits: the hits in the index.
+
+    Returns:
+        ``(n, bands)`` bool, without the column of whole texts.
+    """
+    columns, stored = batch.buckets.shape[1], len(hits.numbers)
+    shared = np.zeros((len(rows), columns - 1), dtype=np.bool_)
+    for index in range(len(rows)):
+        row, place = rows[index], places[index]
+        for column in range(columns - 1):
+            if place >= stored:
+                bucket = batch.buckets[row, column]
+                shared[index, column] = (
+                    bucket != ALONE and bucket == batch.buckets[place - stored, column]
+                )
+            elif place != NO_PLACE:
+                cell = batch.leaders[row, column] * columns + column
+                for hit in range(hits.starts[cell], hits.starts[cell + 1]):
+                    shared[index, column] |= hits.places[hit] == place
+    return shared
 
 
 @kernel
@@ -413,6 +469,10 @@ def run(
         if batch.skipped[row] or (first >= 0 and state.kept_index[first] >= 0):
             continue
         found = find(row, mine, stored, batch, hits, limits, state)
+        if found == 0:
+            if not batch.judged[row]:
+                _keep(row, batch, state)
+            continue
         is_near = compare(row, found, mine, stored, limits, state)
         if is_near:
             return row, found

@@ -32,6 +32,7 @@ from streamdedup.batches import (
     Judgement,
     JudgementCounts,
     Matches,
+    Met,
     SketchedBatch,
 )
 from streamdedup.columns import I64, Positions
@@ -45,7 +46,17 @@ from streamdedup.dedup.clock import (
     effective_ms,
     is_out_of_reach,
 )
-from streamdedup.dedup.judge import Batch, Documents, Limits, State, decide, run, words_of
+from streamdedup.dedup.judge import (
+    NO_PLACE,
+    Batch,
+    Documents,
+    Limits,
+    State,
+    decide,
+    run,
+    shared_bands,
+    words_of,
+)
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import Settings
@@ -217,6 +228,7 @@ class _Judging:
             bits=rule.codec.bits,
             estimates=estimates,
             near=compares & (np.abs(estimates - rule.threshold) <= rule.borderline),
+            has_texts=compares,
         )
 
     def _new_state(self, count: int, stored: int) -> State:
@@ -227,6 +239,8 @@ class _Judging:
         return State(
             counters=np.zeros(3, dtype=np.int64),
             unequal=np.zeros(len(self._limits.estimates), dtype=np.int64),
+            accepted=np.zeros(len(self._limits.estimates), dtype=np.int64),
+            nearest=np.full((count, 2), len(self._limits.estimates), dtype=np.int64),
             kept=np.zeros(1, dtype=np.int64),
             kept_rows=np.empty(count, dtype=np.int64),
             kept_index=np.full(count, -1, dtype=np.int64),
@@ -240,6 +254,9 @@ class _Judging:
             match_places=np.empty((count, most), dtype=np.int64),
             match_estimates=np.empty((count, most), dtype=np.float64),
             match_similarities=np.empty((count, most), dtype=np.float64),
+            refuted_places=np.full(count, -1, dtype=np.int64),
+            refuted_estimates=np.zeros(count, dtype=np.float64),
+            refuted_similarities=np.full(count, -1.0, dtype=np.float64),
         )
 
     def judgement(self) -> Judgement:
@@ -251,6 +268,8 @@ class _Judging:
         counts.refuted = counts.candidates - counts.verified
         counts.similarities = self._limits.estimates
         counts.by_similarity = state.unequal
+        counts.accepted = state.accepted
+        counts.met = self._met()
         update = IndexUpdate(
             self._next_number,
             batch.documents.take(kept_rows),
@@ -265,7 +284,26 @@ class _Judging:
             compared,
             self._candidates.documents,
         )
-        return Judgement(JudgedVerdicts(batch, matches), update, counts)
+        refuted = Matches(
+            ((state.match_counts == 0) & (state.refuted_places >= 0)).astype(np.int64),
+            state.refuted_places[:, np.newaxis],
+            state.refuted_estimates[:, np.newaxis],
+            compared,
+            self._candidates.documents,
+        )
+        return Judgement(JudgedVerdicts(batch, matches, refuted), update, counts)
+
+    def _met(self) -> Met:
+        """Return what the documents met that were judged for the first time."""
+        state, documents = self._state, self._batch.documents
+        has_met = state.nearest[:, 0] < len(self._limits.estimates)
+        rows = np.flatnonzero(has_met & ~self._arrays.judged)
+        is_duplicate = state.match_counts[rows] > 0
+        best = np.where(is_duplicate, state.match_places[rows, 0], NO_PLACE)
+        shared = shared_bands(rows, best, self._arrays, self._hits)
+        # Copies of one text have the same last key.
+        texts = documents.sketches.band_keys[rows, -1]
+        return Met(state.nearest[rows], is_duplicate, shared, texts)
 
     def _run(self) -> dict[tuple[int, int], float]:
         """Judge all documents; return the similarities of texts, by row and place."""

@@ -8,19 +8,24 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from streamdedup.batches import Judgement, SketchedBatch, Verdicts
+import numpy as np
+
+from streamdedup.batches import JudgedVerdicts, Judgement, SketchedBatch
+from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.resolve import Rule, resolve
+from streamdedup.engine.arrays import VerdictArrays
 from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
+from streamdedup.engine.tables import to_fields
 from streamdedup.errors import IndexUnusable
 from streamdedup.formats.records import Decoder, default_id
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position, Verdict
+from streamdedup.model import NO_TIMESTAMP, Outcome, Position, Verdict
 from streamdedup.settings.sections import Settings
 
 
@@ -92,18 +97,46 @@ class Deduplicator:
             TypeError, ValueError: a document or position is invalid; nothing was judged.
             StreamdedupError: the index cannot be used.
         """
-        batch = to_documents(documents, self._decoder)
-        given = None if positions is None else to_positions(positions, len(batch))
-        if self._rule.window_ms is not None and batch and not any(map(_has_time, batch)):
+        verdicts, ids = self._judged(documents, positions)
+        return [_named(*pair) for pair in zip(verdicts, ids, strict=True)]
+
+    def process_arrays(
+        self, documents: Iterable[Item], positions: Iterable[int | Position] | None = None
+    ) -> VerdictArrays:
+        """Judge documents like :meth:`process`, and return the verdicts as arrays.
+
+        With pyarrow installed, a table or column of Arrow, pandas or Polars is read without an
+        object for each value.
+        """
+        return VerdictArrays.of(self._judged(documents, positions)[0])
+
+    def _judged(
+        self, documents: Iterable[Item], positions: Iterable[int | Position] | None
+    ) -> tuple[JudgedVerdicts, Sequence[str]]:
+        """Judge documents; return the verdicts, and the ids that the caller has given."""
+        fields = to_fields(documents, self._settings.records)
+        batch = [] if fields is not None else to_documents(documents, self._decoder)
+        times_ms = (
+            np.array([document.event_time_ms for document in batch], dtype=np.int64)
+            if fields is None
+            else fields.event_times_ms
+        )
+        count = len(times_ms)
+        given = None if positions is None else Positions.of(to_positions(positions, count))
+        if self._rule.window_ms is not None and count and (times_ms == NO_TIMESTAMP).all():
             warnings.warn(
-                "index.window has no effect on documents without an event time", stacklevel=2
+                "index.window has no effect on documents without an event time", stacklevel=3
             )
         with self._locked():
             if given is None:
-                first = self._usable().next_offset(TOPIC, 0)
-                given = [Position(TOPIC, 0, first + row) for row in range(len(batch))]
-            verdicts = self.judge_and_apply(self._preparer.prepare_documents(batch, given))
-        return [_named(*pair) for pair in zip(verdicts, batch, strict=True)]
+                given = _following(self._usable().next_offset(TOPIC, 0), count)
+            if fields is None:
+                sketched = self._preparer.prepare_documents(batch, given)
+                ids: Sequence[str] = [document.id for document in batch]
+            else:
+                sketched = self._preparer.prepare_fields(fields, given)
+                ids = Strings(fields.ids.data, fields.ids.ends)
+            return self.judge_and_apply(sketched), ids
 
     def judge(self, batch: SketchedBatch) -> Judgement:
         """Return the verdicts on a prepared batch; the index is not changed yet."""
@@ -126,7 +159,7 @@ class Deduplicator:
                 )
             index.apply(judgement.update, index.applied + 1, notes)
 
-    def judge_and_apply(self, batch: SketchedBatch) -> Verdicts:
+    def judge_and_apply(self, batch: SketchedBatch) -> JudgedVerdicts:
         """Judge a prepared batch, and index the documents that it keeps."""
         with self._locked():
             judgement = self.judge(batch)
@@ -176,12 +209,14 @@ def _remove(directory: str | None, process: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _named(verdict: Verdict, document: Document) -> Verdict:
+def _following(first: int, count: int) -> Positions:
+    """Return consecutive positions of documents that come without any."""
+    zeros = np.zeros(count, dtype=np.int64)
+    return Positions((TOPIC,), zeros, zeros, np.arange(first, first + count))
+
+
+def _named(verdict: Verdict, id_: str) -> Verdict:
     """Return the verdict with the id that the caller has given to a rejected document."""
     if verdict.outcome is not Outcome.REJECTED:
         return verdict
-    return replace(verdict, id=document.id or default_id(verdict.position))
-
-
-def _has_time(document: Document) -> bool:
-    return document.event_time_ms != NO_TIMESTAMP
+    return replace(verdict, id=id_ or default_id(verdict.position))

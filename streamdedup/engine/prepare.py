@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 
 from streamdedup.batches import DocumentColumns, SketchedBatch
-from streamdedup.columns import I64, NO_BLOBS, U64, Blobs, Positions, RecordColumns, Strings
+from streamdedup.columns import (
+    I64,
+    NO_BLOBS,
+    U64,
+    Blobs,
+    Fields,
+    Positions,
+    RecordColumns,
+    Strings,
+)
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder, default_id
@@ -43,6 +52,7 @@ class RawBatch:
         timestamps_ms: ``(n,)`` int64.
         frames: what the headers say about the schemas of ``n`` values; no rows if they say nothing.
         schemas: the schemas of the values, by prefix; see :mod:`streamdedup.formats.schemas`.
+        fields: the ``n`` documents of a table; values and keys are then not sent.
     """
 
     positions: Positions
@@ -52,6 +62,7 @@ class RawBatch:
     timestamps_ms: I64
     frames: Blobs
     schemas: Mapping[bytes, Schema]
+    fields: Fields | None = None
 
     @classmethod
     def of(cls, records: RecordColumns, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> RawBatch:
@@ -62,6 +73,17 @@ class RawBatch:
             schemas: all known schemas, by prefix; none if values do not name theirs.
         """
         values, keys = records.values, records.keys
+        if records.fields is not None:
+            return cls(
+                records.positions,
+                NO_BLOBS,
+                frozenset(),
+                NO_BLOBS,
+                records.timestamps_ms,
+                NO_BLOBS,
+                {},
+                records.fields,
+            )
         tombstones = frozenset[int]()
         if None in values:
             tombstones = frozenset(row for row, value in enumerate(values) if value is None)
@@ -131,6 +153,8 @@ class Preparer:
         self, batch: RawBatch, refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> SketchedBatch:
         """Do what :meth:`prepare_records` does, with what a pool process gets of the records."""
+        if batch.fields is not None:
+            return self.prepare_fields(batch.fields, batch.positions, refused)
         decode = self._decoder.decode_value
         self._schemas.update(batch.schemas)
         keys = iter(batch.keys) if batch.keys else repeat(None)
@@ -143,6 +167,27 @@ class Preparer:
         )
         decoded = _decode_each(undecoded, decode, refused)
         return self._sketch(batch.positions, decoded, np.clip(batch.timestamps_ms, -_FAR, _FAR))
+
+    def prepare_fields(
+        self,
+        fields: Fields,
+        positions: Positions,
+        refused: Mapping[int, Rejection] = NONE_REFUSED,
+    ) -> SketchedBatch:
+        """Sketch the documents of a table, whose event times stand.
+
+        Args:
+            fields: the documents.
+            positions: one for each.
+            refused: rejections of rows that are not looked at.
+        """
+        namespaces = iter(fields.namespaces) if len(fields.namespaces) else repeat(b"")
+        times_ms = fields.event_times_ms.tolist()
+        texts, ids = fields.texts.views(), fields.ids.tolist()
+        columns = zip(texts, ids, namespaces, times_ms, strict=False)
+        undecoded = ((row, *of_row) for row, of_row in enumerate(columns) if row not in refused)
+        decoded = _decode_each(undecoded, self._decoder.decode_fields, refused)
+        return self._sketch(positions, decoded)
 
     def prepare_documents(
         self, documents: Sequence[Document], positions: Sequence[Position]

@@ -1,4 +1,4 @@
-"""*Blocking.* The lines of a job's inputs, in batches of records."""
+"""*Blocking.* The lines and rows of a job's inputs, in batches of records."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import codecs
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import compress
 
 import numpy as np
 
-from streamdedup.columns import Positions, RecordColumns
+from streamdedup.columns import I64
+from streamdedup.engine.arrow import Rows, TableFields
 from streamdedup.errors import InputError
+from streamdedup.files.batch import Batch
+from streamdedup.files.csv_rows import CsvFields, CsvReader
 from streamdedup.files.job import Job, Ledger
-from streamdedup.files.lines import STANDARD, Line, LineReader, Mark
-from streamdedup.model import NO_TIMESTAMP, Rejection
+from streamdedup.files.kinds import Kind
+from streamdedup.files.lines import RENAME, STANDARD, Line, LineReader
+from streamdedup.files.sources import Sources
+from streamdedup.files.tables import TableFile
+from streamdedup.model import Rejection
 from streamdedup.settings.sections import Settings
 
 LINGER_S = 0.5
@@ -32,100 +36,36 @@ class _CatchUpError(Exception):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class Batch:
-    """A batch of lines, and how far the inputs are judged once it has its verdicts.
-
-    Attributes:
-        values: the lines that hold a document, in order; None for one that is too long.
-        keys: the name of each line.
-        offsets: the number of each line in its input.
-        topics: the topic of each input with such lines, and the row of its first one.
-        refused: the reasons for records that are rejected without a look at their value, by row.
-        marks: the new mark of each input of the batch, by topic.
-        size_bytes: total size of the values.
-        blank_lines: lines of white space, which get no verdict.
-        unfinished_lines: last lines that are left for a later run.
-        judged_before: lines that earlier runs of the job have judged.
-        bytes_read: bytes read from all inputs so far, compressed as they are on disk.
-        began: when the first of the records was read, in seconds of the monotonic clock.
-    """
-
-    values: list[bytes | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    topics: list[tuple[str, int]] = field(default_factory=list)
-    refused: dict[int, Rejection] = field(default_factory=dict)
-    marks: dict[str, Mark] = field(default_factory=dict)
-    size_bytes: int = 0
-    blank_lines: int = 0
-    unfinished_lines: int = 0
-    judged_before: int = 0
-    bytes_read: int = 0
-    began: float = 0.0
-
-    def is_empty(self) -> bool:
-        """Whether the batch covers no line."""
-        return not (self.values or self.blank_lines or self.unfinished_lines or self.judged_before)
-
-    def records(self) -> RecordColumns:
-        """Return the lines that hold a document as records."""
-        rows = len(self.values)
-        names, firsts = zip(*self.topics, strict=True) if self.topics else ((), ())
-        inputs = np.repeat(np.arange(len(names)), np.diff([*firsts, rows]))
-        positions = Positions(
-            names, inputs, np.zeros(rows, dtype=np.int64), np.array(self.offsets, dtype=np.int64)
-        )
-        times_ms = np.full(rows, NO_TIMESTAMP, dtype=np.int64)
-        return RecordColumns(positions, self.values, self.keys, [()] * rows, times_ms)
-
-    def add(self, topic: str, label: bytes, number: int, lines: Sequence[bytes]) -> None:
-        """Add consecutive lines of an input.
-
-        Args:
-            topic: the topic in the positions of the input's lines.
-            label: the name of the input in the keys of its lines.
-            number: the number of the first of the lines, counted from 0.
-            lines: the lines.
-        """
-        numbers: Iterable[int] = range(number, number + len(lines))
-        blank = [not line or line.isspace() for line in lines]
-        if any(blank):
-            self.blank_lines += sum(blank)
-            filled = [not one for one in blank]
-            lines, numbers = list(compress(lines, filled)), list(compress(numbers, filled))
-        self._append(topic, label, lines, numbers)
-        self.size_bytes += sum(map(len, lines))
-
-    def refuse(self, topic: str, label: bytes, number: int, rejection: Rejection) -> None:
-        """Add a line that is rejected, without its value."""
-        self.refused[len(self.values)] = rejection
-        self._append(topic, label, [None], [number])
-
-    def _append(
-        self, topic: str, label: bytes, values: Sequence[bytes | None], numbers: Iterable[int]
-    ) -> None:
-        if not self.values:
-            self.began = time.monotonic()
-        if not self.topics or self.topics[-1][0] != topic:
-            self.topics.append((topic, len(self.values)))
-        self.values += values
-        self.offsets += numbers
-        self.keys += [b"%b:%d" % (label, number + 1) for number in numbers]
-
-
 class BatchReader:
     """Reads the inputs of a job one after the other, from where earlier runs stopped.
+
+    Args:
+        job: the job.
+        sources: what its inputs have in common.
+        settings: the settings of this run.
+        ledger: the progress of the job.
+        whole_rows: whether all columns of tables are needed, or only those of the documents.
 
     Attributes:
         failure: why an input could not be read to its end; the batches hold the lines before.
     """
 
-    def __init__(self, job: Job, settings: Settings, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        job: Job,
+        sources: Sources,
+        settings: Settings,
+        ledger: Ledger,
+        *,
+        whole_rows: bool,
+    ) -> None:
         self.failure: InputError | None = None
-        self._inputs = job.inputs
+        self._inputs = tuple(zip(job.inputs, sources.kinds, strict=True))
+        self._fields = sources.fields
+        self._whole_rows = whole_rows
         self._continues = job.index is not None
-        self._is_whole = _never if settings.records.format == "text" else _is_json_object
+        is_text = settings.records.format == "text" or bool(sources.kind.delimiter)
+        self._is_whole = _never if is_text else _is_json_object
         self._batch_settings = settings.batch
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
@@ -143,9 +83,14 @@ class BatchReader:
         """
         self._catch_up = catch_up
         try:
-            for path in self._inputs:
-                with closing(self._reader(path)) as lines:
-                    yield from self._of_input(path, lines)
+            for path, kind in self._inputs:
+                if kind.is_table:
+                    with TableFile(path, kind) as table:
+                        yield from self._of_table(path, table)
+                else:
+                    with closing(self._reader(path, kind)) as lines:
+                        of_input = self._of_csv if kind.delimiter else self._of_lines
+                        yield from of_input(path, lines, kind)
         except InputError as error:
             self.failure = error
         except _CatchUpError as error:
@@ -153,15 +98,17 @@ class BatchReader:
         if not self._batch.is_empty():
             yield self._batch
 
-    def _reader(self, path: str) -> LineReader:
+    def _reader(self, path: str, kind: Kind) -> LineReader:
         # Only a file can grow, and only a job can continue with it.
         may_grow = self._continues and path != STANDARD and os.path.isfile(path)
         is_whole = self._is_whole if may_grow else None
-        return LineReader(path, self._most_bytes, is_whole, self._wait)
+        # A row of CSV may have several lines, so that it cannot be judged at any wait.
+        on_wait = None if kind.delimiter else self._wait
+        return LineReader(path, self._most_bytes, is_whole, on_wait)
 
     def _wait(self, is_ready: Callable[[float], bool]) -> None:
         """Hand over the lines so far if no further ones come in time."""
-        left = self._batch.began + LINGER_S - time.monotonic() if self._batch.values else 0
+        left = self._batch.began + LINGER_S - time.monotonic() if self._batch.offsets else 0
         if is_ready(max(0, left)):
             return
         if self._reading is not None:
@@ -172,7 +119,7 @@ class BatchReader:
         except (InputError, OSError) as error:
             raise _CatchUpError(error) from error
 
-    def _of_input(self, path: str, lines: LineReader) -> Iterator[Batch]:
+    def _of_lines(self, path: str, lines: LineReader, _: Kind) -> Iterator[Batch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
         # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
@@ -195,6 +142,80 @@ class BatchReader:
             self._note_progress(topic, lines, before)
             self._reading = None
 
+    def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[Batch]:
+        """Yield the batches that an input of CSV fills."""
+        self._batch.judged_before += self._skip_judged(path, lines)
+        topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
+        reader = CsvReader(lines, kind.delimiter, self._most_bytes)
+        columns = self._fields
+        if not isinstance(columns, CsvFields):
+            raise TypeError("the columns of CSV are not known")
+        if not lines.lines:
+            reader.header()
+        while rows := reader.read(*self._room()):
+            filled = [row for row in rows if row.fields != []]
+            self._batch.blank_lines += len(rows) - len(filled)
+            if filled:
+                numbers = [row.number for row in filled]
+                self._batch.add_rows(topic, label, numbers, columns.read(filled))
+                self._batch.values += [row.content for row in filled]
+            # Not before: after a damaged row, the lines that were read are not judged.
+            self._note_progress(topic, lines, before)
+            if self._is_full():
+                yield self._batch
+                self._batch = Batch()
+        self._batch.unfinished_lines += lines.left_unfinished
+        self._note_progress(topic, lines, before)
+
+    def _of_table(self, path: str, table: TableFile) -> Iterator[Batch]:
+        """Yield the batches that a table fills."""
+        columns = self._fields
+        if not isinstance(columns, TableFields):
+            raise TypeError("the columns of a table are not known")
+        topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
+        digest = table.digest() if self._continues else b""
+        number = self._judged_rows(path, digest)
+        self._batch.judged_before += number
+        names = None if self._whole_rows else columns.columns()
+        most = self._batch_settings
+        for part in table.batches(number, most.documents, most.bytes, names):
+            fields, refused = columns.read(part)
+            start = 0
+            while start < len(part):
+                stop = self._rows_that_fit(fields.texts.ends, start)
+                rows = Rows(
+                    fields.take(slice(start, stop)),
+                    {row - start: why for row, why in refused.items() if start <= row < stop},
+                )
+                numbers = range(number + start, number + stop)
+                self._batch.add_rows(topic, label, numbers, rows)
+                self._batch.tables.append(part.slice(start, stop - start))
+                self._batch.marks[topic] = table.mark(number + stop, digest)
+                self._batch.bytes_read = self._bytes_read = before + table.bytes_read
+                if self._is_full():
+                    yield self._batch
+                    self._batch = Batch()
+                start = stop
+            number += len(part)
+
+    def _judged_rows(self, path: str, digest: bytes) -> int:
+        """Return how many rows of a table this job has judged."""
+        known, judged = self._ledger.known(path), self._ledger.judged(path)
+        for mark in (known, judged):
+            if mark.lines and mark.digest != digest:
+                raise InputError(
+                    f"{path} has changed since earlier runs judged {mark.lines} rows; {RENAME}"
+                )
+        return judged.lines
+
+    def _rows_that_fit(self, ends: I64, start: int) -> int:
+        """Return up to which row texts fit into the batch, but at least one."""
+        batch, most = self._batch, self._batch_settings
+        most_rows, most_bytes = most.documents - len(batch.offsets), most.bytes - batch.size_bytes
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(np.searchsorted(ends, before + most_bytes, side="right"))
+        return max(start + 1, min(fitting, start + most_rows, len(ends)))
+
     def _skip_judged(self, path: str, lines: LineReader) -> int:
         """Skip the lines that this job has judged; return how many there are."""
         if path == STANDARD and not lines.begins_with(self._ledger.judged(path)):
@@ -216,7 +237,7 @@ class BatchReader:
         """Return how many lines and bytes the batch may still get, of lines within the limit."""
         batch, most = self._batch, self._batch_settings
         left_bytes = min(most.bytes - batch.size_bytes, self._most_bytes)
-        return most.documents - len(batch.values), left_bytes
+        return most.documents - len(batch.offsets), left_bytes
 
     def _is_full(self) -> bool:
         return min(self._room()) <= 0

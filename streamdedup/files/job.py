@@ -40,6 +40,8 @@ from streamdedup.settings.sections import Settings
 
 T = TypeVar("T")
 
+SPOOL = ".partial"
+"""What follows the name of a table in the name of the file that has its rows up to the end."""
 KNOWN_JOBS = 1_000
 """Jobs that an index remembers; a new run of an older job refuses to overwrite its outputs."""
 KNOWN_INPUTS = 10_000
@@ -55,10 +57,10 @@ class Job:
     """The files of a job; ``-`` is standard input or output.
 
     Attributes:
-        inputs: files with one document per line, judged in this order.
-        kept: file for the kept lines, unchanged.
-        duplicates: file for one JSON line per duplicate.
-        rejected: file for one JSON line per line that could not be decoded as a document.
+        inputs: files, directories and patterns of file names, judged in this order.
+        kept: file for the kept lines or rows, unchanged.
+        duplicates: file for one JSON line, or row of a table, per duplicate.
+        rejected: file for one JSON line per line or row that could not be decoded as a document.
         index: directory of the index; without one the index and the job are temporary.
     """
 
@@ -79,10 +81,17 @@ class Job:
 
 
 class _JobNote(msgspec.Struct):
-    """The lengths of a job's outputs in bytes, by outcome, and its settings, by name."""
+    """What a job has written, by outcome, and its settings, by name.
+
+    Attributes:
+        lengths: bytes of each output; of a table, the bytes of its spool.
+        settings: the settings.
+        rows: rows of each table when it was completed last.
+    """
 
     lengths: dict[str, int]
     settings: dict[str, str]
+    rows: dict[str, int] = {}
 
 
 class _InputNote(msgspec.Struct):
@@ -143,8 +152,12 @@ class Ledger:
         self._standard_input = self._next_standard_input()
 
     def length(self, outcome: Outcome) -> int:
-        """Return the committed length of an output in bytes."""
+        """Return the committed length of an output, or of a table's spool, in bytes."""
         return self._note.lengths.get(outcome, 0)
+
+    def rows(self, outcome: Outcome) -> int:
+        """Return the rows of a table when it was completed last."""
+        return self._note.rows.get(outcome, 0)
 
     def judged(self, path: str) -> Mark:
         """Return how far this job has judged an input."""
@@ -160,16 +173,21 @@ class Ledger:
         return Mark() if note is None else note.mark
 
     def entries(
-        self, marks: Mapping[str, Mark], lengths: Mapping[Outcome, int], end: int = 0
+        self,
+        marks: Mapping[str, Mark],
+        outputs: Mapping[Outcome, tuple[int, int]],
+        end: int = 0,
     ) -> dict[str, bytes]:
         """Return the notes that the index must store together with a batch.
 
         Args:
             marks: how far the job has judged each input after the batch, by topic.
-            lengths: the lengths of the outputs after the batch.
+            outputs: for each output its length in bytes after the batch, and the rows of a
+                completed table.
             end: the number of the next document after the batch.
         """
-        self._note.lengths = {str(outcome): length for outcome, length in lengths.items()}
+        self._note.lengths = {str(outcome): length for outcome, (length, _) in outputs.items()}
+        self._note.rows = {str(outcome): rows for outcome, (_, rows) in outputs.items() if rows}
         notes: dict[str, Any] = {f"job {self._job}": self._note}
         notes |= {f"output {path}": self._job for path in self._outputs.values()}
         for topic, mark in marks.items():
@@ -243,7 +261,8 @@ class Ledger:
     def _check_owner(self) -> None:
         for path in self._outputs.values():
             owner = self._read(f"output {path}", str)
-            if path == STANDARD or owner == self._job or not _has_content(path):
+            written = any(map(_has_content, (path, path + SPOOL)))
+            if path == STANDARD or owner == self._job or not written:
                 continue
             if owner is None:
                 raise InputError(

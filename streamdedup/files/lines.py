@@ -41,7 +41,7 @@ _WIDE_STARTS = {
     b"\0{": "UTF-16BE",
 }
 """The first bytes of inputs in other encodings, longer ones first."""
-_RENAME = "give new content a new file name, or use another index"
+RENAME = "give new content a new file name, or use another index"
 _SPOOL_BYTES = 16 * 1024**2
 """A copy of standard input beyond this size is on disk."""
 
@@ -188,7 +188,7 @@ class LineReader:
         if self._length != mark.length or self._hash.digest() != mark.digest:
             raise InputError(
                 f"{self.name} has changed: it does not begin with the {mark.lines} lines that "
-                f"earlier runs judged; {_RENAME}"
+                f"earlier runs judged; {RENAME}"
             )
         self.lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
@@ -238,7 +238,7 @@ class LineReader:
         if rest.strip(b"\r\n"):
             raise InputError(
                 f"{self.name} has changed: its last line was judged when it had no line end, and "
-                f"has grown since; {_RENAME}"
+                f"has grown since; {RENAME}"
             )
         self._count(rest)
         self._ended = rest.endswith(b"\n")
@@ -355,7 +355,7 @@ class OutputFile:
             self._file.truncate(length)
             self._file.seek(length)
             if self._durable:
-                _sync_directory(self._path)
+                sync_directory(self._path)
 
 
 def _open_output(path: str) -> io.FileIO:
@@ -366,7 +366,7 @@ def _open_output(path: str) -> io.FileIO:
     return io.FileIO(descriptor, "wb")
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
     """Force the name of a new file to disk."""
     descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:

@@ -21,10 +21,14 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import SettingsError
-from streamdedup.files.batches import Batch, BatchReader
+from streamdedup.files.batch import Batch
+from streamdedup.files.batches import BatchReader
 from streamdedup.files.job import Job, Ledger, check_paths
-from streamdedup.files.lines import OutputFile, input_size
-from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
+from streamdedup.files.kinds import expanded, for_files
+from streamdedup.files.lines import input_size
+from streamdedup.files.open_sinks import Sinks
+from streamdedup.files.sinks import Sink
+from streamdedup.files.sources import check_outputs, examine
 from streamdedup.index.sources import Source
 from streamdedup.kernels import compile_seconds
 from streamdedup.model import Outcome, Record, Rejection, Verdict
@@ -98,27 +102,34 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
+    settings = for_files(settings)
     _check_times(settings)
     clock = _Clock()
+    job = replace(job, inputs=expanded(job.inputs, job.outputs().values()))
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job)
+    sources = examine(job.inputs, settings)
+    check_outputs(sources, job.kept, job.duplicates, job.rejected)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:
         deduplicator = resources.enter_context(Deduplicator(settings, job.index))
         ledger = Ledger(deduplicator.index, job, settings)
-        outputs = {
-            outcome: resources.enter_context(
-                closing(OutputFile(path, ledger.length(outcome), durable=job.index is not None))
-            )
-            for outcome, path in job.outputs().items()
+        open_sink = Sinks(job, sources, settings, ledger).open
+        sinks = {
+            outcome: resources.enter_context(closing(open_sink(outcome)))
+            for outcome in job.outputs()
         }
-        reader = BatchReader(job, settings, ledger)
-        judging = _Run(settings, deduplicator, ledger, outputs, hooks or Hooks(), clock)
+        whole_rows = job.kept is not None or job.rejected is not None
+        whole_rows |= settings.output.include_value or (hooks or Hooks()).on_verdict is not None
+        reader = BatchReader(job, sources, settings, ledger, whole_rows=whole_rows)
+        judging = _Run(settings, deduplicator, ledger, sinks, hooks or Hooks(), clock)
         judging.note(ledger.first_entries())
         judging.note(*ledger.forgotten())
+        judging.complete()
         judging.run(reader, Tally(bytes_total=total))
         if reader.failure is not None:
             raise reader.failure
+        judging.finish()
         judging.note(ledger.last_entries())
         return judging.tally
 
@@ -211,17 +222,15 @@ class _Run:
         settings: Settings,
         deduplicator: Deduplicator,
         ledger: Ledger,
-        outputs: Mapping[Outcome, OutputFile],
+        sinks: Mapping[Outcome, Sink],
         hooks: Hooks,
         clock: _Clock,
     ) -> None:
         self._deduplicator = deduplicator
         self._ledger = ledger
-        self._outputs = outputs
+        self._sinks = sinks
         self._hooks = hooks
         self._settings = settings
-        fingerprint = settings.dedup.sketch_parameters().fingerprint()
-        self._rule = OutputRule.from_settings(settings, fingerprint)
         self.tally = Tally()
         self._clock = clock
         self._sketching: _Sketching | None = None
@@ -293,30 +302,38 @@ class _Run:
     def _judge(self, batch: Batch, records: RecordColumns, sketched: SketchedBatch) -> Verdicts:
         """Judge a batch, write its lines to the outputs, and commit it."""
         judgement = self._deduplicator.judge(sketched)
-        lines = {
-            outcome: self._lines(outcome, records, judgement.verdicts) for outcome in self._outputs
-        }
+        contents = [
+            (sink, sink.content(records, judgement.verdicts)) for sink in self._sinks.values()
+        ]
         with self._hooks.shield():
-            for outcome, output in self._outputs.items():
-                output.append(lines[outcome])
-                output.sync()
-            lengths = {outcome: output.length for outcome, output in self._outputs.items()}
+            for sink, content in contents:
+                sink.append(content)
             end = judgement.update.first_number + len(judgement.update.documents)
-            self._deduplicator.apply(judgement, self._ledger.entries(batch.marks, lengths, end))
+            entries = self._ledger.entries(batch.marks, self._written(), end)
+            self._deduplicator.apply(judgement, entries)
         return judgement.verdicts
 
-    def _lines(self, outcome: Outcome, records: RecordColumns, verdicts: Verdicts) -> bytes:
-        """Return the lines of an output. Only duplicates need their verdicts as objects."""
-        rows = verdicts.rows_with(OUTCOMES.index(outcome))
-        if outcome is Outcome.KEPT:
-            lines = [records.values[row] or b"" for row in rows]
-        elif outcome is Outcome.REJECTED:
-            lines = [rejected_record(records[row], verdicts.rejections[row]) for row in rows]
-        else:
-            lines = [
-                duplicate_record(records.values[row], verdicts[row], self._rule) for row in rows
-            ]
-        return b"\n".join([*lines, b""])
+    def _written(self) -> dict[Outcome, tuple[int, int]]:
+        """Return the length of each output, and the rows of a completed table."""
+        return {outcome: (sink.length, sink.rows) for outcome, sink in self._sinks.items()}
+
+    def finish(self) -> None:
+        """Complete the outputs."""
+        for sink in self._sinks.values():
+            sink.finish()
+        self.complete()
+        if self.tally.documents:
+            self.tally = replace(self.tally, **self._clock.times())
+
+    def complete(self) -> None:
+        """Note tables that are complete, and then remove what they no longer need."""
+        if any(
+            (sink.length, sink.rows) != (self._ledger.length(outcome), self._ledger.rows(outcome))
+            for outcome, sink in self._sinks.items()
+        ):
+            self.note(self._ledger.entries({}, self._written()))
+        for sink in self._sinks.values():
+            sink.clean()
 
     def _count(self, batch: Batch, verdicts: Verdicts | None) -> None:
         tally = self.tally

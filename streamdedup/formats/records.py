@@ -54,6 +54,12 @@ class Decoder:
         document = self.decode_value(record.value, record.key, record.timestamp_ms, frame)
         return document if document.id else replace(document, id=default_id(record.position))
 
+    def portable(self, record: Record) -> bytes | None:
+        """Return the value of a record in a form that can be decoded without its headers."""
+        if record.value is None or self._format != "registry":
+            return record.value
+        return frame_of(record.headers) + record.value
+
     def decode_value(
         self, value: bytes | None, key: bytes | None, timestamp_ms: int, frame: bytes = b""
     ) -> Document:
@@ -86,6 +92,20 @@ class Decoder:
         if self._format == "messagepack":
             return parse_messagepack(value)
         return self._parser.parse(value, frame)
+
+    def decode_fields(
+        self, text: bytes | memoryview, id_: bytes, namespace: bytes, time_ms: int
+    ) -> Document:
+        """Decode a row of a table; without an id, the id is empty.
+
+        Raises:
+            Refusal: the row cannot become a document.
+        """
+        try:
+            document = Document(str(text, "utf-8"), id_.decode(), time_ms, namespace.decode())
+        except UnicodeDecodeError as error:
+            raise Refusal("InvalidUtf8", f"the row is not valid UTF-8: {error}") from error
+        return self.check(document)
 
     def check(self, document: Document) -> Document:
         """Return the document; its text is cut if ``limits.long_text`` is ``cut``.

@@ -20,7 +20,7 @@ from streamdedup.batches import (
     SketchedRange,
     Verdicts,
 )
-from streamdedup.columns import I64, Positions, Strings
+from streamdedup.columns import I64, Positions
 from streamdedup.errors import TopicError
 from streamdedup.formats.arrays import (
     OtherVersion,
@@ -33,7 +33,6 @@ from streamdedup.formats.arrays import (
     unpack_strings,
 )
 from streamdedup.model import (
-    NO_TIMESTAMP,
     Match,
     Outcome,
     Position,
@@ -183,24 +182,8 @@ class VerdictEncoder:
         self._outcomes = verdicts.outcomes
         self._most_bytes = most_bytes
         self._keeps_ids = keeps_ids
-        matches, stored = verdicts.matches, verdicts.matches.stored
-        self._counts = matches.counts
-        self._ends = np.cumsum(matches.counts)
-        places = np.arange(matches.places.shape[1]) < matches.counts[:, None]
-        # A place is a row of ``stored``, or behind it, a row of the batch.
-        self._places = matches.places[places]
-        self._estimates = matches.estimates[places]
-        self._similarities = np.full(len(self._places), np.nan)
-        for (row, place), jaccard in matches.compared.items():
-            first, last = self._ends[row] - self._counts[row], self._ends[row]
-            self._similarities[first:last][self._places[first:last] == place] = jaccard
-        self._ids = Strings.concatenate([stored.ids, self._documents.ids])
-        self._positions = Positions.concatenate([stored.positions, self._documents.positions])
-        theirs = np.concatenate([stored.event_times_ms, self._documents.event_times_ms])
-        theirs_ms = theirs[self._places]
-        mine_ms = np.repeat(self._documents.event_times_ms, self._counts)
-        known = (mine_ms != NO_TIMESTAMP) & (theirs_ms != NO_TIMESTAMP)
-        self._ages_s = np.where(known, (mine_ms - theirs_ms) / 1000, np.nan)
+        self._counts = verdicts.matches.counts
+        self._matches = verdicts.matches.columns(verdicts.documents)
 
     def encode(self, sketched: SketchedRange, first: int) -> list[bytes]:
         """Encode the verdicts on one range, as several parts if one value would be too large.
@@ -243,18 +226,16 @@ class VerdictEncoder:
         row.event_times_ms = pack(documents.event_times_ms[rows], "<i8")
         row.ids, row.id_ends = pack_strings(documents.ids.take(rows))
         row.match_counts = pack(self._counts[rows], "<u2")
-        # Kept documents have no matches.
-        matches = slice(int(self._ends[rows[0]] - self._counts[rows[0]]), int(self._ends[rows[-1]]))
-        places = self._places[matches]
-        positions = self._positions.take(places)
-        row.match_ids, row.match_id_ends = pack_strings(self._ids.take(places))
+        matches = self._matches.take(rows)
+        positions = matches.positions
+        row.match_ids, row.match_id_ends = pack_strings(matches.ids)
         row.match_topics = list(positions.topics)
         row.match_topic_indices = pack(positions.topic_indices, "<u4")
         row.match_partitions = pack(positions.partitions, "<i4")
         row.match_offsets = pack(positions.offsets, "<i8")
-        row.estimates = pack(self._estimates[matches], "<f8")
-        row.similarities = pack(self._similarities[matches], "<f8")
-        row.ages_s = pack(self._ages_s[matches], "<f8")
+        row.estimates = pack(matches.estimates, "<f8")
+        row.similarities = pack(matches.jaccards, "<f8")
+        row.ages_s = pack(matches.ages_s, "<f8")
 
 
 def decode(data: bytes) -> JudgedRange:

@@ -56,6 +56,8 @@ _UNLISTED = {
 }
 """Values of settings that brokers do not list; some only speak Kafka's protocol."""
 
+_VISIBLE_S = 10.0
+"""How long to wait for new topics to be visible; a worker looks again in any case."""
 _UNUSED_PRODUCER = -1
 """A producer id, and an epoch, that no producer has."""
 
@@ -310,7 +312,24 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
                 error = errors.for_code(code)
                 if error not in (errors.NoError, errors.TopicAlreadyExistsError):
                     raise error(f"{topic}: {message}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_VISIBLE_S):
+                    await _until_visible(admin, names)
     return [topic.name for topic in new]
+
+
+async def _until_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> None:
+    """Wait until topics are described: brokers learn of new ones with a delay."""
+    while not await _are_visible(admin, names):  # noqa: ASYNC110 - there is no event
+        await asyncio.sleep(POLL_S)
+
+
+async def _are_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> bool:
+    try:
+        described = await _describe(admin, names)
+    except errors.LeaderNotAvailableError:
+        return False
+    return not any(topic["error_code"] for topic in described["topics"])
 
 
 async def _new_configs(

@@ -24,7 +24,7 @@ from streamdedup.errors import (
     SettingsError,
     StreamdedupError,
 )
-from streamdedup.kafka import decoding
+from streamdedup.kafka import decoding, kerberos
 from streamdedup.kafka.releases import describe_tested
 from streamdedup.kafka.tokens import TokenRefused, token_provider
 from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
@@ -149,6 +149,8 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     security = settings.security
     sasl = security.protocol.startswith("SASL")
     tokens = sasl and security.sasl_mechanism == "OAUTHBEARER"
+    if sasl and security.sasl_mechanism == "GSSAPI":
+        kerberos.install()
     return {
         "client_id": settings.group_id,
         "request_timeout_ms": milliseconds(settings.request_timeout),
@@ -157,6 +159,7 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
         "sasl_mechanism": security.sasl_mechanism if sasl else "PLAIN",
         "sasl_plain_username": security.sasl_username if sasl else None,
         "sasl_plain_password": security.password() if sasl else None,
+        "sasl_kerberos_service_name": security.kerberos_service_name,
         "sasl_oauth_token_provider": token_provider(security) if tokens else None,
     }
 

@@ -17,6 +17,8 @@ Kind = Literal["counter", "gauge", "histogram", "batch histogram", "info"]
 Stage = Literal["poll", "sketch", "probe", "resolve", "encode", "transaction", "index"]
 TransactionResult = Literal["committed", "unknown", "fenced"]
 
+QUALITY_RESULTS = ("found", "missed", "refuted", "false")
+SHADOW_RESULTS = ("found", "missed", "refuted", "wrong", "alone", "skipped")
 STAGES = ("poll", "sketch", "probe", "resolve", "encode", "transaction", "index")
 _SIMILARITIES = tuple(share / 100 for share in (*range(10, 50, 10), *range(50, 100, 5), 98, 100))
 _DURATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -95,6 +97,40 @@ CATALOGUE = (
         "batch histogram",
         "Estimated Jaccard similarity of the candidates.",
         buckets=_SIMILARITIES,
+    ),
+    # Quality
+    Entry(
+        "quality_documents_total",
+        "counter",
+        "Duplicates and kept repeats, by estimated truth.",
+        "result",
+        QUALITY_RESULTS,
+    ),
+    Entry(
+        "quality_missed_variance_total",
+        "counter",
+        "Variance of the estimated number of kept repeats.",
+    ),
+    Entry("quality_window_documents", "gauge", "Judged documents that the estimates are about."),
+    Entry("quality_recall", "gauge", "Estimated share of repeats that are dropped."),
+    Entry("quality_recall_standard_error", "gauge", "Standard error of the estimated recall."),
+    Entry("quality_precision", "gauge", "Estimated share of duplicates that are right."),
+    Entry(
+        "quality_precision_standard_error", "gauge", "Standard error of the estimated precision."
+    ),
+    Entry("quality_pair_recall", "gauge", "Estimated share of similar pairs that share a bucket."),
+    Entry("quality_pair_recall_standard_error", "gauge", "Standard error of the recall of pairs."),
+    Entry(
+        "quality_recall_target",
+        "gauge",
+        "Share of pairs at the threshold that should share a bucket.",
+    ),
+    Entry(
+        "shadow_documents_total",
+        "counter",
+        "Documents compared exactly with recent kept ones, by result.",
+        "result",
+        SHADOW_RESULTS,
     ),
     # Edges and judge
     Entry(

@@ -12,6 +12,7 @@ import math
 import platform
 import time
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -27,7 +28,15 @@ import streamdedup
 from streamdedup.batches import JudgementCounts, Verdicts
 from streamdedup.columns import I64, RecordColumns
 from streamdedup.model import NO_TIMESTAMP, DiskRoom, IndexStats, Record
-from streamdedup.observe.catalogue import CATALOGUE, Entry, Stage, TransactionResult
+from streamdedup.observe.catalogue import (
+    CATALOGUE,
+    QUALITY_RESULTS,
+    SHADOW_RESULTS,
+    Entry,
+    Stage,
+    TransactionResult,
+)
+from streamdedup.observe.quality import LiveQuality
 from streamdedup.settings.sections import Settings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -57,6 +66,7 @@ class Metrics:
         self._batch_histograms: dict[str, BatchHistogram] = {}
         self._infos: dict[str, Info] = {}
         self._totals: Tally[tuple[str, ...]] = Tally()
+        self._raised = defaultdict[tuple[str, ...], float](float)
         for entry in CATALOGUE:
             self._declare(entry)
         self._infos["build_info"].info(
@@ -129,6 +139,34 @@ class Metrics:
         self._batch_histograms["candidate_similarity"].observe(
             counts.similarities, counts.by_similarity
         )
+
+    def observe_quality(self, quality: LiveQuality) -> None:
+        """Record how good the verdicts are."""
+        for result in QUALITY_RESULTS:
+            self._raise_to("quality_documents_total", getattr(quality.sums, result), result)
+        self._raise_to("quality_missed_variance_total", quality.sums.missed_variance)
+        results = quality.shadow_results()
+        for result in SHADOW_RESULTS:
+            self._raise_to("shadow_documents_total", results[result], result)
+        self._gauges["quality_recall_target"].set(quality.target)
+        figures = quality.figures()
+        if figures is None:
+            return
+        self._gauges["quality_window_documents"].set(figures.documents)
+        for name, figure in (
+            ("recall", figures.recall),
+            ("precision", figures.precision),
+            ("pair_recall", figures.pairs.recall),
+        ):
+            self._gauges[f"quality_{name}"].set(figure.value)
+            self._gauges[f"quality_{name}_standard_error"].set(figure.error)
+
+    def _raise_to(self, name: str, total: float, *labels: str) -> None:
+        """Raise a counter to a total of the process; a total that falls a little waits."""
+        key = (name, *labels)
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(max(0.0, total - self._raised[key]))
+        self._raised[key] = max(total, self._raised[key])
 
     def count_sketched(self, counts: Mapping[str, int]) -> None:
         """Count the records that a judge has read as sketches, by what became of them."""

@@ -1,6 +1,7 @@
-"""*Async.* The page: the state of the worker, and how its latest duplicates differ.
+"""*Async.* The page: the state of the worker, how its latest duplicates differ, and pairs to label.
 
-Rule 1: the page only reads. All of its files are in this package, and it contacts no other host.
+Rule 1: the page only reads; labels stay in the browser. All of its files are in this package, and
+it contacts no other host.
 Rule 2: contents of documents are sent as JSON only and shown as text only. The content security
 policy blocks every other script, and every conversion of a string to HTML.
 Rule 3: texts are compared in a thread, one pair at a time, once, and only when the page shows them.
@@ -19,7 +20,7 @@ from aiohttp import web
 
 from streamdedup.dedup.differences import Part
 from streamdedup.model import Position
-from streamdedup.observe.recent import SLOT_S, Duplicate, Recent, compare
+from streamdedup.observe.recent import NEAR, SLOT_S, Pair, Recent, compare
 
 SHOWN = 10
 """Most duplicates shown at a time."""
@@ -28,6 +29,7 @@ _FILES = {
     "/page": ("page.html", "text/html"),
     "/page/page.css": ("page.css", "text/css"),
     "/page/page.js": ("page.js", "text/javascript"),
+    "/page/judge.js": ("judge.js", "text/javascript"),
 }
 _HEADERS = {
     "Content-Security-Policy": (
@@ -43,11 +45,13 @@ _HEADERS = {
 _CACHED = 100
 """Comparisons that are kept for later requests."""
 
+_MOST_DIGITS = 18
+
 Sides = tuple[list[Part] | None, list[Part] | None]
 
 
 class Page:
-    """Serves the page, its files, and the two JSON documents that it polls.
+    """Serves the page, its files, and the JSON documents that it asks for.
 
     Args:
         describe: returns the worker's state, as ``/status`` shows it.
@@ -70,6 +74,8 @@ class Page:
         router.add_get("/", _redirect_to_page)
         router.add_get("/page/state", self._serve_state)
         router.add_get("/page/duplicates", self._serve_duplicates)
+        router.add_get("/page/pairs", self._serve_pairs)
+        router.add_get("/page/pair", self._serve_pair)
 
     async def _serve_state(self, _: web.Request) -> web.Response:
         recent = self._recent()
@@ -77,6 +83,8 @@ class Page:
         if recent is not None:
             state |= {
                 "threshold": recent.threshold,
+                "fingerprint": recent.fingerprint,
+                "near": NEAR,
                 "show_text": recent.show_text,
                 "slot_seconds": SLOT_S,
                 "minutes": recent.minutes(),
@@ -89,14 +97,8 @@ class Page:
         recent = self._recent()
         selected = [] if recent is None else recent.duplicates(low, high)
         shown = [
-            {
-                "number": duplicate.number,
-                "id": duplicate.id,
-                "position": _position_text(duplicate.position),
-                "original_id": duplicate.original.id,
-                "original_position": _position_text(duplicate.original.position),
-                "estimate": duplicate.original.jaccard_estimate,
-                "jaccard": duplicate.original.jaccard,
+            _facts(duplicate)
+            | {
                 "age_s": duplicate.original.age_s,
                 "texts": await self._sides(duplicate, recent),
             }
@@ -105,7 +107,26 @@ class Page:
         answer = {"remembered": len(selected), "duplicates": shown}
         return web.json_response(answer, headers=_HEADERS)
 
-    async def _sides(self, duplicate: Duplicate, recent: Recent | None) -> Sides | None:
+    async def _serve_pairs(self, request: web.Request) -> web.Response:
+        """Serve the pairs that can be judged, without their texts."""
+        low, high = _fraction(request, "low", 0.0), _fraction(request, "high", 1.0)
+        recent = self._recent()
+        pairs = [] if recent is None else recent.pairs_with_texts(low, high)
+        return web.json_response({"pairs": [_facts(pair) for pair in pairs]}, headers=_HEADERS)
+
+    async def _serve_pair(self, request: web.Request) -> web.Response:
+        """Serve one pair with its texts."""
+        number, recent = request.query.get("number", ""), self._recent()
+        is_number = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
+        if not is_number:
+            raise web.HTTPBadRequest(text="number must be a whole number\n", headers=_HEADERS)
+        pair = None if recent is None else recent.pair(int(number))
+        if pair is None:
+            raise web.HTTPNotFound(text=f"pair {number} is not in memory\n", headers=_HEADERS)
+        answer = _facts(pair) | {"texts": await self._sides(pair, recent)}
+        return web.json_response(answer, headers=_HEADERS)
+
+    async def _sides(self, duplicate: Pair, recent: Recent | None) -> Sides | None:
         """Return the parts of both texts with their differences; None if texts are not shown."""
         if recent is None or not recent.show_text:
             return None
@@ -117,6 +138,19 @@ class Page:
                 if len(self._compared) > _CACHED:
                     self._compared.popitem(last=False)
         return sides
+
+
+def _facts(pair: Pair) -> dict[str, Any]:
+    """Return what the page shows of a pair besides its texts."""
+    return {
+        "number": pair.number,
+        "id": pair.id,
+        "position": _position_text(pair.position),
+        "original_id": pair.original.id,
+        "original_position": _position_text(pair.original.position),
+        "estimate": pair.original.jaccard_estimate,
+        "jaccard": pair.original.jaccard,
+    }
 
 
 async def _redirect_to_page(_: web.Request) -> web.Response:

@@ -1,9 +1,9 @@
-"""*Pure.* What a worker remembers for its page: the last minutes, and the latest duplicates.
+"""*Pure.* What a worker remembers for its page: the last minutes, and the latest pairs.
 
 Rule 1: the memory is bounded; the constants below are the bounds.
 Rule 2: :meth:`Recent.add` runs in the event loop after each batch. It only counts and stores
 references. :func:`compare` decodes and compares texts, only for the pairs that the page shows.
-Rule 3: without ``status.show_text`` no value of a record is held.
+Rule 3: without ``status.show_text`` no value of a record is held, and no refuted pair remembered.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdedup.batches import DUPLICATE, KEPT, JudgementCounts, Verdicts
+from streamdedup.batches import DUPLICATE, KEPT, JudgedVerdicts, JudgementCounts, Verdicts
 from streamdedup.columns import F64, I64
 from streamdedup.dedup.differences import Part, differences
 from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import NO_SCHEMAS, Schema
-from streamdedup.model import Match, Outcome, Position, Record, Verdict
+from streamdedup.model import Match, Outcome, Position, Record
 from streamdedup.settings.sections import Settings
 
 SLOT_S = 5
@@ -40,14 +40,18 @@ VALUE_BYTES = 32 * 1024
 _OUTCOMES = tuple(Outcome)
 
 _INTERVALS = 20
-"""Equal intervals of similarity, each with its own list of duplicates: the many exact copies of a
+"""Equal intervals of similarity, each with its own lists of pairs: the many exact copies of a
 stream must not displace the few pairs near the threshold."""
 
+NEAR = 0.25
+"""Largest distance below the threshold at which refuted pairs are remembered."""
+
 _PER_INTERVAL, _PER_BATCH = 16, 4
-"""Duplicates of an interval that are remembered, and how many of them one batch may add."""
+"""Duplicates of an interval that are remembered, and how many of them one batch may add; and as
+many refuted pairs."""
 
 _CHOICE = 200
-"""Duplicates at the end of a batch from which the remembered ones are chosen."""
+"""Duplicates at the end of a batch from which the remembered ones are chosen, and refuted pairs."""
 
 _HELD_OVERHEAD = 256
 """Bytes of a held value's key and objects."""
@@ -60,11 +64,15 @@ _EXCERPT = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
-    """A duplicate and its original.
+class Pair:
+    """A document and the earlier one that decided about it.
 
     Attributes:
-        number: sequence number of the remembered duplicate, from 1.
+        number: sequence number of the remembered pair, from 1.
+        id: the document's id.
+        position: the document's position.
+        original: the original of a duplicate; else the best candidate, which was refuted.
+        refuted: whether the similarity is below the threshold.
         value: the record's value; None if it is too large, or texts are not shown.
         original_value: the value of the original; None if it was not held any more.
     """
@@ -73,6 +81,7 @@ class Duplicate:
     id: str
     position: Position
     original: Match
+    refuted: bool = False
     value: bytes | None = None
     original_value: bytes | None = None
 
@@ -93,6 +102,7 @@ class Recent:
     Attributes:
         threshold: the similarity from which a document is a duplicate.
         show_text: whether texts may be shown.
+        fingerprint: fingerprint of the sketch parameters, by which similarities are comparable.
         decoder: decodes held values to texts.
     """
 
@@ -104,14 +114,16 @@ class Recent:
     ) -> None:
         self.threshold = settings.dedup.threshold
         self.show_text = settings.status.show_text
+        self.fingerprint = settings.dedup.sketch_parameters().fingerprint()
         self.decoder = Decoder(settings.records, settings.limits, schemas)
         self._clock = clock
         self._counts = np.zeros((SLOTS, len(_OUTCOMES)), dtype=np.int64)
         self._slot = self._now()
         self._similarities = np.zeros(BINS, dtype=np.int64)
-        self._latest: dict[int, deque[Duplicate]] = defaultdict(lambda: deque(maxlen=_PER_INTERVAL))
+        self._latest: _Intervals = defaultdict(_new_interval)
+        self._latest_refuted: _Intervals = defaultdict(_new_interval)
         self._remembered = 0
-        self._held = _Held()
+        self._held = _Held(self.decoder)
 
     def add(self, records: Sequence[Record], verdicts: Verdicts) -> None:
         """Count and remember a batch whose verdicts are committed.
@@ -126,7 +138,10 @@ class Recent:
         if self.show_text:
             self._held.add(records, verdicts.rows_with(KEPT))
         if tally[Outcome.DUPLICATE]:
-            self._remember(records, verdicts)
+            self._remember_duplicates(records, verdicts)
+        # Verdicts that a judge has sent to an edge do not name refuted candidates.
+        if self.show_text and isinstance(verdicts, JudgedVerdicts):
+            self._remember_refuted(records, verdicts)
 
     def add_comparisons(self, counts: JudgementCounts) -> None:
         """Count the candidates of a judgement by their similarity."""
@@ -146,15 +161,19 @@ class Recent:
         """Return the number of candidates in each bin of similarity since the worker's start."""
         return self._similarities.tolist()
 
-    def duplicates(self, low: float, high: float) -> list[Duplicate]:
+    def duplicates(self, low: float, high: float) -> list[Pair]:
         """Return the remembered duplicates from ``low`` to ``high`` inclusive, latest first."""
-        selected = [
-            duplicate
-            for interval in self._latest.values()
-            for duplicate in interval
-            if low - _ROUNDING <= duplicate.similarity <= high + _ROUNDING
-        ]
-        return sorted(selected, key=lambda duplicate: -duplicate.number)
+        return _select(self._latest, low, high)
+
+    def pairs_with_texts(self, low: float, high: float) -> list[Pair]:
+        """Return the duplicates and refuted pairs whose two texts are held, in no given order."""
+        both = _select(self._latest, low, high) + _select(self._latest_refuted, low, high)
+        return [pair for pair in both if None not in (pair.value, pair.original_value)]
+
+    def pair(self, number: int) -> Pair | None:
+        """Return a remembered pair, or None if later ones have displaced it."""
+        both = _select(self._latest, 0.0, 1.0) + _select(self._latest_refuted, 0.0, 1.0)
+        return next((pair for pair in both if pair.number == number), None)
 
     def _now(self) -> int:
         return int(self._clock() // SLOT_S)
@@ -166,35 +185,64 @@ class Recent:
             self._counts[slot % SLOTS] = 0
         self._slot = now
 
-    def _remember(self, records: Sequence[Record], verdicts: Verdicts) -> None:
+    def _remember_duplicates(self, records: Sequence[Record], verdicts: Verdicts) -> None:
         """Remember a few duplicates of each interval, preferring those whose original is held."""
-        by_interval: dict[int, list[tuple[bool, int]]] = defaultdict(list)
         duplicates = {row: verdicts[row] for row in verdicts.rows_with(DUPLICATE)[-_CHOICE:]}
-        for row, verdict in duplicates.items():
-            original = verdict.matches[0]
+        originals = {row: verdict.matches[0] for row, verdict in duplicates.items()}
+        for row, interval in self._chosen(originals):
+            pair = self._pair(records[row], duplicates[row].id, originals[row], refuted=False)
+            self._latest[interval].append(pair)
+
+    def _remember_refuted(self, records: Sequence[Record], verdicts: JudgedVerdicts) -> None:
+        """Remember a few kept records of each interval, with the candidate that was refuted."""
+        rows = verdicts.rows_refuted(self.threshold - NEAR)[-_CHOICE:]
+        candidates = {row: verdicts.refuted(row)[0] for row in rows}
+        for row, interval in self._chosen(candidates):
+            pair = self._pair(records[row], verdicts[row].id, candidates[row], refuted=True)
+            self._latest_refuted[interval].append(pair)
+
+    def _chosen(self, originals: Mapping[int, Match]) -> list[tuple[int, int]]:
+        """Choose rows from each interval of similarity; return them in order, with the interval."""
+        by_interval: dict[int, list[tuple[bool, int]]] = defaultdict(list)
+        for row, original in originals.items():
             interval = int(_similarity(original) * _INTERVALS + _ROUNDING)
             by_interval[interval].append((original.position in self._held, row))
-        chosen = sorted(
+        return sorted(
             (row, interval)
             for interval, choice in by_interval.items()
             for _, row in sorted(choice)[-_PER_BATCH:]
         )
-        for row, interval in chosen:
-            self._latest[interval].append(self._duplicate(records[row], duplicates[row]))
 
-    def _duplicate(self, record: Record, verdict: Verdict) -> Duplicate:
-        original = verdict.original
-        if original is None:
-            raise ValueError(f"{verdict.position} is not a duplicate")
+    def _pair(self, record: Record, id_: str, original: Match, *, refuted: bool) -> Pair:
         self._remembered += 1
-        return Duplicate(
+        return Pair(
             number=self._remembered,
-            id=verdict.id,
-            position=verdict.position,
+            id=id_,
+            position=record.position,
             original=original,
-            value=record.value if self.show_text and _is_small(record) else None,
+            refuted=refuted,
+            value=self.decoder.portable(record) if self.show_text and _is_small(record) else None,
             original_value=self._held.get(original.position),
         )
+
+
+_Intervals = dict[int, deque[Pair]]
+"""Remembered pairs by interval of similarity."""
+
+
+def _new_interval() -> deque[Pair]:
+    return deque(maxlen=_PER_INTERVAL)
+
+
+def _select(intervals: _Intervals, low: float, high: float) -> list[Pair]:
+    """Return the pairs from ``low`` to ``high`` inclusive, latest first."""
+    selected = [
+        pair
+        for interval in intervals.values()
+        for pair in interval
+        if low - _ROUNDING <= pair.similarity <= high + _ROUNDING
+    ]
+    return sorted(selected, key=lambda pair: -pair.number)
 
 
 class _Held:
@@ -203,7 +251,8 @@ class _Held:
     There are two generations of half the size. When the young one is full, it replaces the old one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
         self._young: dict[Position, bytes] = {}
         self._old: dict[Position, bytes] = {}
         self._young_bytes = 0
@@ -221,7 +270,7 @@ class _Held:
         young, size = self._young, self._young_bytes
         for row in kept:
             record = records[row]
-            value = record.value
+            value = self._decoder.portable(record)
             if value is None or len(value) > VALUE_BYTES:
                 continue
             size += len(value) + _HELD_OVERHEAD
@@ -246,16 +295,16 @@ def histogram(similarities: F64, counts: I64) -> I64:
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)
 
 
-def compare(duplicate: Duplicate, decoder: Decoder) -> tuple[list[Part] | None, list[Part] | None]:
-    """Compare the texts of a duplicate and of its original.
+def compare(pair: Pair, decoder: Decoder) -> tuple[list[Part] | None, list[Part] | None]:
+    """Compare the texts of a document and of its original.
 
     This may take a second if the texts were made to be hard to compare.
 
     Returns:
-        The parts to show of the duplicate and of the original; None for a text that is not held.
+        The parts to show of the document and of the original; None for a text that is not held.
     """
-    text = _text(duplicate.position, duplicate.value, decoder)
-    original_text = _text(duplicate.original.position, duplicate.original_value, decoder)
+    text = _text(pair.position, pair.value, decoder)
+    original_text = _text(pair.original.position, pair.original_value, decoder)
     if text is not None and original_text is not None:
         return differences(text, original_text)
     return _excerpt(text), _excerpt(original_text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streamdedup.observe.quality import LiveQuality
 from streamdedup.observe.recent import Recent
 
 Phase = Literal[
@@ -38,6 +39,7 @@ class WorkerState:
         steps: number of steps of the work so far: phases, replayed entries, committed batches.
         stuck: why the process should be restarted, in plain text; empty if the work advances.
         recent: what the page shows of the latest batches; None without a page.
+        quality: how good the verdicts are; None before there is a role.
     """
 
     phase: Phase = "starting"
@@ -54,6 +56,7 @@ class WorkerState:
     steps: int = 0
     stuck: str = ""
     recent: Recent | None = None
+    quality: LiveQuality | None = None
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Enter a phase; the new reason replaces the previous one."""

@@ -154,6 +154,8 @@ class StatusServer:
             active=self._state.phase == "running", behind=self._state.behind
         )
         self._metrics.observe_degradations(self._state.degradations())
+        if self._state.quality is not None:
+            self._metrics.observe_quality(self._state.quality)
         body, content_type = self._metrics.render()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
@@ -183,6 +185,7 @@ class StatusServer:
             "positions": {str(number): offset for number, offset in state.positions.items()},
             "lag": {str(number): records for number, records in state.lag.items()},
             "applied_offset": state.applied_offset,
+            "quality": None if state.quality is None else state.quality.described(),
         }
 
 

@@ -14,7 +14,9 @@ import structlog
 from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.quality import LiveQuality
 from streamdedup.observe.recent import Recent
+from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
 from streamdedup.roles.edge import Edge
@@ -46,6 +48,9 @@ async def run_role(settings: Settings, name: Role) -> None:
     pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
     if settings.status.page:
         state.recent = Recent(settings, time.monotonic, pool.schemas)
+    samples = settings.quality.shadow_sample > 0 and name != "judge"
+    shadow = Shadow(settings, pool.schemas) if samples else None
+    state.quality = LiveQuality(settings, judges=name != "edge", shadow=shadow)
     role: Worker | Edge | Judge
     try:
         async with StatusServer(settings.status, metrics, state) as status:
@@ -65,6 +70,7 @@ async def run_role(settings: Settings, name: Role) -> None:
                 await role.close()
     finally:
         await asyncio.to_thread(pool.close)
+        await asyncio.to_thread(state.quality.close)
 
 
 def _on_signals(stop: asyncio.Event) -> None:

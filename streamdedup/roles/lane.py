@@ -204,6 +204,8 @@ class Lane:
             self.has_written = True
             self._state.steps += 1
             self._metrics.count_verdicts(paired.verdicts, paired.records, now_ms())
+            if self._state.quality is not None:
+                self._state.quality.add_records(paired.records, paired.verdicts)
             if self._state.recent is not None:
                 self._state.recent.add(paired.records, paired.verdicts)
 

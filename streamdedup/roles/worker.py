@@ -197,6 +197,9 @@ class _SourceFeed(Feed[_Polled]):
         records = batch.pending.records
         self._metrics.count_verdicts(judgement.verdicts, records, now_ms())
         self._metrics.count_comparisons(judgement.counts)
+        if self._state.quality is not None:
+            self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
+            self._state.quality.add_records(records, judgement.verdicts)
         if self._state.recent is not None:
             self._state.recent.add(records, judgement.verdicts)
             self._state.recent.add_comparisons(judgement.counts)

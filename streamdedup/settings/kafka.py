@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 
-from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.secrets import read_secret, refuse_mask
 from streamdedup.settings.section import DAY, HOUR, SECOND, Section
 from streamdedup.settings.units import Duration, NameList
 
@@ -40,10 +40,11 @@ class SecuritySettings(Section):
     """PEM file with the private key of the worker's certificate."""
     key_password_file: Path | None = None
     """File with the password of the private key."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = (
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = (
         "SCRAM-SHA-512"
     )
-    """Kafka's sasl.mechanism. OAUTHBEARER needs token_url or msk_region."""
+    """Kafka's sasl.mechanism. OAUTHBEARER needs token_url or msk_region. GSSAPI is Kerberos, and
+    needs `pip install 'streamdedup[kerberos]'`."""
     sasl_username: str = ""
     """User name of the login. With token_url: the client id."""
     sasl_password: SecretStr | None = None
@@ -63,21 +64,27 @@ class SecuritySettings(Section):
     """AWS region of an MSK cluster. OAUTHBEARER signs its tokens with AWS credentials (IAM). Needs
     `pip install 'streamdedup[msk]'`."""
 
+    kerberos_service_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")] = "kafka"
+    """First part of the brokers' Kerberos principals, for GSSAPI. The worker's own principal and
+    keytab are those of the system: KRB5_CLIENT_KTNAME, or the tickets of kinit."""
+
     @field_validator("sasl_password")
     @classmethod
     def _refuse_mask(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and value.get_secret_value() == MASK:
-            raise ValueError(
-                f"the value is {MASK}, the mask of a printed secret; set the password itself"
-            )
-        return value
+        return refuse_mask(value)
 
     @model_validator(mode="after")
     def _check_login(self) -> SecuritySettings:
         password = bool(self.sasl_password) or self.sasl_password_file is not None
         if self.sasl_password and self.sasl_password_file:
             raise ValueError("sasl_password and sasl_password_file are both set; remove one")
-        if self.protocol.startswith("SASL"):
+        if self.protocol.startswith("SASL") and self.sasl_mechanism == "GSSAPI":
+            if self.sasl_username or password:
+                raise ValueError(
+                    "sasl_username and sasl_password have no effect with GSSAPI; remove them, and "
+                    "give the worker a keytab with the variable KRB5_CLIENT_KTNAME"
+                )
+        elif self.protocol.startswith("SASL"):
             if self.msk_region is None and not (self.sasl_username and password):
                 raise ValueError(f"{self.protocol} needs sasl_username and sasl_password_file")
         elif self.sasl_username or password:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from streamdedup.settings.secrets import MASK, read_secret
+from streamdedup.settings.secrets import read_secret, refuse_mask
 from streamdedup.settings.section import HOUR, SECOND, Section
 from streamdedup.settings.units import Duration, UrlList
 
@@ -40,11 +40,7 @@ class RegistrySettings(Section):
     @field_validator("password")
     @classmethod
     def _refuse_mask(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and value.get_secret_value() == MASK:
-            raise ValueError(
-                f"the value is {MASK}, the mask of a printed secret; set the password itself"
-            )
-        return value
+        return refuse_mask(value)
 
     @model_validator(mode="after")
     def _check(self) -> RegistrySettings:

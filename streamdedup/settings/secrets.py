@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from streamdedup.errors import SettingsError
 
 MASK = "**********"
@@ -27,6 +29,19 @@ def read_secret(path: Path) -> str:
     if not secret:
         raise SettingsError(f"the secret in {path} is empty")
     return secret
+
+
+def refuse_mask(value: SecretStr | None) -> SecretStr | None:
+    """Return a password; refuse the mask that replaces one in printed settings.
+
+    Raises:
+        ValueError: the value is the mask.
+    """
+    if value is not None and value.get_secret_value() == MASK:
+        raise ValueError(
+            f"the value is {MASK}, the mask of a printed secret; set the password itself"
+        )
+    return value
 
 
 _SEED_CHARACTERS = 32

@@ -204,7 +204,15 @@ class StatusSettings(Section):
     """Whether /page shows the state of the worker and the latest duplicates."""
     show_text: bool = False
     """Whether the page shows the texts of duplicates and originals to everyone who can reach the
-    port. The texts of recent records are then held in memory."""
+    port. The texts of recent records are then held in memory. Judging pairs needs them."""
+
+
+class QualitySettings(Section):
+    """How the worker and the edges check their verdicts while they run; see docs/quality.md."""
+
+    shadow_sample: int = Field(default=1000, ge=0, le=10**9)
+    """One document in this many is also compared exactly with recent kept documents. Uses at most
+    2 % of one processor. 0: none is."""
 
 
 class LogSettings(Section):
@@ -265,6 +273,8 @@ class Settings(BaseSettings):
     """Several workers, of which one judges documents."""
     status: StatusSettings = StatusSettings()
     """The HTTP port."""
+    quality: QualitySettings = QualitySettings()
+    """How verdicts are checked."""
     log: LogSettings = LogSettings()
     """Logging."""
     drain_budget: Duration = Field(default=dt.timedelta(seconds=30), ge=MILLISECOND, le=DAY)

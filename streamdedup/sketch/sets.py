@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from streamdedup.columns import U64
+from streamdedup.columns import F64, I64, U64
 from streamdedup.kernels import kernel
 from streamdedup.sketch.minhash import hash_shingles
 from streamdedup.sketch.shingle import Shingling, chunks, pack
@@ -57,3 +57,28 @@ def _count_common(first: U64, second: U64) -> int:
         i += one <= other
         j += other <= one
     return common
+
+
+@kernel
+def similarities(mine: U64, others: U64, ends: I64, least: float) -> F64:
+    """Return the Jaccard similarities of a set with others.
+
+    Args:
+        mine: a set.
+        others: all other sets, one behind the other.
+        ends: ``(m,)`` int64: where each ends.
+        least: a smaller similarity may be returned as 0; it is, if the sizes alone tell.
+
+    Returns:
+        ``(m,)`` float64.
+    """
+    result = np.zeros(len(ends))
+    begin = 0
+    for other in range(len(ends)):
+        end = ends[other]
+        smaller, larger = min(len(mine), end - begin), max(len(mine), end - begin)
+        if smaller > 0 and smaller >= least * larger:
+            common = _count_common(mine, others[begin:end])
+            result[other] = common / (smaller + larger - common)
+        begin = end
+    return result

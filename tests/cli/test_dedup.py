@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import zstandard
+from pyarrow import feather, parquet
 
 from tests.cli.examples import LINES, Command
 from tests.support.streams import closed_standard_output, standard_input
@@ -209,7 +211,7 @@ def test_the_profile_says_what_is_the_same(
     ("arguments", "code", "message"),
     [
         (("in.jsonl", "missing.jsonl"), 4, "cannot read missing.jsonl: No such file or directory"),
-        (("in.jsonl", "."), 4, "cannot read .: Is a directory"),
+        (("in.jsonl", "."), 4, "the input ./in.jsonl is given twice"),
         (("in.jsonl", "in.jsonl"), 4, "the input in.jsonl is given twice"),
         (("in.jsonl", "--kept", "in.jsonl"), 4, "the output in.jsonl is one of the inputs"),
         (("in.jsonl", "--kept", "no/k"), 4, "cannot write no/k: No such file or directory"),
@@ -335,3 +337,32 @@ def test_exact_verification_is_a_flag(
     assert b"without the texts that dedup.verify exact compares; set dedup.verify" in errors
     assert errors.count(b"\n") == 1
     assert command("dedup", "in.jsonl", "--verify", "twice") == 3
+
+
+def test_parquet_in_and_out(command: Command, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A pattern is expanded here; the columns are named like fields."""
+    table = pa.Table.from_pylist([json.loads(line) for line in LINES]).rename_columns(["k", "body"])
+    Path("data").mkdir()
+    parquet.write_table(table.slice(0, 2), "data/1.parquet")
+    parquet.write_table(table.slice(2), "data/2.parquet")
+    fields = ("--text-field", "body", "--id-field", "k")
+    outputs = ("--kept", "kept.parquet", "--duplicates", "duplicates.feather", "--index", "ix")
+    assert command("dedup", "data/*.parquet", *fields, *outputs, "--json") == 0
+    assert json.loads(capfdbinary.readouterr().out)["duplicates"] == 2
+    assert parquet.read_table("kept.parquet").equals(table.take([0, 2]))
+    assert feather.read_table("duplicates.feather")["original"].to_pylist() == ["a", "a"]
+    assert command("dedup", "data", *fields, *outputs) == 0
+    assert b"4 lines skipped" in capfdbinary.readouterr().err
+    assert command("dedup", "data", "--kept", "kept.parquet") == 4
+    errors = capfdbinary.readouterr().err.decode()
+    assert errors == "streamdedup: data/1.parquet has no column 'text'; its columns are k, body\n"
+
+
+def test_formats_of_topics_do_not_matter_for_files(command: Command, tmp_path: Path) -> None:
+    """The settings of a worker on a topic in Avro serve for a sample of it in JSON Lines."""
+    config, posts, kept = (tmp_path / name for name in ("c.yaml", "posts.jsonl", "kept.jsonl"))
+    config.write_text("records: {format: registry}\nregistry: {urls: [http://127.0.0.1:1]}\n")
+    posts.write_text('{"text": "one text"}\n{"text": "one text"}\n')
+    assert command("dedup", str(posts), "--kept", str(kept), "--config", str(config)) == 0
+    assert kept.read_text() == '{"text": "one text"}\n'
+    assert command("evaluate", str(posts), "--config", str(config)) == 0

@@ -6,7 +6,9 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import csv, parquet
 from typer.testing import CliRunner, Result
 
 from streamdedup.cli import main
@@ -155,3 +157,30 @@ def test_page_can_be_read_by_all(corpus: Path, tmp_path: Path) -> None:
     assert '<th scope="row">' in content
     assert '<html lang="en">' in content
     assert "<title>How good the sketches are: 261 documents at 0.8</title>" in content
+
+
+def test_tables_and_csv_have_the_report_of_lines(tmp_path: Path) -> None:
+    """Columns are named like fields; ids and labels that are missing are positions."""
+    rows: list[dict[str, str | None]] = [
+        {"name": one.id, "body": one.text, "group": one.text[:9]} for one in DOCUMENTS
+    ]
+    rows[3]["group"] = rows[5]["name"] = rows[7]["body"] = None
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "c.jsonl").write_text("".join(lines))
+    table = pa.Table.from_pylist(rows)
+    parquet.write_table(table, tmp_path / "c.parquet", row_group_size=50)
+    csv.write_csv(table.filter(pa.array([row != rows[7] for row in rows])), tmp_path / "c.csv")
+    fields = ("--text-field", "body", "--id-field", "name", "--label-field", "group")
+    reports = {}
+    for kind in ("jsonl", "parquet", "csv"):
+        result = run(tmp_path / f"c.{kind}", *fields, "--json")
+        assert result.exit_code == 0, result.exception
+        reports[kind] = json.loads(result.stdout.replace(f"c.{kind}", "c"))
+    for report in reports.values():
+        for timed in (report, *report["bandings"]):
+            timed.pop("seconds", None)
+    assert reports["parquet"] == reports["jsonl"]
+    assert reports["csv"] == reports["jsonl"] | {"rejected": 0}
+    result = run(tmp_path / "c.parquet", "--text-field", "text")
+    assert isinstance(result.exception, InputError)
+    assert "its columns are name, body, group" in str(result.exception)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from streamdedup.batches import SketchedBatch
 from streamdedup.dedup import clock as clocks
 from streamdedup.dedup.resolve import COMPARED_BYTES
-from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position, Verdict
+from streamdedup.model import NO_TIMESTAMP, Document, Match, Outcome, Position, Verdict
 from streamdedup.settings.sections import IndexSettings, Settings
 from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec
@@ -24,7 +24,8 @@ from tests.support.builders import (
 MILLISECOND = dt.timedelta(milliseconds=1)
 HOUR = dt.timedelta(hours=1)
 NOON = 1_700_000_000_000
-Told = tuple[Outcome, tuple[tuple[Position, float, float | None], ...]]
+Similar = tuple[Position, float, float | None]
+Told = tuple[Outcome, tuple[Similar, ...]]
 
 
 def clock_after(event_times_ms: Sequence[int]) -> int:
@@ -68,17 +69,14 @@ def in_window(mine: Kept, theirs: Kept, now_ms: int, settings: IndexSettings) ->
     return in_reach and abs(mine.compared_ms - theirs.compared_ms) < milliseconds(window)
 
 
-def told(verdicts: Sequence[Verdict]) -> list[Told]:
+def told(verdicts: Iterable[Verdict]) -> list[Told]:
     """Return the outcome of each verdict, and each match with its similarities."""
-    return [
-        (
-            each.outcome,
-            tuple(
-                (match.position, match.jaccard_estimate, match.jaccard) for match in each.matches
-            ),
-        )
-        for each in verdicts
-    ]
+    return [(each.outcome, similar(each.matches)) for each in verdicts]
+
+
+def similar(matches: Iterable[Match]) -> tuple[Similar, ...]:
+    """Return the positions of matches, with their similarities."""
+    return tuple((match.position, match.jaccard_estimate, match.jaccard) for match in matches)
 
 
 def true_jaccard(first: str, second: str) -> float:
@@ -94,8 +92,12 @@ def model(
     settings: Settings,
     borderline: float,
     compared_bytes: int = COMPARED_BYTES,
-) -> list[Told]:
-    """Judge documents one by one with lists and dictionaries only."""
+) -> tuple[list[Told], list[tuple[Similar, ...]]]:
+    """Judge documents one by one with lists and dictionaries only.
+
+    Returns:
+        The verdicts, and the best refuted candidate of each kept document, if there is one.
+    """
     threshold = settings.dedup.threshold
     batch = sketched(documents, settings)
     sketches = batch.documents.sketches
@@ -103,6 +105,7 @@ def model(
     kept: list[Kept] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
     verdicts: list[Told] = []
+    refuted: list[tuple[Similar, ...]] = []
     for row in range(len(documents)):
         time_ms = documents[row].event_time_ms
         now_ms = clock_after([document.event_time_ms for document in documents[:row]])
@@ -122,7 +125,8 @@ def model(
             [estimates[number]] = codec.estimate_jaccard(
                 sketches.signatures[row], sketches.signatures[other : other + 1]
             ).tolist()
-        similar = []
+        reaching: list[tuple[float, int, Similar]] = []
+        refused: list[tuple[float, int, Similar]] = []
         compared = ""
         for number, estimate in sorted(estimates.items(), key=lambda pair: (-pair[1], pair[0])):
             other = kept[number].row
@@ -132,20 +136,22 @@ def model(
                 jaccard = true_jaccard(documents[row].text, documents[other].text)
                 compared += documents[other].text
             best_known = estimate if jaccard is None else jaccard
-            if best_known >= threshold:
-                similar.append((-best_known, number, (batch.positions[other], estimate, jaccard)))
-        similar.sort(key=lambda match: match[:2])
+            reached = reaching if best_known >= threshold else refused
+            reached.append((-best_known, number, (batch.positions[other], estimate, jaccard)))
+        reaching.sort(key=lambda match: match[:2])
         blank = row in batch.blank
-        if similar and not blank:
-            best = similar[: settings.output.max_matches]
+        if reaching and not blank:
+            best = reaching[: settings.output.max_matches]
             verdicts.append((Outcome.DUPLICATE, tuple(match for *_, match in best)))
+            refuted.append(())
             continue
         verdicts.append((Outcome.KEPT, ()))
+        refuted.append(() if blank or not refused else (min(refused)[2],))
         if not blank:
             for key in keys:
                 buckets[key].append(len(kept))
             kept.append(mine)
-    return verdicts
+    return verdicts, refuted
 
 
 def cut(documents: Sequence[Document], cuts: set[int], settings: Settings) -> list[SketchedBatch]:

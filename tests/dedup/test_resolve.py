@@ -22,10 +22,11 @@ from streamdedup.engine.prepare import Preparer
 from streamdedup.model import NO_TIMESTAMP, Document, Outcome, Position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
-from tests.dedup.brute_force import HOUR, MILLISECOND, NOON, cut, judged, model, told
+from tests.dedup.brute_force import HOUR, MILLISECOND, NOON, cut, judged, model, similar, told
 from tests.support.builders import (
     TOPIC,
     examples,
+    judgements,
     open_index,
     pass_through,
     sketched,
@@ -92,7 +93,7 @@ def test_any_batches_any_shards(
     compared_bytes: int,
     recent: int,
 ) -> None:
-    """The verdicts match the model for any batches (L1, L4).
+    """The verdicts and the best refuted candidates match the model for any batches (L1, L4).
 
     With exact verification of everything the model goes by the texts alone, within the budget. The
     clock looks at few times, so that it advances within the stream.
@@ -105,8 +106,13 @@ def test_any_batches_any_shards(
         if every_text:
             rule = replace(rule, borderline=math.inf)
         with open_index(settings) as index:
-            verdicts = pass_through(index, cut(documents, cuts, settings), settings, rule)
-        assert told(verdicts) == model(documents, settings, rule.borderline, compared_bytes)
+            judged_batches = list(judgements(index, cut(documents, cuts, settings), rule))
+        verdicts, refuted = model(documents, settings, rule.borderline, compared_bytes)
+        found = [judgement.verdicts for judgement in judged_batches]
+        assert told(verdict for batch in found for verdict in batch) == verdicts
+        assert [
+            similar(batch.refuted(row)) for batch in found for row in range(len(batch))
+        ] == refuted
 
 
 @given(

@@ -155,3 +155,11 @@ def test_exit_codes_are_documented() -> None:
     operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", operations, re.MULTILINE)}
     assert codes <= documented
+
+
+def test_the_front_page_of_the_site_lists_every_page() -> None:
+    """docs/index.md is the navigation of the site; `make docs` fails on a page that it misses."""
+    docs = ROOT / "docs"
+    index = (docs / "index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\)", index, re.MULTILINE)
+    assert sorted(listed) == sorted({page.name for page in docs.glob("*.md")} - {"index.md"})

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-import subprocess
-import sys
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +14,14 @@ from streamdedup.files.docstrings import docstrings
 from streamdedup.files.run import Hooks, InProcess, run
 from streamdedup.index.store import Index
 from streamdedup.settings.sections import Settings
-from tests.files.workspace import Crash, Workspace, counts, crash_after, in_batches_of
+from tests.files.workspace import (
+    Crash,
+    Workspace,
+    counts,
+    crash_after,
+    in_batches_of,
+    run_until_killed,
+)
 
 COUNT = 1500
 
@@ -70,21 +73,6 @@ def write_input(path: Path) -> None:
             file.write(json.dumps({"id": name, "text": text}).encode() + b"\n")
             if number % 97 == 0:
                 file.write(b"\n{broken\n")
-
-
-def run_until_killed(arguments: list[str], output: Path, length: int) -> bool:
-    """Run the command; kill it once an output has this length. Return whether it completed."""
-    command = [sys.executable, "-m", "streamdedup", "dedup", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    with process:
-        while process.poll() is None:
-            if output.exists() and output.stat().st_size >= length:
-                process.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.001)
-        _, errors = process.communicate()
-    assert process.returncode in {0, -signal.SIGKILL}, errors.decode()
-    return process.returncode == 0
 
 
 @pytest.mark.long

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +98,18 @@ def crash_after(count: int) -> Any:
             raise Crash
 
     return hook
+
+
+def run_until_killed(arguments: list[str], output: Path, length: int) -> bool:
+    """Run the command; kill it once an output has this length. Return whether it completed."""
+    command = [sys.executable, "-m", "streamdedup", "dedup", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    with process:
+        while process.poll() is None:
+            if output.exists() and output.stat().st_size >= length:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.001)
+        _, errors = process.communicate()
+    assert process.returncode in {0, -signal.SIGKILL}, errors.decode()
+    return process.returncode == 0

@@ -262,3 +262,15 @@ def test_no_timestamp() -> None:
     decoder = Decoder(RecordSettings(), LimitSettings())
     found = decoder.decode(Record(POSITION, b'{"text":"a"}'))
     assert found.event_time_ms == NO_TIMESTAMP
+
+
+def test_fields_of_a_table_become_a_document() -> None:
+    """Texts are bytes or views of them; limits and UTF-8 are checked like those of a value."""
+    decode = Decoder(RecordSettings(), LimitSettings(text_bytes=8)).decode_fields
+    document = Document("w\u00f6rds", "a", 5, "site")
+    assert decode("w\u00f6rds".encode(), b"a", b"site", 5) == document
+    assert decode(memoryview("w\u00f6rds".encode()), b"a", b"site", 5) == document
+    for text, id_, reason in ((b"\xff", b"", "InvalidUtf8"), (b"x" * 9, b"", "TextTooLarge")):
+        with pytest.raises(Refusal) as refused:
+            decode(text, id_, b"", -1)
+        assert refused.value.rejection.reason == reason

@@ -194,6 +194,19 @@ def test_the_schema_in_a_header() -> None:
     assert decode(AVRO, GUID + avro(), b"", GUID, text_fields=("body",)).text == "a text"
 
 
+def test_a_value_that_needs_no_headers() -> None:
+    """The page decodes it later, without them."""
+    decoder = Decoder(RecordSettings(format="registry", **FIELDS), LimitSettings(), {ID: AVRO})
+    records = [
+        Record(Position("t", 0, 0), value, None, headers, 5)
+        for value, headers in ((ID + avro(), ()), (avro(), ((FRAME_HEADER, ID),)))
+    ]
+    assert {decoder.portable(record) for record in records} == {ID + avro()}
+    assert decoder.portable(Record(Position("t", 0, 0), None)) is None
+    plain = Decoder(RecordSettings(), LimitSettings())
+    assert plain.portable(records[1]) == avro()
+
+
 def test_values_without_a_usable_schema() -> None:
     """No prefix, an unknown one, and a schema that is none: again and again."""
     decoder = Decoder(RecordSettings(format="registry"), LimitSettings(), {ID: Schema("AVRO", "{")})

@@ -43,7 +43,7 @@ def watch_until_ready(worker: WorkerProcess) -> list[str]:
 def test_the_pages_of_a_live_worker_agree_with_the_topics(broker: Broker, tmp_path: Path) -> None:
     """It is ready after the replay, the counts equal the records, and the lag reaches 0."""
     stage = Stage(broker.bootstrap, tmp_path)
-    stage.configure(batch={"documents": 10})
+    stage.configure(batch={"documents": 10}, quality={"shadow_sample": 1})
     stage.create_topics(2)
     texts = [f"{number} {number * 7_919} {number * 104_729}" for number in range(300)]
     stage.produce_json([{"id": text, "text": text} for text in texts[:200]])
@@ -66,6 +66,7 @@ def test_the_pages_of_a_live_worker_agree_with_the_topics(broker: Broker, tmp_pa
         )
         assert_counts(worker)
         assert_status(worker)
+        assert_quality(worker)
         worker.drain()
     assert {role: len(stage.read(role)) for role in ("clean", "duplicates", "dead_letter")} == {
         "clean": 200 + 100,
@@ -106,3 +107,24 @@ def assert_status(worker: WorkerProcess) -> None:
     assert status["lag"] == {"0": 0, "1": 0}
     assert status["replay"]["done"] == status["replay"]["total"] > 0
     assert status["applied_offset"] > status["replay"]["total"]
+
+
+def assert_quality(worker: WorkerProcess) -> None:
+    """Check what the same worker estimates, and that it samples every document."""
+    estimate = json.loads(worker.get("/status")[1])["quality"]["estimate"]
+    assert estimate["documents"] == 152
+    assert estimate["repeats"] == {"found": 50.0, "missed": 0.0, "refuted": 0.0, "false": 0.0}
+    assert estimate["recall"]["value"] == estimate["precision"]["value"] == 1.0
+    assert 0.0 < estimate["recall"]["standard_error"] < 0.1
+    assert worker.metric("quality_documents_total", result="found") == 50
+    assert worker.metric("quality_recall") == 1.0
+    assert worker.metric("quality_recall_target") == 0.99
+
+    def sampled() -> bool:
+        shadow = json.loads(worker.get("/status")[1])["quality"]["shadow"]["documents"]
+        return bool(sum(shadow.values()) == 150)
+
+    wait_until(sampled, "the shadow sample")
+    # The originals of the duplicates were kept before this start.
+    assert worker.metric("shadow_documents_total", result="found") == 0
+    assert worker.metric("shadow_documents_total", result="alone") > 0

@@ -68,6 +68,7 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
     settings: Any = {
         "output": {"headers": "full", "include_value": True},
         "batch": {"documents": 70},
+        "quality": {"shadow_sample": 1},
     }
     with split_on(broker.bootstrap, tmp_path, 2, **settings) as split:
         stage = split.stage
@@ -76,6 +77,7 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
         poison = [b"{", b'{"text": 1}', None, b'{"id": "blank", "text": ""}']
         stage.produce([Message(value, b"key", 1) for value in poison])
         wait_until_written(split, 604)
+        assert_quality(split)
         split.drain()
         outcomes = assert_undisturbed(stage)
         assert outcomes["dead_letter"] == 3
@@ -91,6 +93,20 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
         produce(stage, [{"id": "again", "text": documents[0]["text"]}], 1)
         stage.run_until_judged(605)
         assert stage.outcomes()[0, 300] == "duplicates"
+
+
+def assert_quality(split: Split) -> None:
+    """Check that the judge estimates, and that the edge samples what it writes."""
+    described = {
+        name: json.loads(worker.get("/status")[1])["quality"]
+        for name, worker in split.workers.items()
+    }
+    judge, edge = described["judge-0"], described["edge-0"]
+    assert judge["shadow"] is edge["estimate"] is None
+    assert judge["estimate"]["documents"] == 601
+    assert 0.9 < judge["estimate"]["recall"]["value"] <= 1.0
+    # One batch may be audited at this moment, and the first takes long: it loads the kernels.
+    assert sum(edge["shadow"]["documents"].values()) > 0
 
 
 CASES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from collections import Counter as Tally
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -15,10 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamdedup.batches import DocumentColumns, IndexUpdate, Judgement, JudgementCounts, Sketches
 from streamdedup.columns import Positions, Strings
+from streamdedup.dedup.quality import Sums
 from streamdedup.model import DiskRoom, IndexStats, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, Entry
 from streamdedup.observe.metrics import BatchHistogram, Metrics
+from streamdedup.observe.quality import LiveQuality
+from streamdedup.observe.shadow import Shadow
+from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import PoolSettings, Settings
 from tests.support.builders import verdicts_of
 from tests.support.clock import Clock
@@ -143,6 +148,42 @@ def test_one_call_counts_a_judgement(page: Page) -> None:
     assert page.value("candidate_similarity_bucket", le="0.8") == 1
     assert page.value("candidate_similarity_bucket", le="0.85") == 2
     assert page.value("candidate_similarity_bucket", le="0.95") == 4
+
+
+def test_quality_is_observed(page: Page) -> None:
+    """Counters rise with the sums, gauges are the figures, and a total that falls waits."""
+    settings = load_settings(dedup={"bands": 9, "rows": 13}, quality={"shadow_sample": 7})
+    shadow = Shadow(settings)
+    one = LiveQuality(settings, judges=True, shadow=shadow)
+    page.metrics.observe_quality(one)
+    assert page.value("quality_recall_target") == pytest.approx(0.399, abs=1e-3)
+    assert page.value("quality_window_documents") == 0
+    assert math.isnan(page.value("quality_recall"))
+    assert math.isnan(page.value("quality_precision_standard_error"))
+    one.sums = Sums(found=9.5, missed=2.0, refuted=0.25, false=0.5, missed_variance=1.5)
+    shadow.results = Tally({"found": 3, "missed": 1})
+    shadow.skipped = 4
+    page.metrics.observe_quality(one)
+    one.sums = one.sums._replace(found=9.0, missed=3.0)
+    page.metrics.observe_quality(one)
+    assert page.value("quality_documents_total", result="found") == 9.5
+    assert page.value("quality_documents_total", result="missed") == 3.0
+    assert page.value("quality_missed_variance_total") == 1.5
+    assert page.value("shadow_documents_total", result="found") == 3
+    assert page.value("shadow_documents_total", result="skipped") == 4
+    one.close()
+
+
+def test_an_edge_has_no_estimates(page: Page) -> None:
+    """Only the shadow sample is observed; the gauges stay unknown."""
+    settings = Settings()
+    one = LiveQuality(settings, judges=False, shadow=None)
+    one.add_comparisons(JudgementCounts(), 5)
+    page.metrics.observe_quality(one)
+    assert math.isnan(page.value("quality_window_documents"))
+    assert page.value("quality_recall_target") == settings.dedup.recall
+    assert one.described() == {"target": 0.99, "estimate": None, "shadow": None}
+    one.close()
 
 
 def test_latencies_run_from_the_records_timestamps(page: Page) -> None:

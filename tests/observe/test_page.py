@@ -20,9 +20,12 @@ from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import Settings
 from tests.support.browser.feed import TOPIC, Feed, page_settings
-from tests.support.browser.samples import HOSTILE, article, stream
+from tests.support.browser.samples import HOSTILE, article, edited, stream
 
-PATHS = ("/page", "/page/page.css", "/page/page.js", "/page/state", "/page/duplicates")
+PATHS = (
+    *("/page", "/page/page.css", "/page/page.js", "/page/judge.js"),
+    *("/page/state", "/page/duplicates", "/page/pairs"),
+)
 TEXT = article(random.Random(1))
 NEAR = f"{TEXT} One more sentence."
 
@@ -116,11 +119,11 @@ def test_the_files_refer_to_nothing_else() -> None:
     """No address of another host, no inline code, and no conversion of a string to HTML."""
     folder = resources.files("streamdedup.observe") / "web"
     files = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
-    assert files.keys() == {"page.html", "page.css", "page.js"}
+    assert files.keys() == {"page.html", "page.css", "page.js", "judge.js"}
     for name, content in files.items():
         addresses = set(re.findall(r"\w+://[^\s\"']+", content))
         assert addresses <= {"http://www.w3.org/2000/svg"}, name
-    html, script = files["page.html"], files["page.js"]
+    html, script = files["page.html"], files["page.js"] + files["judge.js"]
     assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:|<script(?! src=)", html)
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|Function\(", script
@@ -196,8 +199,11 @@ async def test_without_show_text_no_text_is_held_or_sent() -> None:
     settings = page_settings()
     with Feed(settings) as feed:
         feed.give([{"id": "a", "text": TEXT}, {"id": "b", "text": NEAR}])
+        feed.give([{"id": "c", "text": edited(TEXT, random.Random(3), 8)}])
         (remembered,) = feed.recent.duplicates(0.0, 1.0)
         assert (remembered.value, remembered.original_value) == (None, None)
+        assert feed.recent.pairs_with_texts(0.0, 1.0) == []
+        assert feed.recent.pair(2) is None
         async with served(settings, feed.state) as site:
             bodies = [await site.get(path) for path in PATHS]
             (shown,) = await site.duplicates()
@@ -252,12 +258,38 @@ async def test_duplicates_are_filtered_by_similarity_latest_first() -> None:
                 assert numbers
 
 
+async def test_pairs_to_judge_are_on_both_sides_of_the_threshold() -> None:
+    """Kept records come with their best candidate; a pair's texts are served one pair at a time."""
+    settings = page_settings(show_text=True)
+    generator = random.Random(4)
+    originals = [article(generator) for _ in range(40)]
+    with Feed(settings) as feed:
+        feed.give([{"id": str(row), "text": text} for row, text in enumerate(originals)])
+        for row, text in enumerate(originals):
+            feed.give([{"id": f"{row}-edited", "text": edited(text, generator, 1 + row % 20)}])
+        async with served(settings, feed.state) as site:
+            pairs = (await site.json("/page/pairs?low=0.6&high=0.95"))["pairs"]
+            similarities = [pair["estimate"] for pair in pairs]
+            assert sum(similarity < 0.8 for similarity in similarities) >= 5
+            assert sum(similarity >= 0.8 for similarity in similarities) >= 5
+            assert all(0.6 <= similarity <= 0.95 for similarity in similarities)
+            shown = await site.json(f"/page/pair?number={pairs[0]['number']}")
+            assert marked(shown["texts"][0])
+            assert pairs[0].items() <= shown.items()
+            assert (await site.get("/page/pair?number=999999"))[0] == 404
+            for number in ("x", "", "-1", "1" * 30):
+                assert (await site.get(f"/page/pair?number={number}"))[0] == 400
+            refuted = {pair["number"] for pair in pairs if pair["estimate"] < 0.8}
+            assert not refuted & {one["number"] for one in await site.duplicates(0.6)}
+
+
 @pytest.mark.parametrize("query", ["low=x", "high=nan", "low=-0.1", "high=1.5", "low=inf", "low="])
 async def test_an_invalid_filter_is_refused(query: str) -> None:
     """A similarity is a number from 0 to 1."""
     async with served(page_settings(), WorkerState()) as site:
-        status, text = await site.get(f"/page/duplicates?{query}")
-        assert (status, text.count("\n")) == (400, 1)
+        for path in ("/page/duplicates", "/page/pairs"):
+            status, text = await site.get(f"{path}?{query}")
+            assert (status, text.count("\n")) == (400, 1)
 
 
 async def test_texts_are_compared_once_when_they_are_shown(
@@ -267,9 +299,9 @@ async def test_texts_are_compared_once_when_they_are_shown(
     compared: list[int] = []
     compare = recent.compare
 
-    def counting(duplicate: recent.Duplicate, decoder: Any) -> Any:
-        compared.append(duplicate.number)
-        return compare(duplicate, decoder)
+    def counting(pair: recent.Pair, decoder: Any) -> Any:
+        compared.append(pair.number)
+        return compare(pair, decoder)
 
     monkeypatch.setattr(page, "compare", counting)
     settings = page_settings(show_text=True)

@@ -129,3 +129,22 @@ def test_similarities_count_as_often_as_they_occur() -> None:
     """Nothing is sampled."""
     counts = histogram(np.array([0.25, 0.75, 0.751]), np.array([100_000, 0, 7]))
     assert {row: counts[row] for row in counts.nonzero()[0].tolist()} == {25: 100_000, 75: 7}
+
+
+def test_refuted_pairs_are_bounded_and_the_best_candidate_is_named() -> None:
+    """A kept record is paired with its most similar candidate, and old pairs are displaced."""
+    settings = page_settings(show_text=True)
+    generator = random.Random(6)
+    far, near = edited(TEXT, generator, 14), edited(TEXT, generator, 2)
+    with Feed(settings) as feed:
+        feed.give([{"id": "far", "text": far}, {"id": "text", "text": TEXT}])
+        judged = feed.give([{"id": "new", "text": edited(near, generator, 6)}])
+        (pair,) = (one for one in feed.recent.pairs_with_texts(0.0, 0.8) if one.id == "new")
+        assert (pair.refuted, pair.original.id) == (True, "text")
+        assert judged.verdicts[0].matches == ()
+        assert pair.similarity < settings.dedup.threshold
+        for _ in range(200):
+            feed.give([{"text": edited(TEXT, generator, 12)} for _ in range(3)])
+        pairs = feed.recent.pairs_with_texts(0.0, 0.8)
+        assert 16 <= len(pairs) <= 6 * 16
+        assert all(pair.similarity >= 0.8 - recent.NEAR for pair in pairs)

@@ -172,6 +172,7 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
         "positions": {"0": 10, "1": 20},
         "lag": {"0": 0, "1": 4},
         "applied_offset": 7,
+        "quality": None,
     }
 
 

@@ -80,6 +80,11 @@ BEARER = {**LOGIN, "sasl_mechanism": "OAUTHBEARER", "sasl_password": SECRET}
         ),
         pytest.param({**BEARER, "msk_region": "eu west"}, "msk_region", id="no region"),
         pytest.param(
+            {**LOGIN, "sasl_password": SECRET, "sasl_mechanism": "GSSAPI"},
+            "no effect with GSSAPI",
+            id="Kerberos with a password",
+        ),
+        pytest.param(
             {**BEARER, "token_url": "http://idp.example.org/token"}, "token_url", id="no TLS"
         ),
         pytest.param(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.sketch.sets import jaccard, shingle_sets
+from streamdedup.sketch.sets import jaccard, shingle_sets, similarities
 from streamdedup.sketch.shingle import Shingling
 from tests.support.builders import examples
 
@@ -50,3 +50,18 @@ def test_by_definition(first: str, second: str, words: bool, size: int, bag: boo
     for found, counted in zip(sets, (one, two), strict=True):
         assert len(found) == counted.total()
         assert (np.diff(found.astype(object)) > 0).all()
+
+
+def test_similarities_with_many_sets() -> None:
+    """Each is that of the pair, unless the sizes alone keep it below the bound."""
+    rng = np.random.default_rng(3)
+    others = [np.unique(rng.integers(0, 60, size, dtype=np.uint64)) for size in (40, 3, 0, 55, 30)]
+    mine = np.unique(rng.integers(0, 60, 45, dtype=np.uint64))
+    ends = np.cumsum([len(each) for each in others])
+    found = similarities(mine, np.concatenate(others), ends, 0.5)
+    for one, other in zip(found, others, strict=True):
+        true = jaccard(mine, other)
+        ratio = min(len(mine), len(other)) / max(len(mine), len(other))
+        assert one == (true if ratio >= 0.5 else 0.0)
+    assert np.count_nonzero(found) == 3
+    assert similarities(others[2], mine, np.array([len(mine)]), 0.0).tolist() == [0.0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from streamdedup.batches import (
     DocumentColumns,
     IndexUpdate,
     JudgedVerdicts,
+    Judgement,
     Matches,
     SketchedBatch,
     Sketches,
@@ -119,14 +120,20 @@ def pass_through(
     index: Index, batches: Iterable[SketchedBatch], settings: Settings, rule: Rule | None = None
 ) -> list[Verdict]:
     """Judge batches one after another, and apply the update of each."""
-    rule = rule or Rule.from_settings(settings)
-    verdicts: list[Verdict] = []
+    return [
+        verdict
+        for judgement in judgements(index, batches, rule or Rule.from_settings(settings))
+        for verdict in judgement.verdicts
+    ]
+
+
+def judgements(index: Index, batches: Iterable[SketchedBatch], rule: Rule) -> Iterator[Judgement]:
+    """Judge batches one after another, and apply the update of each."""
     for batch in batches:
         candidates = index.probe(batch.documents)
         judgement = resolve(batch, candidates, rule, index.next_number, index.clock)
         index.apply(judgement.update, index.applied + 1)
-        verdicts += judgement.verdicts
-    return verdicts
+        yield judgement
 
 
 def columns(
@@ -189,7 +196,7 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> JudgedVerdicts:
         },
         _named([(each.id, each.position, times_ms[each]) for each in stored]),
     )
-    return JudgedVerdicts(batch, matches)
+    return JudgedVerdicts(batch, matches, replace(matches, counts=np.zeros_like(matches.counts)))
 
 
 def _complete(verdict: Verdict) -> Verdict:

@@ -206,6 +206,53 @@ function item(duplicate) {
   return entry;
 }
 
+const percent = (share) => `${(100 * share).toFixed(2)} %`;
+
+function figureRow(name, value, low, high, from) {
+  const row = element("tr");
+  const known = value !== null;
+  row.append(
+    element("td", name),
+    element("td", known ? percent(value) : "–"),
+    element("td", known ? `${percent(low)} to ${percent(high)}` : "–"),
+    element("td", from),
+  );
+  return row;
+}
+
+function estimateRow(name, figure, from) {
+  const { value, standard_error: error } = figure;
+  const [low, high] = [Math.max(0, value - 1.96 * error), Math.min(1, value + 1.96 * error)];
+  return figureRow(name, value, low, high, from);
+}
+
+function showQuality({ estimate, shadow }) {
+  const rows = [];
+  if (estimate) {
+    const documents = `${numbers.format(estimate.documents)} documents`;
+    rows.push(
+      estimateRow("Recall, estimate", estimate.recall, documents),
+      estimateRow("Precision, estimate", estimate.precision, documents),
+      estimateRow("Similar pairs in a common bucket", estimate.pairs,
+        `${numbers.format(estimate.pairs.pairs)} pairs`),
+      ...estimate.levels.filter(({ pairs }) => pairs).map((level) => estimateRow(
+        `· similarity ${level.low.toFixed(2)} to ${level.high.toFixed(2)}`, level,
+        `${numbers.format(level.pairs)} pairs`)),
+    );
+  }
+  if (shadow) {
+    for (const [name, share, of] of [
+      ["Recall, sample", shadow.recall, "repeats"],
+      ["Precision, sample", shadow.precision, "duplicates"],
+    ]) {
+      rows.push(figureRow(name, share.value, share.low, share.high,
+        `${numbers.format(share.documents)} ${of}`));
+    }
+  }
+  byId("quality").hidden = !rows.length;
+  byId("figures").replaceChildren(...rows);
+}
+
 function showDuplicates({ remembered, duplicates }) {
   const some = duplicates.length < remembered ? `; showing the latest ${duplicates.length}` : "";
   setText("found", remembered ? `${numbers.format(remembered)} in memory${some}.` : "None in memory.");
@@ -248,12 +295,14 @@ async function refresh() {
   const state = await fetchJson("page/state");
   answeredAt = new Date();
   showState(state);
+  if (state.quality) showQuality(state.quality);
   if (state.minutes) {
     showMinutes(state.minutes, state.slot_seconds);
     showSimilarities(state.similarities, state.threshold);
     fitRange(state.threshold);
     byId("with-text").hidden = !state.show_text;
     byId("no-text").hidden = state.show_text;
+    document.dispatchEvent(new CustomEvent("worker-state", { detail: state }));
     if (byId("hold").getAttribute("aria-pressed") === "false") await refreshDuplicates();
   }
 }

@@ -16,6 +16,7 @@ from PIL import Image
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.recent import SLOT_S
 from streamdedup.observe.status import StatusServer
+from tests.support.browser import judging
 from tests.support.browser.chromium import Tab, open_tab
 from tests.support.browser.feed import Feed, page_settings
 from tests.support.browser.samples import HOSTILE, article, stream
@@ -26,6 +27,7 @@ _DOCUMENTS, _MAX_BATCH = 4800, 50
 """Documents of the stream, and most documents of a batch."""
 
 _WIDTH, _HEIGHT = 1100, 1150
+_JUDGING_HEIGHT = 470
 
 _COLOURS = 128
 """Colours of a picture; few colours make the file small."""
@@ -101,6 +103,8 @@ async def check_contents(scene: Scene) -> None:
     assert await tab.value("document.querySelectorAll('#verdicts rect.duplicate').length") >= 1
     assert await tab.value("document.querySelectorAll('#similarities rect').length") >= 5
     assert await tab.value("document.querySelectorAll('#duplicates mark').length") >= 5
+    figures = "[...document.querySelectorAll('#figures tr')].map((row) => row.textContent)"
+    assert [row for row in await tab.value(figures) if row.startswith("Recall, estimate")]
     boxes = await tab.value(
         "[...document.querySelector('.sides').children].map((side) => side.getBoundingClientRect())"
         ".map(({x, y}) => [x, y])"
@@ -182,6 +186,12 @@ async def check_updates(scene: Scene) -> None:
     await tab.until("document.getElementById('duplicates').textContent.includes('later')")
 
 
+async def check_judging(scene: Scene) -> None:
+    """Pairs can be judged with the keyboard; the worker receives reading requests only."""
+    await judging.check_judging(scene.tab)
+    assert set(scene.tab.methods) == {"GET"}, scene.tab.methods
+
+
 async def check_light_and_dark(scene: Scene) -> None:
     """Every text has enough contrast in both colour schemes, and they differ."""
     backgrounds = set()
@@ -229,6 +239,7 @@ CHECKS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
     check_hostile_documents,
     check_keyboard,
     check_updates,
+    check_judging,
     check_light_and_dark,
     check_narrow,
     check_replay,
@@ -244,7 +255,8 @@ async def check() -> None:
             _print(f"ok: {check_page.__name__.removeprefix('check_').replace('_', ' ')}")
     async with scene(show_text=False) as without:
         page = await without.tab.value("document.body.innerText")
-        assert "status.show_text is off" in page
+        assert page.count("status.show_text is off") == 2
+        assert not await without.tab.value("document.getElementById('judge-start').offsetParent")
         assert "news-" in page
         assert not {"council", "report"} & set(page.split()), page
         _print("ok: no texts without show_text")
@@ -268,6 +280,12 @@ async def write() -> None:
             await tab.scheme(scheme)
             picture = Image.open(io.BytesIO(await tab.picture()))
             picture.quantize(_COLOURS).save(IMAGES / f"page-{scheme}.png", optimize=True)
+        await tab.scheme("light")
+        await judging.start_judging(tab)
+        await tab.screen(_WIDTH, _JUDGING_HEIGHT)
+        await tab.value("document.getElementById('judge').scrollIntoView()")
+        picture = Image.open(io.BytesIO(await tab.picture()))
+        picture.quantize(_COLOURS).save(IMAGES / "judge.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,13 @@ class Tab:
 
     Attributes:
         requests: the requested addresses.
+        methods: the methods of the requests.
         complaints: errors of the console: exceptions, and violations of the policy.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.requests: list[str] = []
+        self.methods: list[str] = []
         self.complaints: list[str] = []
         self._socket = socket
         self._numbers = itertools.count(1)
@@ -58,6 +60,7 @@ class Tab:
             match content["method"]:
                 case "Network.requestWillBeSent":
                     self.requests.append(parameters["request"]["url"])
+                    self.methods.append(parameters["request"]["method"])
                 case "Runtime.exceptionThrown":
                     self.complaints.append(json.dumps(parameters["exceptionDetails"]))
                 case "Log.entryAdded":

@@ -9,10 +9,13 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from streamdedup.batches import Judgement
+from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
+from streamdedup.observe.quality import LiveQuality
 from streamdedup.observe.recent import Recent
+from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import Settings, StatusSettings
 
@@ -36,7 +39,8 @@ class Feed:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
         self.recent = Recent(settings, clock)
-        self.state = WorkerState("running", partitions=1, recent=self.recent)
+        self.quality = LiveQuality(settings, judges=True, shadow=Shadow(settings))
+        self.state = WorkerState("running", partitions=1, recent=self.recent, quality=self.quality)
         self._resources = ExitStack()
         self._engine = self._resources.enter_context(Deduplicator(settings))
         self._preparer = Preparer(settings)
@@ -47,6 +51,7 @@ class Feed:
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
+        self.quality.close()
 
     def give(self, documents: Iterable[dict[str, Any] | bytes]) -> Judgement:
         """Judge documents, or bare record values, as one batch."""
@@ -55,6 +60,8 @@ class Feed:
         self._engine.apply(judgement)
         self.recent.add(records, judgement.verdicts)
         self.recent.add_comparisons(judgement.counts)
+        self.quality.add_comparisons(judgement.counts, len(records))
+        self.quality.add_records(RecordColumns.of(records), judgement.verdicts)
         self.state.positions = {0: self._next_offset}
         self.state.lag = {0: 0}
         return judgement

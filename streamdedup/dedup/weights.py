@@ -1,0 +1,173 @@
+"""*Pure.* What a candidate counts: how probably it is at the threshold, and was found.
+
+A pair with ``e`` of ``m`` equal values is found with the probability of
+:mod:`streamdedup.sketch.inclusion`, so that it stands for the reciprocal of that number of pairs
+(Horvitz and Thompson 1952). Its similarity is an estimate with a known error. If the logarithm of
+the density of similarities has the slope ``s`` near the threshold, the true similarity is
+distributed around ``estimate + s * error^2`` (Tweedie's formula, Efron 2011). docs/quality.md
+explains both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.columns import F64, I64
+from streamdedup.dedup.resolve import BORDERLINE
+from streamdedup.settings.dedup import DedupSettings
+from streamdedup.sketch.codec import SignatureCodec
+from streamdedup.sketch.inclusion import band_probability, found_probability, given_stored_bits
+
+SCALES = {"fast": (0.6, 0.78, 1.0), "classic": (0.8, 1.0, 1.0)}
+"""Least, assumed and greatest error of the estimate, relative to that of independent values. That
+of ``fast`` is 0.71 to 0.96 (docs/adr/0005-fast-similarity-sketching.md). The least is smaller,
+because the similarities of short texts have few values, which acts like a smaller error."""
+LEAST_PROBABILITY = 0.02
+"""A candidate stands for at most fifty pairs."""
+_REACH = 5.0
+"""Standard errors below the threshold from which on a candidate may count."""
+_NEAR = 3.0
+"""Standard errors around the threshold in which the slope of the density is measured."""
+_MOST_CLASSES = 255
+_STEEPEST = 0.9
+"""Largest relative distance of a mean from the middle of an interval that gives a slope."""
+
+
+class Weights(NamedTuple):
+    """What a candidate counts, by its class: ``(classes + 1,)`` float64, the last for none.
+
+    Attributes:
+        true: the probability that its similarity is at or above the threshold.
+        found: the probability with which such a pair is found.
+    """
+
+    true: F64
+    found: F64
+
+
+class Assumption(NamedTuple):
+    """What weights depend on, apart from what was counted.
+
+    Attributes:
+        scale: error of the estimate, relative to that of independent values.
+        has_slope: whether the density of similarities has a slope at the threshold.
+        ratio: how many bands pairs share, relative to what their equal values let expect.
+    """
+
+    scale: float
+    has_slope: bool
+    ratio: float
+
+
+class Weighing:
+    """Weighs candidates by their number of unequal values, which is divided into classes.
+
+    Args:
+        settings: how documents are compared.
+
+    Attributes:
+        threshold: similarity of a duplicate.
+        scales: least, assumed and greatest relative error of the estimate.
+        estimates: ``(num_perm + 1,)`` float64: the similarity by the number of unequal values.
+        classes: number of classes; the last one is followed by that of no candidate.
+        class_of: ``(num_perm + 2,)`` int64: the class of each number of unequal values.
+        is_match: ``(classes + 1,)`` bool: whether a candidate of the class makes a duplicate.
+        expected: ``(classes + 1,)`` float64: the probability that a found pair shares a given band.
+        hardest: the probability with which a pair exactly at the threshold is found.
+    """
+
+    def __init__(self, settings: DedupSettings) -> None:
+        codec = SignatureCodec.of(settings.sketch_parameters())
+        banding, num_perm = settings.banding(), codec.num_perm
+        self.threshold = settings.threshold
+        self.scales = SCALES[settings.variant]
+        self.estimates = codec.estimates()
+        self.hardest = max(banding.candidate_probability(self.threshold), LEAST_PROBABILITY)
+        self._has_texts = settings.keeps_texts
+        # At threshold 1 the estimate has no error; then a value decides.
+        self._error = max(codec.standard_error(self.threshold), 0.5 / num_perm)
+        lowest = self.threshold - _REACH * self._error
+        relevant = int(np.count_nonzero(self.estimates >= lowest))
+        step = -(-relevant // _MOST_CLASSES)
+        self.classes = -(-relevant // step)
+        numbers = np.arange(num_perm + 2)
+        self.class_of: I64 = np.where(numbers < relevant, numbers // step, self.classes)
+        middles = np.minimum(np.arange(self.classes) * step + (step - 1) // 2, relevant - 1)
+        self._offsets = self.estimates[middles] - self.threshold
+        self._is_equal = middles == 0
+        # If texts decide, only matches are counted.
+        is_match = (self._offsets >= 0.0) | self._has_texts
+        self.is_match: NDArray[np.bool_] = np.append(is_match, np.False_)
+        found = given_stored_bits(found_probability(banding, num_perm), codec.bits)
+        found = np.maximum(found, LEAST_PROBABILITY)
+        in_band = given_stored_bits(band_probability(banding, num_perm), codec.bits)
+        self._missed = np.maximum(1.0 - found, 0.0)
+        self.expected: F64 = np.append((in_band / found)[middles], 0.0)
+        self._middles = middles
+
+    def found(self, ratio: float = 1.0) -> F64:
+        """Return the probability that a pair is found, by its number of unequal values.
+
+        The number of shared bands is nearly distributed as Poisson's: if pairs share ``ratio``
+        times as many as expected, the probability of none is raised to that power.
+
+        Args:
+            ratio: see :class:`Assumption`.
+
+        Returns:
+            ``(num_perm + 1,)`` float64.
+        """
+        return np.maximum(1.0 - self._missed**ratio, LEAST_PROBABILITY)
+
+    def weights(self, near: I64, assumption: Assumption) -> Weights:
+        """Return what candidates count.
+
+        Args:
+            near: ``(num_perm + 1,)``: candidates by their number of unequal values.
+            assumption: what to assume.
+        """
+        found = np.append(self.found(assumption.ratio)[self._middles], 1.0)
+        error = self._error * assumption.scale
+        shift = self._slope(near, error) * error**2 if assumption.has_slope else 0.0
+        distances = ((self._offsets + shift) / error).tolist()
+        true = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in distances])
+        true[self._is_equal] = 1.0
+        if self._has_texts:
+            true[np.abs(self._offsets) <= BORDERLINE * self._error] = 1.0
+        return Weights(np.append(true, 0.0), found)
+
+    def _slope(self, near: I64, error: float) -> float:
+        """Return the slope of the logarithm of the density of similarities at the threshold.
+
+        In an interval of half-width ``w``, a density proportional to ``exp(slope * x)`` has its
+        mean at ``w * L(slope * w)``, with Langevin's function ``L``. Its inverse is about
+        ``x (3 - x^2) / (1 - x^2)`` (Cohen 1991).
+        """
+        half = min(_NEAR * error, 1.0 - self.threshold)
+        offsets = self.estimates - self.threshold
+        pairs = np.where(np.abs(offsets) <= half, near / self.found(), 0.0)
+        if half <= 0.0 or not pairs.any():
+            return 0.0
+        mean = float(np.clip(pairs @ offsets / (pairs.sum() * half), -_STEEPEST, _STEEPEST))
+        return mean * (3.0 - mean**2) / ((1.0 - mean**2) * half)
+
+
+def missed_variances(weights: Weights, is_match: NDArray[np.bool_]) -> F64:
+    """Return the variance of the number of missed documents that a candidate adds, by class.
+
+    A pair is at the threshold with probability ``p``, and found with probability ``h``. For a
+    found one, ``p (1 - h) / h`` others are expected to be missed, or ``p / h`` if the estimate
+    refutes it. The variance of the error is a sum over all pairs, so each that is found adds
+    ``1 / h`` of its own.
+
+    Returns:
+        ``(classes + 1,)`` float64.
+    """
+    p, h = weights.true, weights.found
+    matching = (p * (1.0 - h)) ** 2 / h + p * (1.0 - h)
+    refuted = p**2 * (1.0 / h - 1.0) + p * (1.0 - p)
+    return np.where(is_match, matching, refuted) / h

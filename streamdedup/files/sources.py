@@ -1,0 +1,133 @@
+"""*Blocking.* What the inputs of a job have in common, and which outputs can follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from streamdedup.engine.arrow import TableFields
+from streamdedup.errors import InputError
+from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
+from streamdedup.files.kinds import Kind, kind_of_input, kind_of_name
+from streamdedup.files.lines import STANDARD, LineReader
+from streamdedup.files.tables import TableFile, difference
+from streamdedup.settings.sections import Settings
+
+_TABLES = ".parquet, .arrow or .feather"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What all inputs have in common.
+
+    Attributes:
+        kinds: the kind of each input.
+        schema: the schema of tables; None for others.
+        fields: reads the fields of rows; None for lines.
+        header: the first row of CSV; None for others.
+        compression: the codec of the first table of Parquet.
+    """
+
+    kinds: tuple[Kind, ...]
+    schema: Any = None
+    fields: TableFields | CsvFields | None = None
+    header: CsvRow | None = None
+    compression: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the first input."""
+        return self.kinds[0] if self.kinds else Kind.LINES
+
+
+def examine(inputs: Sequence[str], settings: Settings) -> Sources:
+    """Compare the inputs, and find the columns that the settings name.
+
+    Raises:
+        InputError: an input is damaged, the inputs differ in kind or columns, or a column is
+            missing.
+    """
+    kinds = tuple(kind_of_input(path) for path in inputs)
+    for path, kind in zip(inputs, kinds, strict=True):
+        if kind is not kinds[0] and not (kind.is_table and kinds[0].is_table):
+            raise InputError(
+                f"{path} is {kind}, and {inputs[0]} is {kinds[0]}; give files of one kind, and run "
+                "again for the others"
+            )
+    if kinds and kinds[0].is_table:
+        return _examine_tables(inputs, kinds, settings)
+    if kinds and kinds[0].delimiter:
+        return _examine_csv(inputs, kinds, settings)
+    return Sources(kinds)
+
+
+def _examine_tables(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings) -> Sources:
+    schema, compression = None, None
+    for path, kind in zip(inputs, kinds, strict=True):
+        with TableFile(path, kind) as file:
+            if schema is None:
+                schema, compression = file.schema, file.compression
+            elif not schema.equals(file.schema):
+                raise InputError(
+                    f"{path} has other columns than {inputs[0]}: "
+                    f"{difference(schema, file.schema)}; give files of one schema"
+                )
+    fields = TableFields(schema, settings.records, inputs[0])
+    return Sources(kinds, schema, fields, compression=compression)
+
+
+def _examine_csv(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings) -> Sources:
+    first: CsvRow | None = None
+    most_bytes = settings.limits.value_bytes
+    for path, kind in zip(inputs, kinds, strict=True):
+        with closing(LineReader(path, most_bytes)) as lines:
+            header = CsvReader(lines, kind.delimiter, most_bytes).header()
+        if header is None or not header.fields:
+            raise InputError(f"{path} has no header; the first line of {kind} names the columns")
+        first = first or header
+        if header.fields != first.fields:
+            raise InputError(
+                f"{path} has other columns than {inputs[0]}: {', '.join(header.fields)} instead of "
+                f"{', '.join(first.fields or ())}; give files with one header"
+            )
+    if first is None or first.fields is None:
+        return Sources(kinds)
+    return Sources(kinds, None, CsvFields(first.fields, settings.records, inputs[0]), first)
+
+
+def table_kind(path: str) -> Kind | None:
+    """Return the kind of an output that is a table; None for an output of lines."""
+    kind = None if path == STANDARD else kind_of_name(path)
+    return kind if kind is not None and kind.is_table else None
+
+
+def check_outputs(
+    sources: Sources, kept: str | None, duplicates: str | None, rejected: str | None
+) -> None:
+    """Check that the extensions of the outputs fit what is written to them.
+
+    Raises:
+        InputError: an extension stands for another kind.
+    """
+    kind = sources.kind
+    if kept is not None:
+        named = None if kept == STANDARD else kind_of_name(kept)
+        if kind.is_table and table_kind(kept) is None:
+            raise InputError(
+                f"the kept rows of {kind} cannot be written to {kept}; give a file that ends with "
+                f"{_TABLES}"
+            )
+        if not kind.is_table and named not in {None, kind}:
+            raise InputError(
+                f"the kept lines of {kind} are written unchanged, and {kept} stands for {named}; "
+                "give another extension, or convert the input first"
+            )
+    if duplicates is not None and kind_of_name(duplicates) in {Kind.CSV, Kind.TSV}:
+        raise InputError(
+            f"duplicates are JSON Lines or a table, and not {kind_of_name(duplicates)}; give a "
+            f"file that ends with .jsonl, {_TABLES}"
+        )
+    if rejected is not None and kind_of_name(rejected) not in {None, Kind.LINES}:
+        raise InputError(f"rejected lines are JSON Lines; give another extension than {rejected}")

@@ -1,0 +1,275 @@
+"""*Pure.* Compares sampled documents exactly with recent kept ones, without any sketch.
+
+Texts are decoded, normalised and cut into shingles as for a sketch, and nothing else is shared with
+it: neither values, nor bands, nor the index. So this sees every kind of miss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.batches import DUPLICATE, KEPT, Verdicts
+from streamdedup.columns import F64, I64, U64, Positions, RecordColumns
+from streamdedup.dedup.resolve import BORDERLINE
+from streamdedup.formats.objects import Refusal
+from streamdedup.formats.records import Decoder
+from streamdedup.formats.schemas import FRAME_HEADER, NO_SCHEMAS, Schema
+from streamdedup.model import NO_TIMESTAMP, Document, Headers, Position, Verdict
+from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import milliseconds
+from streamdedup.sketch.sets import shingle_sets, similarities
+from streamdedup.sketch.sketcher import Sketcher, namespace_hash
+
+Result = Literal["found", "wrong", "missed", "refuted", "alone"]
+"""What became of a sampled document: a duplicate that repeats a recent kept document, or one whose
+original is recent and does not reach the threshold; a kept one that repeats a recent one, without a
+common bucket or with an estimate below the threshold; one of which this cannot be told."""
+
+BLOCK = 64
+"""Consecutive offsets that are sampled together, so that texts are prepared once for all."""
+
+DOCUMENTS = 2_000
+"""Most kept documents that a sampled one is compared with."""
+
+VALUES_BYTES = 4 * 1024**2
+"""Most bytes of the values of these documents."""
+
+_GOLDEN, _FIRST, _SECOND = (
+    np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+_WORD = 2.0**64
+
+
+def is_sampled(positions: Positions, one_in: int) -> NDArray[np.bool_]:
+    """Return which documents are sampled: one in so many, by a hash of partition and offset.
+
+    The hash is splitmix64 of the block of offsets. A replay samples the same documents.
+
+    Args:
+        positions: ``n`` positions.
+        one_in: how many documents there are for each sampled one; at least 1.
+
+    Returns:
+        ``(n,)`` bool.
+    """
+    blocks = (positions.offsets // BLOCK).astype(np.uint64)
+    words = blocks + positions.partitions.astype(np.uint64) * _FIRST + _GOLDEN
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    words ^= words >> np.uint64(31)
+    return np.asarray(words <= np.uint64(min(_WORD / one_in, _WORD - 2048)))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Documents that can be compared.
+
+    Attributes:
+        rows: ``(n,)`` int64: which records they are.
+        texts: ``n`` normalised texts.
+        namespaces: ``(n,)`` uint64.
+        times_ms: ``(n,)`` int64.
+        shingles: all sets of shingles, one behind the other, uint64.
+        ends: ``(n,)`` int64: where each ends.
+    """
+
+    rows: I64
+    texts: list[str]
+    namespaces: U64
+    times_ms: I64
+    shingles: U64
+    ends: I64
+
+    def set_of(self, index: int) -> U64:
+        """Return the shingles of one document."""
+        begin = int(self.ends[index - 1]) if index else 0
+        return self.shingles[begin : int(self.ends[index])]
+
+
+class Recent:
+    """Kept documents of one batch.
+
+    Args:
+        records: the kept records.
+        rows: ``(n,)`` int64: their rows in the batch.
+
+    Attributes:
+        size: bytes of their values.
+    """
+
+    def __init__(self, records: RecordColumns, rows: I64) -> None:
+        self.records = records
+        self.rows = rows
+        self.size = int(records.sizes().sum())
+        self._prepared: Prepared | None = None
+
+    def prepared(self, audit: Audit) -> Prepared:
+        """Return the documents; they are prepared once."""
+        if self._prepared is None:
+            self._prepared = audit.prepare(self.records)
+        return self._prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Sampled documents of one batch, and what they are compared with.
+
+    Attributes:
+        records: the ``n`` sampled records, none of them rejected.
+        rows: ``(n,)`` int64: their rows in the batch.
+        originals: the position of the original of each; None for a kept document.
+        earlier: kept documents of earlier batches, and of this one.
+        current: the last of ``earlier``, if it is of this batch.
+    """
+
+    records: RecordColumns
+    rows: I64
+    originals: list[Position | None]
+    earlier: tuple[Recent, ...]
+    current: Recent
+
+
+def take_sample(
+    records: RecordColumns, verdicts: Verdicts, earlier: Sequence[Recent], one_in: int
+) -> tuple[Recent, Sample | None]:
+    """Return the kept documents of a batch, and its sample if it has one.
+
+    Args:
+        records: the batch.
+        verdicts: the verdicts on it, in the order of the records.
+        earlier: kept documents of earlier batches.
+        one_in: see :func:`is_sampled`.
+    """
+    kept = np.flatnonzero(verdicts.outcomes == KEPT)[-DOCUMENTS:]
+    sizes = records.sizes()[kept]
+    kept = kept[np.cumsum(sizes[::-1])[::-1] <= VALUES_BYTES]
+    current = Recent(_values(records, kept), kept)
+    sampled = is_sampled(records.positions, one_in) & (verdicts.outcomes <= DUPLICATE)
+    rows = np.flatnonzero(sampled)
+    if not len(rows):
+        return current, None
+    originals = [
+        _original(verdicts[row]) if verdicts.outcomes[row] == DUPLICATE else None
+        for row in rows.tolist()
+    ]
+    return current, Sample(_values(records, rows), rows, originals, (*earlier, current), current)
+
+
+def _values(records: RecordColumns, rows: I64) -> RecordColumns:
+    """Return records without what no text needs: keys, and headers but those with a schema."""
+    chosen = rows.tolist()
+    headers: list[Headers] = [()] * len(chosen)
+    if any(records.headers):
+        headers = [
+            tuple(each for each in records.headers[row] if each[0] == FRAME_HEADER)
+            for row in chosen
+        ]
+    return RecordColumns(
+        records.positions.take(rows),
+        [records.values[row] for row in chosen],
+        [None] * len(chosen),
+        headers,
+        records.timestamps_ms[rows],
+    )
+
+
+def _original(verdict: Verdict) -> Position | None:
+    return None if verdict.original is None else verdict.original.position
+
+
+class Audit:
+    """Compares samples; used by one thread.
+
+    Args:
+        settings: all settings.
+        schemas: the schemas of the values, by prefix; may grow.
+    """
+
+    def __init__(self, settings: Settings, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> None:
+        dedup, window = settings.dedup, settings.index.window
+        self._decoder = Decoder(settings.records, settings.limits, schemas)
+        self._sketcher = Sketcher(dedup.sketch_parameters())
+        self._shingling = dedup.sketch_parameters().shingling()
+        self._threshold = dedup.threshold
+        codec = self._sketcher.codec
+        # Texts decide about estimates that are not lower.
+        border = BORDERLINE * codec.standard_error(dedup.threshold) if dedup.keeps_texts else 0.0
+        self._least_estimate = dedup.threshold - border
+        self._window_ms = None if window is None else milliseconds(window)
+
+    def prepare(self, records: RecordColumns) -> Prepared:
+        """Decode records, and cut their texts into shingles; records without text are left out."""
+        rows, documents = list[int](), list[Document]()
+        for row, record in enumerate(records):
+            try:
+                documents.append(self._decoder.decode(record))
+            except Refusal:
+                continue
+            rows.append(row)
+        texts = self._sketcher.normalise([document.text for document in documents])
+        sets = list(shingle_sets(texts, self._shingling)) if texts else []
+        return Prepared(
+            np.array(rows, dtype=np.int64),
+            texts,
+            np.array([namespace_hash(each.namespace) for each in documents], dtype=np.uint64),
+            np.array([each.event_time_ms for each in documents], dtype=np.int64),
+            np.concatenate([np.empty(0, dtype=np.uint64), *sets]),
+            np.cumsum([len(each) for each in sets], dtype=np.int64),
+        )
+
+    def compare(self, sample: Sample) -> Counter[str]:
+        """Compare a sample; return how many documents have each result."""
+        mine = self.prepare(sample.records)
+        results = Counter[str]()
+        for index in range(len(mine.rows)):
+            results[self._result(sample, mine, index)] += 1
+        return results
+
+    def _result(self, sample: Sample, mine: Prepared, index: int) -> Result:
+        row = int(mine.rows[index])
+        original = sample.originals[row]
+        best, nearest, has_original = 0.0, "", False
+        for recent in sample.earlier:
+            theirs = recent.prepared(self)
+            if not len(theirs.rows):
+                continue
+            allowed = self._allowed(mine, index, theirs)
+            if recent is sample.current:
+                allowed &= recent.rows[theirs.rows] < sample.rows[row]
+            found: F64 = np.where(
+                allowed,
+                similarities(mine.set_of(index), theirs.shingles, theirs.ends, self._threshold),
+                0.0,
+            )
+            top = int(found.argmax())
+            if found[top] > best:
+                best, nearest = float(found[top]), theirs.texts[top]
+            if original is not None and not has_original:
+                has_original = original in recent.records.positions
+        if best >= self._threshold:
+            if original is not None:
+                return "found"
+            return "refuted" if self._refutes(mine.texts[index], nearest) else "missed"
+        return "wrong" if has_original else "alone"
+
+    def _allowed(self, mine: Prepared, index: int, theirs: Prepared) -> NDArray[np.bool_]:
+        """Return which documents are of the same namespace and in the window by time."""
+        allowed = theirs.namespaces == mine.namespaces[index]
+        time_ms = int(mine.times_ms[index])
+        if self._window_ms is not None and time_ms != NO_TIMESTAMP:
+            is_known = theirs.times_ms != NO_TIMESTAMP
+            allowed &= ~is_known | (np.abs(theirs.times_ms - time_ms) < self._window_ms)
+        return np.asarray(allowed)
+
+    def _refutes(self, text: str, other: str) -> bool:
+        """Tell whether the signatures of two texts show that they are below the threshold."""
+        sketches = self._sketcher.sketch([text, other], np.zeros(2, dtype=np.uint64))
+        signatures = sketches.signatures
+        [estimate] = self._sketcher.codec.estimate_jaccard(signatures[0], signatures[1:])
+        return bool(estimate < self._least_estimate)
