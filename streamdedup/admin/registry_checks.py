@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from streamdedup.admin.findings import Findings
 from streamdedup.errors import SettingsError
-from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.written import SchemaError, compile_schema
-from streamdedup.registry.opening import open_registry, schemas_in_files
+from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.settings.sections import Settings
 
 if TYPE_CHECKING:
@@ -29,7 +28,9 @@ async def check_registry(settings: Settings, findings: Findings) -> None:
             if settings.records.format == "registry":
                 await _check_source(registry, settings.source_subject(), findings)
             if settings.output.duplicates_format == "avro":
-                await _check_duplicates(registry, settings.duplicates_subject(), findings)
+                number = await id_of_duplicates(registry, settings)
+                subject = settings.duplicates_subject()
+                findings.ok("schema of duplicate records", f"{subject} has it, with id {number}")
         finally:
             await registry.close()
 
@@ -49,14 +50,3 @@ async def _check_source(registry: Registry, subject: str, findings: Findings) ->
             "correct the schema"
         ) from error
     findings.ok(check, f"the latest one of {subject} is {latest.kind}")
-
-
-async def _check_duplicates(registry: Registry, subject: str, findings: Findings) -> None:
-    check = "schema of duplicate records"
-    number = await registry.id_of(subject, duplicates_schema("avro"))
-    if number is None:
-        raise SettingsError(
-            f"the registry does not have the schema of duplicate records as {subject}; run "
-            "'streamdedup topics schema --register'"
-        )
-    findings.ok(check, f"{subject} has it, with id {number}")

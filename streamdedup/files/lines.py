@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ import xxhash
 
 from streamdedup.errors import InputError
 from streamdedup.files.unpack import CHUNK_BYTES, unpacked
+from streamdedup.index.directory import fsync
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -368,11 +370,7 @@ def _open_output(path: str) -> io.FileIO:
 
 def sync_directory(path: str) -> None:
     """Force the name of a new file to disk."""
-    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fsync(Path(os.path.dirname(os.path.abspath(path))))
 
 
 def input_size(path: str) -> int | None:

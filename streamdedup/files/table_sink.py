@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from streamdedup.batches import KEPT, Verdicts
@@ -24,6 +25,7 @@ from streamdedup.files.job import SPOOL
 from streamdedup.files.kinds import Kind
 from streamdedup.files.lines import OutputFile, sync_directory
 from streamdedup.files.tables import RowValues, TableFile, difference, translated
+from streamdedup.index.directory import fsync
 
 _UNFINISHED = ".tmp"
 """What follows the name of a table while it is written."""
@@ -233,7 +235,7 @@ class _Writer:
         with translated(f"cannot write {self._path}"):
             self._file.close()
             if durable:
-                _force_to_disk(self._temporary)
+                fsync(Path(self._temporary))
             os.replace(self._temporary, self._path)
             if durable:
                 sync_directory(self._path)
@@ -272,11 +274,3 @@ def _check_file(path: str) -> None:
     """Refuse a device or pipe, which a rename would replace."""
     if os.path.lexists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         raise InputError(f"{path} is not a regular file; a table needs one")
-
-
-def _force_to_disk(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -30,6 +30,8 @@ _ABSENT_S = 60.0
 """How long an unknown schema stays unknown: replicas of a registry may lag."""
 _AT_ONCE = 8
 """Most requests at the same time."""
+_OF_REGISTRY = frozenset({b"\0", b"\1"})
+"""First bytes of the prefixes that a registry knows."""
 _SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND, _SCHEMA_NOT_FOUND = 40401, 40402, 40403
 _MISSING = frozenset({_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND, _SCHEMA_NOT_FOUND})
 _NOT_AUTHENTICATED, _FORBIDDEN = 401, 403
@@ -69,7 +71,7 @@ class Registry:
             SettingsError: it is not a registry.
         """
         if not self._answers:
-            await self._ask(self._client.get_schema_types(), "the kinds of schemas")
+            await self._ask_for_kinds()
 
     async def provide(self, records: Sequence[Record]) -> dict[int, Rejection]:
         """Fetch the schemas of a batch that are not known yet.
@@ -85,7 +87,8 @@ class Registry:
         named = prefixes(columns.values, columns.headers)
         now = time.monotonic()
         self._absent = {prefix: end for prefix, end in self._absent.items() if end > now}
-        wanted = set(named) - self._known.keys() - self._absent.keys() - {b""}
+        wanted = {prefix for prefix in named if prefix[:1] in _OF_REGISTRY}
+        wanted -= self._known.keys() | self._absent.keys()
         await asyncio.gather(*(self._fetch(prefix) for prefix in wanted))
         if self._absent.keys().isdisjoint(named):
             return {}
@@ -138,10 +141,17 @@ class Registry:
             async with self._places:
                 found = await self._schema(prefix)
                 references = await self._references(found)
-        except _MissingError:
+        except (_MissingError, SettingsError) as error:
+            if isinstance(error, SettingsError):
+                # Any bytes may stand for an id. Registries refuse ids that cannot be, and GUIDs if
+                # they have none, each in its own way; another server fails here too.
+                await self._ask_for_kinds()
             self._absent[prefix] = time.monotonic() + _ABSENT_S
         else:
             self._known[prefix] = _schema(found, references)
+
+    async def _ask_for_kinds(self) -> None:
+        await self._ask(self._client.get_schema_types(), "the kinds of schemas")
 
     async def _schema(self, prefix: bytes) -> Any:
         what = f"the schema with {describe_prefix(prefix)}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import SettingsError
+from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.schemas import Schema
 from streamdedup.model import Record
 from streamdedup.settings.sections import Settings
@@ -60,6 +61,24 @@ def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry:
     except ImportError as error:
         raise _missing("the section registry") from error
     return Registry(settings.registry, known)
+
+
+async def id_of_duplicates(registry: Registry, settings: Settings) -> int:
+    """Return the registry's id of the Avro schema of duplicate records.
+
+    Raises:
+        SettingsError: it is not registered.
+        RegistryUnavailable: the registry does not answer.
+        BrokerRefused: it refuses the login.
+    """
+    subject = settings.duplicates_subject()
+    number = await registry.id_of(subject, duplicates_schema("avro"))
+    if number is None:
+        raise SettingsError(
+            f"the registry does not have the schema of duplicate records as {subject}; run "
+            "'streamdedup topics schema --register'"
+        )
+    return number
 
 
 async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[bytes, Schema]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamdedup.errors import SettingsError
-from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.schemas import Schema
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.model import Record, Rejection
-from streamdedup.registry.opening import open_registry, schemas_in_files
+from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.settings.sections import Settings
 
 
@@ -43,13 +41,7 @@ class Schemas:
         await self._registry.reach()
         if self._settings.output.duplicates_format != "avro":
             return facts
-        subject = self._settings.duplicates_subject()
-        number = await self._registry.id_of(subject, duplicates_schema("avro"))
-        if number is None:
-            raise SettingsError(
-                f"the registry does not have the schema of duplicate records as {subject}; run "
-                "'streamdedup topics schema --register'"
-            )
+        number = await id_of_duplicates(self._registry, self._settings)
         return replace(facts, duplicates_schema_id=number)
 
     async def provide(self, records: Sequence[Record]) -> dict[int, Rejection]:

@@ -104,7 +104,7 @@ def in_protobuf(schema_id: int, name: str, body: str) -> bytes:
 
 
 def messages(registry: SchemaRegistry, subject: str) -> list[Message]:
-    """Return records with three kinds of schemas, two versions of one, and two that are wrong."""
+    """Return records with three kinds of schemas, two versions of one, and three that are wrong."""
     first = registry.register(subject, FIRST_VERSION)
     second = registry.register(subject, SECOND_VERSION)
     proto = registry.register(f"{subject}-proto", PROTO, "PROTOBUF")
@@ -124,6 +124,7 @@ def messages(registry: SchemaRegistry, subject: str) -> list[Message]:
         *(Message(value, None, 0) for value in values),
         Message(framed, None, 0, [("trace", b"1"), header]),
         Message(framed, b"key", 0, [header]),
+        Message(b"\1 any bytes after a one", None, 0),
     ]
 
 
@@ -137,6 +138,7 @@ EXPECTED = {
     6: "dead_letter",
     7: "clean",
     8: "duplicates",
+    9: "dead_letter",
 }
 
 
@@ -169,7 +171,7 @@ def check_outputs(stage: Stage, registry: SchemaRegistry, sent: list[Message]) -
         record.offset: dict(record.headers)["__streamdedup.errors.exception.class.name"]
         for record in stage.read("dead_letter")
     }
-    assert list(reasons.values()) == [b"UnknownSchema", b"NoSchema"]
+    assert list(reasons.values()) == [b"UnknownSchema", b"NoSchema", b"UnknownSchema"]
     duplicates = decoded(registry, stage.read("duplicates"))
     assert [(each["id"], each["original"]) for each in duplicates] == [
         ("second", "first"),

@@ -146,6 +146,15 @@ def test_a_wrong_path_is_no_unknown_schema(registry: SchemaRegistry) -> None:
         call(registry.settings(urls=[url]), lambda client: client.provide(records(prefix(7))))
 
 
+def test_bytes_that_are_no_id_are_an_unknown_schema(registry: SchemaRegistry) -> None:
+    """Ids that cannot be, GUIDs that a registry does not have, and the prefix of another format."""
+    values = [b"\0" + b"\xff" * 4, b"\0" * 5, b"\1" * 17, b"\1" + bytes(16), b"\xc3\x01" + b"x" * 8]
+    refused = call(registry.settings(), lambda client: client.provide(records(*values)))
+    assert {row: rejection.reason for row, rejection in refused.items()} == dict.fromkeys(
+        range(4), "UnknownSchema"
+    )
+
+
 def test_a_token_is_read_again(gate: Front, tmp_path: Path) -> None:
     """Another program renews it in its file."""
     file = tmp_path / "token"

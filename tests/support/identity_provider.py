@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote
+
+from tests.support.serving import serving
 
 
 def unsigned_token(user: str, lifetime_s: float) -> str:
@@ -88,12 +89,6 @@ def identity_provider() -> Iterator[IdentityProvider]:
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        provider.url = f"http://127.0.0.1:{server.server_port}/token"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield provider
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as address:
+        provider.url = f"{address}/token"
+        yield provider

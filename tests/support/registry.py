@@ -10,17 +10,17 @@ import contextlib
 import io
 import ssl
 import struct
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import fastavro
 
 from deploy.registry import KIND, PASSWORD, PATH, USER, SchemaRegistry
+from tests.support.serving import serving
 
 
 @dataclass
@@ -92,18 +92,9 @@ def front(registry: SchemaRegistry, certificate: ssl.SSLContext | None = None) -
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if certificate is not None:
-            server.socket = certificate.wrap_socket(server.socket, server_side=True)
-        scheme = "http" if certificate is None else "https"
-        gate.url = f"{scheme}://127.0.0.1:{server.server_port}{PATH}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield gate
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler, certificate) as address:
+        gate.url = address + PATH
+        yield gate
 
 
 def avro(schema_id: int, schema: dict[str, Any], content: dict[str, Any]) -> bytes:
