@@ -69,6 +69,19 @@ class SignatureCodec:
         equal = _count_equal(signature, others, _EQUAL_FIELDS[self.bits]) - self._padding
         return self._estimate(equal)
 
+    def estimate_pairs(self, ones: U8, others: U8) -> NDArray[np.float64]:
+        """Estimate the Jaccard similarity of ``n`` pairs of documents.
+
+        Args:
+            ones: ``(n, num_bytes)`` uint8.
+            others: ``(n, num_bytes)`` uint8.
+
+        Returns:
+            ``(n,)`` float64, between 0 and 1.
+        """
+        equal = _count_equal_pairs(ones, others, _EQUAL_FIELDS[self.bits]) - self._padding
+        return self._estimate(equal)
+
     def estimates(self) -> NDArray[np.float64]:
         """Return the estimated similarity for each number of unequal values.
 
@@ -134,4 +147,16 @@ def _count_equal(signature: U8, others: U8, equal_fields: U8) -> I64:
         for i in range(len(signature)):
             count += np.int64(equal_fields[signature[i] ^ others[other, i]])
         counts[other] = count
+    return counts
+
+
+@kernel
+def _count_equal_pairs(ones: U8, others: U8, equal_fields: U8) -> I64:
+    """Return the number of fields in which each row of one array equals that of another: ``(n,)``."""
+    counts = np.zeros(ones.shape[0], dtype=np.int64)
+    for row in range(ones.shape[0]):
+        count = np.int64(0)
+        for i in range(ones.shape[1]):
+            count += np.int64(equal_fields[ones[row, i] ^ others[row, i]])
+        counts[row] = count
     return counts

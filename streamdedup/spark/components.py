@@ -8,33 +8,35 @@ component is its smallest vertex.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from typing import TypeAlias
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-_MOST_ROUNDS = 100
-_OF_VERTEX = Window.partitionBy("u")
+Store: TypeAlias = Callable[[DataFrame, str], DataFrame]
+"""Writes a table under a name, and returns it as it was written."""
 
 
-def connected_components(edges: DataFrame, store: Callable[[DataFrame, str], DataFrame]) -> DataFrame:
+def connected_components(edges: DataFrame, store: Store) -> DataFrame:
     """Return the component of each vertex that has an edge.
 
     Args:
-        edges: columns ``a`` and ``b``, longs; no edge twice.
-        store: writes a table under a name, and returns it as it was written: a table that is
-            computed again may cost as much as all rounds before.
+        edges: columns ``a`` and ``b``, longs that differ; no edge twice.
+        store: where each round's table is written: without it, each round would compute all rounds
+            before again.
 
     Returns:
         Columns ``vertex`` and ``component``.
     """
-    current = store(edges.select(F.col("a").alias("u"), F.col("b").alias("v")), "edges-0")
-    before = None
-    for number in range(1, _MOST_ROUNDS):
-        starred = store(_small_star(_large_star(current)), f"edges-{number}")
-        found = starred.agg(
-            F.count("*"), F.sum(F.hash("u", "v").cast("long")), F.sum("u"), F.sum("v")
+    current = edges.select(F.col("a").alias("u"), F.col("b").alias("v"))
+    before: Row | None = None
+    for number in count(1):
+        current = store(_small_star(_large_star(current)), f"round-{number}")
+        # The sum of the hashes changes if any edge does, but for one case in 2^64.
+        found = current.agg(
+            F.count("*"), F.sum(F.xxhash64("u", "v").cast("decimal(38,0)"))
         ).first()
-        current = starred
         if found == before:
             break
         before = found
@@ -44,11 +46,15 @@ def connected_components(edges: DataFrame, store: Callable[[DataFrame, str], Dat
     return vertices.unionByName(roots)
 
 
+def _least_neighbour() -> Column:
+    return F.min("v").over(Window.partitionBy("u"))
+
+
 def _large_star(edges: DataFrame) -> DataFrame:
     """Connect the larger neighbours of each vertex with its smallest neighbour, or itself."""
     both = edges.unionByName(edges.select(F.col("v").alias("u"), F.col("u").alias("v")))
     return (
-        both.withColumn("m", F.least("u", F.min("v").over(_OF_VERTEX)))
+        both.withColumn("m", F.least("u", _least_neighbour()))
         .where(F.col("v") > F.col("u"))
         .select(F.col("v").alias("u"), F.col("m").alias("v"))
         .distinct()
@@ -58,7 +64,7 @@ def _large_star(edges: DataFrame) -> DataFrame:
 def _small_star(edges: DataFrame) -> DataFrame:
     """Connect the smaller neighbours of each vertex, and itself, with the smallest of them."""
     directed = edges.select(F.greatest("u", "v").alias("u"), F.least("u", "v").alias("v"))
-    starred = directed.withColumn("m", F.min("v").over(_OF_VERTEX))
-    others = starred.where(F.col("v") != F.col("m")).select(F.col("v").alias("u"), F.col("m"))
+    starred = directed.withColumn("m", _least_neighbour())
+    others = starred.where(F.col("v") != F.col("m")).select(F.col("v").alias("u"), "m")
     own = starred.select("u", "m")
     return others.unionByName(own).select("u", F.col("m").alias("v")).distinct()

@@ -28,12 +28,15 @@ class Members(NamedTuple):
         compared_ms: ``(n,)`` int64, the time by which each is compared.
         effective_ms: ``(n,)`` int64, the time from which its stay counts.
         now_ms: ``(n,)`` int64, the clock when each is judged.
+        of_copies: ``(n,)`` float64, the similarity of the texts of two equal documents, where it
+            decides; else ``NOT_COMPARED``.
     """
 
     groups: I64
     compared_ms: I64
     effective_ms: I64
     now_ms: I64
+    of_copies: F64
 
 
 class Neighbours(NamedTuple):
@@ -154,7 +157,7 @@ def _judge(
         other = newest[group]
         while other >= 0:
             if _holds(row, other, members, window):
-                _insert(row, other, 1.0, -1.0, most, found)
+                _insert(row, other, 1.0, members.of_copies[row], most, found)
             other = older[other]
         for edge in range(neighbours.starts[group], neighbours.starts[group + 1]):
             other = newest[neighbours.others[edge]]

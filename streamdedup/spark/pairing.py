@@ -1,4 +1,4 @@
-"""*Pure.* Pairs of documents that share a band key, from rows that are sorted by key."""
+"""*Pure.* Pairs of documents that share a bucket."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.columns import I64
 
-MOST_COMPARED = 2048
-"""Groups of a bucket that are compared with each other. In a larger bucket each group is compared
-with so many before it, and with the first ones."""
-_FIRST = 256
-"""Groups at the beginning of a larger bucket, with which all later ones are compared."""
+MOST_COMPARED = 1024
+"""Groups of a bucket up to which all are compared with each other."""
+NEAR, FIRST = 128, 128
+"""In a larger bucket, each group is compared with so many before it, and with so many of the first
+ones."""
 _AT_ONCE = 1 << 20
 """Pairs that are returned at once, about."""
 
 
 class Rows(NamedTuple):
-    """``n`` documents in buckets, sorted by key, group and place.
+    """``n`` documents in buckets.
 
     Attributes:
         keys: ``(n,)`` int64, the bucket.
@@ -31,57 +32,115 @@ class Rows(NamedTuple):
     groups: I64
     places: I64
 
+    def take(self, rows: I64 | NDArray[np.bool_]) -> Rows:
+        """Return some of the rows."""
+        return Rows(self.keys[rows], self.groups[rows], self.places[rows])
+
+    def shared(self) -> Rows:
+        """Return the rows of buckets with several, sorted by key, group and place."""
+        order = np.argsort(self.keys)
+        keys = self.keys[order]
+        same = np.zeros(len(keys) + 1, dtype=np.bool_)
+        np.equal(keys[1:], keys[:-1], out=same[1:-1])
+        rows = self.take(order[same[1:] | same[:-1]])
+        return rows.take(np.lexsort((rows.places, rows.groups, rows.keys)))
+
+
+class _Groups(NamedTuple):
+    """The groups of each bucket by their first documents, in order; of buckets with several.
+
+    Attributes:
+        keys: ``(n,)`` the bucket.
+        places: ``(n,)``.
+        starts: ``(m,)`` where each bucket begins.
+        sizes: ``(m,)`` its groups.
+    """
+
+    keys: I64
+    places: I64
+    starts: I64
+    sizes: I64
+
+
+def _is_first(rows: Rows) -> NDArray[np.bool_]:
+    """Tell which rows are the first ones of a group in a bucket."""
+    firsts = np.ones(len(rows.keys), dtype=np.bool_)
+    firsts[1:] = (rows.keys[1:] != rows.keys[:-1]) | (rows.groups[1:] != rows.groups[:-1])
+    return firsts
+
+
+def _groups(rows: Rows) -> _Groups:
+    firsts = np.flatnonzero(_is_first(rows))
+    keys, places = rows.keys[firsts], rows.places[firsts]
+    order = np.lexsort((places, keys))
+    keys, places = keys[order], places[order]
+    is_start = np.ones(len(keys), dtype=np.bool_)
+    is_start[1:] = keys[1:] != keys[:-1]
+    starts = np.flatnonzero(is_start)
+    return _Groups(keys, places, starts, np.diff(starts, append=len(keys)))
+
 
 def pairs(rows: Rows) -> Iterator[tuple[I64, I64]]:
     """Yield the pairs of groups that share a bucket, each by the first documents of the groups.
 
     Args:
-        rows: whole buckets.
+        rows: whole buckets, sorted by key, group and place.
 
     Yields:
         The earlier and the later document of each pair. A pair that shares several buckets comes
         several times.
     """
-    if not len(rows.keys):
-        return
-    new_key = np.ones(len(rows.keys), dtype=np.bool_)
-    new_key[1:] = rows.keys[1:] != rows.keys[:-1]
-    new_group = new_key.copy()
-    new_group[1:] |= rows.groups[1:] != rows.groups[:-1]
-    firsts = np.flatnonzero(new_group)
-    places = rows.places[firsts]
-    buckets = np.cumsum(new_key)[firsts]
-    order = np.lexsort((places, buckets))
-    places, buckets = places[order], buckets[order]
-    starts = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
-    sizes = np.diff(starts, append=len(buckets))
-    for size in np.unique(sizes[sizes > 1]).tolist():
-        of_size = starts[sizes == size]
-        earlier, later = _combinations(size)
-        step = max(1, _AT_ONCE // len(earlier))
-        for chunk in range(0, len(of_size), step):
-            begins = of_size[chunk : chunk + step, None]
-            yield places[(begins + earlier).ravel()], places[(begins + later).ravel()]
+    groups = _groups(rows)
+    for size in np.unique(groups.sizes[groups.sizes > 1]).tolist():
+        of_size = groups.starts[groups.sizes == size]
+        for earlier, later in _combinations(size):
+            step = max(1, _AT_ONCE // len(earlier))
+            for chunk in range(0, len(of_size), step):
+                begins = of_size[chunk : chunk + step, None]
+                yield (
+                    groups.places[(begins + earlier).ravel()],
+                    groups.places[(begins + later).ravel()],
+                )
 
 
-def _combinations(size: int) -> tuple[I64, I64]:
-    """Return which places of a bucket with this many groups are compared."""
+def _combinations(size: int) -> Iterator[tuple[I64, I64]]:
+    """Yield which of the groups of a bucket with so many are compared."""
     if size <= MOST_COMPARED:
         later, earlier = np.tril_indices(size, -1)
-        return earlier.astype(np.int64), later.astype(np.int64)
-    rows = np.arange(size, dtype=np.int64)
-    near = rows[:, None] - np.arange(1, MOST_COMPARED + 1)
-    later, column = np.nonzero(near >= 0)
-    first = np.broadcast_to(np.arange(_FIRST, dtype=np.int64), (size, _FIRST))
-    far_later, far = np.nonzero(first < rows[:, None] - MOST_COMPARED)
-    return (
-        np.concatenate([near[later, column], far]).astype(np.int64),
-        np.concatenate([later, far_later]).astype(np.int64),
-    )
+        yield earlier, later
+        return
+    step = _AT_ONCE // (NEAR + FIRST)
+    for begin in range(1, size, step):
+        later = np.arange(begin, min(size, begin + step), dtype=np.int64)[:, None]
+        near = later - np.arange(1, NEAR + 1)
+        first = np.broadcast_to(np.arange(FIRST), (len(later), FIRST))
+        earlier = np.concatenate([near, np.where(first < later - NEAR, first, -1)], axis=1)
+        rows, columns = np.nonzero(earlier >= 0)
+        yield earlier[rows, columns], later[rows, 0]
+
+
+def copies(rows: Rows) -> tuple[I64, I64]:
+    """Return the first document of each group, and each copy of it.
+
+    Args:
+        rows: whole buckets of a band, sorted by key, group and place.
+    """
+    is_first = _is_first(rows)
+    firsts = np.flatnonzero(is_first)
+    others = np.flatnonzero(~is_first)
+    firsts = firsts[np.searchsorted(firsts, others) - 1] if len(others) else others
+    return rows.places[firsts], rows.places[others]
 
 
 def full_buckets(rows: Rows, bucket_size: int) -> tuple[I64, I64]:
-    """Return the keys and places of the documents in buckets with more than ``bucket_size``."""
-    _, index, counts = np.unique(rows.keys, return_inverse=True, return_counts=True)
-    chosen = counts[index] > bucket_size
-    return rows.keys[chosen], rows.places[chosen]
+    """Return key and first document of the groups in buckets with more than ``bucket_size``."""
+    groups = _groups(rows)
+    chosen = np.repeat(groups.sizes > bucket_size, groups.sizes)
+    return groups.keys[chosen], groups.places[chosen]
+
+
+def bounded(rows: Rows) -> tuple[I64, I64]:
+    """Return key and number of groups of the buckets in which not all groups are compared."""
+    groups = _groups(rows)
+    chosen = groups.sizes > MOST_COMPARED
+    return groups.keys[groups.starts[chosen]], groups.sizes[chosen]

@@ -1,0 +1,137 @@
+"""*Pure.* Brings documents with the same band key together.
+
+A document has a row in each of its buckets. Spark would handle each of these rows on its own. So a
+batch is divided here: a *slice* is a part of all buckets, and a value that Spark shuffles holds all
+rows of a batch that belong to one slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from streamdedup.columns import I64, U8, U64
+from streamdedup.dedup.buckets import IGNORED_KEY_BITS
+from streamdedup.spark.batches import Batches, Task, from_ends, numbers, rows_of
+from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, pairs
+from streamdedup.spark.sketching import PLACE
+
+SLICED = "slice int, rows binary"
+FOUND = "kind byte, a long, b long"
+"""The schema of what buckets tell; ``kind`` is one of the following."""
+PAIR, COPY, FULL, BOUNDED = range(4)
+"""A pair of groups by their first documents; the first document of a group and a copy of it; a key
+and the first document of a group in a bucket that may be full; a key and the number of groups in a
+bucket of which not all groups are compared."""
+ROW_BYTES = 24
+"""Bytes of a document in a bucket: key, group and place."""
+_BAND_SHIFT = np.uint64(64 - int(IGNORED_KEY_BITS))
+"""Bits of a band key that count; the number of the band is above them."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def divide(slices: int, keys_each: int, documents_at_once: int) -> Task:
+    """Return the task that divides the buckets of documents into slices.
+
+    Its rows have place, group and band keys. In all bands but the last, which is the whole text,
+    the first of several equal documents stands for them.
+
+    Args:
+        slices: number of slices.
+        keys_each: band keys of a document.
+        documents_at_once: documents that are divided together.
+    """
+
+    def task(batches: Batches) -> Batches:
+        waiting: list[pa.RecordBatch] = []
+        count = 0
+        for batch in batches:
+            waiting.append(batch)
+            count += len(batch)
+            if count >= documents_at_once:
+                yield _divided(waiting, slices, keys_each)
+                waiting, count = [], 0
+        if count:
+            yield _divided(waiting, slices, keys_each)
+
+    return task
+
+
+def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.RecordBatch:
+    places, groups = (
+        np.concatenate([numbers(batch, name) for batch in batches]) for name in (PLACE, "grp")
+    )
+    raw = [rows_of(batch.column("band_keys"), 8 * keys_each) for batch in batches]
+    keys = np.concatenate(raw).view("<u8").astype(np.uint64, copy=False)
+    _, firsts = np.unique(groups, return_index=True)
+    bands = np.arange(keys_each - 1, dtype=np.uint64) << _BAND_SHIFT
+    near = (keys[firsts, :-1] >> IGNORED_KEY_BITS) | bands
+    last = (keys[:, -1] >> IGNORED_KEY_BITS) | (np.uint64(keys_each - 1) << _BAND_SHIFT)
+    rows = Rows(
+        np.concatenate([near.ravel(), last]).view(np.int64),
+        np.concatenate([np.repeat(groups[firsts], keys_each - 1), groups]),
+        np.concatenate([np.repeat(places[firsts], keys_each - 1), places]),
+    )
+    owners = slice_of(rows.keys.view(np.uint64), slices)
+    order = np.argsort(owners, kind="stable")
+    content = np.stack([column[order] for column in rows], axis=1).view(np.uint8)
+    sizes = np.bincount(owners, minlength=slices)
+    present = np.flatnonzero(sizes)
+    ends = np.concatenate([[0], np.cumsum(sizes[present])]) * ROW_BYTES
+    values = from_ends(content.ravel(), ends)
+    return pa.RecordBatch.from_arrays([pa.array(present.astype(np.int32)), values], ["slice", "rows"])
+
+
+def slice_of(keys: U64, slices: int) -> I64:
+    """Return the slice of each bucket, ``(n,)``; small integers, which sort faster."""
+    kind = np.uint16 if slices < np.iinfo(np.uint16).max else np.uint32
+    return ((keys * _SPREAD >> np.uint64(32)) % np.uint64(slices)).astype(kind)
+
+
+def pair(bucket_size: int, keys_each: int) -> Task:
+    """Return the task that finds pairs in slices; its rows come in the order of the slices.
+
+    Args:
+        bucket_size: documents that a bucket of the index holds.
+        keys_each: band keys of a document.
+    """
+
+    def task(batches: Batches) -> Batches:
+        for rows in _whole_slices(batches):
+            shared = rows.shared()
+            for earlier, later in pairs(shared):
+                yield _found(PAIR, earlier, later)
+            bands = shared.keys.view(np.uint64) >> _BAND_SHIFT
+            yield _found(COPY, *copies(shared.take(bands == keys_each - 1)))
+            yield _found(FULL, *full_buckets(shared, bucket_size))
+            yield _found(BOUNDED, *bounded(shared))
+
+    return task
+
+
+def _whole_slices(batches: Batches) -> Iterator[Rows]:
+    """Yield the rows of each slice."""
+    current, parts = -1, list[U8]()
+    for batch in batches:
+        column = batch.column("rows")
+        for row, number in enumerate(numbers(batch, "slice").tolist()):
+            if number != current and parts:
+                yield _joined(parts)
+                parts = []
+            current = number
+            # A copy, so that the batch can go.
+            parts.append(np.frombuffer(column[row].as_buffer(), dtype=np.uint8).copy())
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[U8]) -> Rows:
+    table = np.concatenate(parts).view(np.int64).reshape(-1, ROW_BYTES // 8)
+    return Rows(*(np.ascontiguousarray(table[:, column]) for column in range(3)))
+
+
+def _found(kind: int, a: I64, b: I64) -> pa.RecordBatch:
+    columns = {"kind": np.full(len(a), kind, dtype=np.int8), "a": a, "b": b}
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,68 @@
+"""*Pure.* The similarity of pairs: estimated from signatures, and of texts where that is too near."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamdedup.dedup.resolve import Rule
+from streamdedup.dedup.similarity import TextSimilarity
+from streamdedup.spark.batches import Batches, Task, floats, rows_of
+from streamdedup.sketch.texts import NOT_STORED
+
+ESTIMATED = "a long, b long, estimate double"
+COMPARED = "a long, b long, estimate double, jaccard double"
+
+
+def estimate(rule: Rule) -> Task:
+    """Return the task that estimates pairs; those that are certainly below the threshold go.
+
+    Its rows have the places ``a`` and ``b`` of two documents, and their signatures ``one`` and
+    ``two``.
+    """
+    width = rule.codec.num_bytes
+
+    def task(batches: Batches) -> Batches:
+        for batch in batches:
+            ones, others = (rows_of(batch.column(name), width) for name in ("one", "two"))
+            estimates = rule.codec.estimate_pairs(ones, others)
+            stays = estimates >= rule.threshold
+            if rule.shingling is not None:
+                stays |= is_near(estimates, rule)
+            columns = [batch.column("a"), batch.column("b"), pa.array(estimates)]
+            table = pa.RecordBatch.from_arrays(columns, ["a", "b", "estimate"])
+            yield table.filter(pa.array(stays))
+
+    return task
+
+
+def is_near(estimates: float | np.ndarray, rule: Rule) -> np.ndarray:
+    """Tell at which estimates the texts decide."""
+    return np.abs(estimates - rule.threshold) <= rule.borderline
+
+
+def compare(rule: Rule) -> Task:
+    """Return the task that compares texts; pairs below the threshold go.
+
+    Its rows have places ``a`` and ``b``, ``estimate``, and the stored texts ``one`` and ``two``.
+    A text that is not stored cannot be compared: the estimate decides.
+    """
+
+    def task(batches: Batches) -> Batches:
+        if rule.shingling is None:
+            raise ValueError("the rule compares no texts")
+        texts = TextSimilarity(rule.shingling)
+        for batch in batches:
+            pairs = zip(*(batch.column(name).to_pylist() for name in ("one", "two")), strict=True)
+            jaccards = [
+                None if NOT_STORED in pair else texts.jaccard(pair[0], pair[1]) for pair in pairs
+            ]
+            columns = [batch.column(name) for name in ("a", "b", "estimate")]
+            columns.append(pa.array(jaccards, pa.float64()))
+            table = pa.RecordBatch.from_arrays(columns, ["a", "b", "estimate", "jaccard"])
+            decides = np.where(
+                table.column("jaccard").is_null(), floats(table, "estimate"), floats(table, "jaccard")
+            )
+            yield table.filter(pa.array(decides >= rule.threshold))
+
+    return task
