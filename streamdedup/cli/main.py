@@ -9,6 +9,7 @@ import typer
 
 import streamdedup
 from streamdedup.cli import (
+    backfill,
     config,
     dedup,
     demo,
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("dedup")(dedup.dedup)
 app.command("demo")(demo.demo)
+app.command("backfill")(backfill.backfill)
 app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("reinstate")(reinstate.reinstate)

@@ -1,0 +1,215 @@
+"""*Blocking.* ``streamdedup backfill``: deduplicates an archive on Apache Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamdedup.cli import options
+from streamdedup.cli.interrupts import interruptible
+from streamdedup.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    from streamdedup.settings.sections import Settings
+
+SPARK = "Spark"
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...",
+        help="Parquet or JSON Lines: files, directories or patterns, on any file system that Spark "
+        "reads. JSON Lines end with .jsonl, .ndjson or .json, also compressed.",
+    ),
+]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="New directory: documents/ with the verdicts, sketches/ for `index import`.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+Order = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column that orders the documents; repeat it for ties. Default: the event time.",
+        rich_help_panel=options.INPUT,
+    ),
+]
+EventTimeField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the event time (records.event_time_field).",
+        rich_help_panel=options.INPUT,
+    ),
+]
+
+
+class OutputFormat(StrEnum):
+    """Values of ``--format``."""
+
+    PARQUET = "parquet"
+    JSON = "json"
+
+
+Format = Annotated[
+    OutputFormat,
+    typer.Option("--format", help="Of documents/.", rich_help_panel=options.OUTPUT),
+]
+Work = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="New directory for the tables between the steps, removed at the end; all executors "
+        "share it. Default: in --out.",
+        rich_help_panel=SPARK,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs. Default: as spark-submit says, else this machine (local[*]).",
+        rich_help_panel=SPARK,
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of Spark, such as spark.driver.memory=8g. Repeat it for more.",
+        rich_help_panel=SPARK,
+    ),
+]
+
+
+def backfill(
+    inputs: Inputs,
+    out: Out,
+    order: Order = None,
+    text_field: options.TextField = None,
+    id_field: options.IdField = None,
+    event_time_field: EventTimeField = None,
+    threshold: options.Threshold = None,
+    profile: options.Profile = None,
+    output_format: Format = OutputFormat.PARQUET,
+    summary_json: options.AsJson = False,
+    config: options.ConfigFile = None,
+    work: Work = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Deduplicate an archive on Apache Spark, with the verdicts of a stream in its order.
+
+    A document is a duplicate only of an earlier kept one. `documents/` has every row of the
+    archive, with its matches, in a folder for each outcome: kept, duplicate, rejected. A stream
+    goes on from `sketches/`: see `streamdedup index import`.
+
+    Examples: `streamdedup backfill 'news/*.parquet' --order published --out result`,
+    `streamdedup backfill s3a://lake/news --event-time-field published --out s3a://lake/kept
+    --master yarn`
+
+    spark-submit runs the same command: docs/backfill.md shows how. It needs
+    `pip install 'streamdedup[spark]'`, and Java 17 or newer.
+
+    Exit codes: 0 done, 3 invalid settings, 4 an input or output, or every row was rejected, 130 and
+    143 interrupted.
+    """
+    with interruptible(f"interrupted; remove {out} and run the command again"):
+        from streamdedup.settings.load import load_settings
+
+        overrides = options.overrides(
+            dedup={"threshold": threshold, "profile": profile},
+            records={
+                "text_fields": text_field,
+                "id_field": id_field,
+                "event_time_field": event_time_field,
+            },
+        )
+        settings = load_settings(config, **overrides)
+        names = _parsed(conf or [])
+        report = _run(inputs, out, order or [], output_format, settings, work, master, names)
+    if summary_json:
+        typer.echo(json.dumps(report, separators=(",", ":")))
+    else:
+        typer.echo(_summary(report, out), err=True)
+    if report["documents"] and report["rejected"] == report["documents"]:
+        raise InputError(
+            f"every row was rejected; {out}/documents/outcome=rejected has the reasons"
+        )
+
+
+def _parsed(conf: list[str]) -> dict[str, str]:
+    pairs = [option.partition("=") for option in conf]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise SettingsError(f"--conf {name} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _run(
+    inputs: list[str],
+    out: str,
+    order: list[str],
+    output_format: OutputFormat,
+    settings: Settings,
+    work: str | None,
+    master: str | None,
+    names: dict[str, str],
+) -> dict[str, float]:
+    try:
+        from streamdedup.spark.plan import backfill as run
+        from streamdedup.spark.session import Folder, read, session
+    except ImportError as error:
+        raise InputError(
+            f"{error.name} is not installed; run pip install 'streamdedup[spark]'"
+        ) from None
+    started = time.monotonic()
+    with session(master, names) as spark:
+        if Folder(spark, out).exists():
+            raise InputError(f"{out} already exists; choose another directory")
+        tables = Folder(spark, work or f"{out}/_work")
+        if tables.exists():
+            raise InputError(f"{work} already exists; choose another directory")
+        try:
+            result = run(
+                read(spark, inputs), settings, order, work or f"{out}/_work", progress=_show
+            )
+            _write(result.frame.write.partitionBy("outcome"), f"{out}/documents", output_format)
+            _write(result.sketches.write, f"{out}/sketches", OutputFormat.PARQUET)
+        finally:
+            tables.remove()
+    return {**result.report, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _write(writer, path: str, output_format: OutputFormat) -> None:
+    started = time.monotonic()
+    writer.format(output_format.value).save(path)
+    _show(f"write {path.rpartition('/')[2]}", time.monotonic() - started)
+
+
+def _show(step: str, seconds: float) -> None:
+    sys.stderr.write(f"{step:<16}{seconds:>8.1f} s\n")
+
+
+def _summary(report: dict[str, float], out: str) -> str:
+    count = report["documents"]
+    rate = count / report["seconds"] if report["seconds"] else 0
+    lines = [f"{count:,} documents in {report['seconds']:,.1f} s ({rate:,.0f} per second)"]
+    for name in ("kept", "duplicates", "rejected"):
+        share = f"{report[name] / count:8.1%}" if count else ""
+        lines.append(f"  {name:<11}{report[name]:>14,}{share}")
+    for name, meaning in (
+        ("buckets_truncated", "buckets are larger than index.bucket_size"),
+        ("buckets_bounded", "buckets are too large to compare all their documents"),
+    ):
+        if report[name]:
+            lines.append(f"  {report[name]:,} {meaning}; see docs/backfill.md")
+    return "\n".join([*lines, f"  in {out}"])
