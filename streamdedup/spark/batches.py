@@ -31,6 +31,8 @@ def floats(batch: pa.RecordBatch, name: str, missing: float = np.nan) -> F64:
 
 def rows_of(column: pa.Array, width: int) -> U8:
     """Return values of the same length as rows, ``(n, width)``, without a copy."""
+    if not len(column):
+        return np.empty((0, width), dtype=np.uint8)
     _, offsets, data = column.buffers()
     first = int(np.frombuffer(offsets, dtype=np.int32)[column.offset])
     content = np.frombuffer(data, dtype=np.uint8)[first : first + len(column) * width]
@@ -39,9 +41,9 @@ def rows_of(column: pa.Array, width: int) -> U8:
 
 def as_binary(rows: Any) -> pa.Array:
     """Return ``(n, width)`` of any type as ``n`` values of the same length."""
-    content = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
-    ends = np.arange(len(rows) + 1, dtype=np.int64) * content.shape[1]
-    return from_ends(content, ends)
+    width = rows.shape[1] * rows.itemsize
+    content = np.ascontiguousarray(rows).view(np.uint8)
+    return from_ends(content, np.arange(len(rows) + 1, dtype=np.int64) * width)
 
 
 def from_ends(content: U8, ends: I64) -> pa.Array:

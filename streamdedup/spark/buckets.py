@@ -7,6 +7,7 @@ rows of a batch that belong to one slice.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -91,7 +92,7 @@ def slice_of(keys: U64, slices: int) -> I64:
 
 
 def pair(bucket_size: int, keys_each: int) -> Task:
-    """Return the task that finds pairs in slices; its rows come in the order of the slices.
+    """Return the task that finds pairs in whole slices.
 
     Args:
         bucket_size: documents that a bucket of the index holds.
@@ -112,19 +113,15 @@ def pair(bucket_size: int, keys_each: int) -> Task:
 
 
 def _whole_slices(batches: Batches) -> Iterator[Rows]:
-    """Yield the rows of each slice."""
-    current, parts = -1, list[U8]()
+    """Yield the rows of each slice; Spark may give several slices to one task, in any order."""
+    parts = defaultdict[int, list[U8]](list)
     for batch in batches:
         column = batch.column("rows")
         for row, number in enumerate(numbers(batch, "slice").tolist()):
-            if number != current and parts:
-                yield _joined(parts)
-                parts = []
-            current = number
             # A copy, so that the batch can go.
-            parts.append(np.frombuffer(column[row].as_buffer(), dtype=np.uint8).copy())
-    if parts:
-        yield _joined(parts)
+            parts[number].append(np.frombuffer(column[row].as_buffer(), dtype=np.uint8).copy())
+    for number in sorted(parts):
+        yield _joined(parts.pop(number))
 
 
 def _joined(parts: list[U8]) -> Rows:

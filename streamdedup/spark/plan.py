@@ -27,20 +27,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from streamdedup.dedup.clock import Allowances, Clock
 from streamdedup.dedup.resolve import Rule
 from streamdedup.engine.arrow import TableFields
 from streamdedup.errors import InputError, SettingsError
 from streamdedup.settings.sections import Settings
-from streamdedup.spark import buckets, similarity, times, verdicts
+from streamdedup.spark import buckets, handover, similarity, times, verdicts
 from streamdedup.spark.components import connected_components
 from streamdedup.spark.sketching import PLACE, SKETCHES, sketch
 
-SKETCH_FORMAT = 1
-"""Version of the kept sketches; docs/format.md describes them."""
-_OWN = (PLACE, "place", "outcome", "matches", "rejection")
-"""Columns that a table with verdicts has in addition."""
 _PART, _ROW, _START = "_part", "_row", "_start"
+_OWN = (PLACE, _PART, _ROW, _START, "place", "outcome", "matches", "rejection")
+"""Columns that the tables have in addition to those of the archive."""
 _ROW_BITS = 33
 """The lower bits of ``monotonically_increasing_id``, which count the rows of a partition."""
 _SLICE_BYTES = 48 * 1024**2
@@ -48,8 +45,9 @@ _SLICE_BYTES = 48 * 1024**2
 _BATCH_BYTES = 32 * 1024**2
 """Bytes of slices that Spark hands to Python at once."""
 _DIVIDED_AT_ONCE = 1 << 16
-_PART_BITS = 20
-"""The clock takes parts of 2^20 documents."""
+_PART_DOCUMENTS, _MOST_PARTS = 1 << 17, 10_000
+"""Consecutive documents that a task goes through in order; more if there were too many parts for
+the driver, which knows the clock before each."""
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Progress = Callable[[str, float], None]
@@ -158,7 +156,8 @@ class _Run:
         self._rule = Rule.from_settings(settings)
         self._parameters = settings.dedup.sketch_parameters()
         self._seconds: dict[str, float] = {}
-        self._clock = Clock().state()
+        self._allowances = self._rule.allowances
+        self._clocks: dict[int, bytes] = times.chain([])
         self._columns = self._check_columns()
 
     def run(self) -> Backfill:
@@ -180,7 +179,7 @@ class _Run:
         with self._step("count"):
             report = self._count(sketches, found, edges, judged)
         frame = self._with_verdicts(rows, sketches, judged)
-        kept = self._kept_sketches(sketches, judged, clock)
+        kept = self._kept_sketches(sketches, judged)
         return Backfill(frame, kept, report, self._seconds)
 
     @contextmanager
@@ -207,11 +206,11 @@ class _Run:
 
     def _check_columns(self) -> list[str]:
         """Return the columns that hold the fields of documents."""
-        clash = sorted(set(self._frame.columns) & {*_OWN, _PART, _ROW})
-        if clash:
-            raise InputError(
-                f"the archive has a column {clash[0]!r}, as the result has; rename it first"
-            )
+        for name in self._frame.columns:
+            if name.lower() in _OWN:  # Spark takes no notice of case
+                raise InputError(
+                    f"the archive has a column {name!r}, as the result has; rename it first"
+                )
         for name in self._order:
             if name not in self._frame.columns:
                 raise InputError(
@@ -231,7 +230,7 @@ class _Run:
         """Order the archive, and number its rows."""
         id_field = self._settings.records.id_field
         ids = [id_field] if id_field and id_field in self._frame.columns else []
-        hashed = [_named(each.name) for each in self._frame.schema if _is_hashable(each.dataType)]
+        hashed = [_named(each.name) for each in self._frame.schema if _has_hash(each.dataType)]
         order = [*map(_named, [*self._order, *ids]), F.xxhash64(*hashed)]
         numbered = self._frame.orderBy(*order).select(
             "*",
@@ -253,17 +252,26 @@ class _Run:
         return self._store(documents.mapInArrow(sketch(self._settings), SKETCHES), "sketches")
 
     def _tell_times(self, sketches: DataFrame) -> DataFrame | None:
-        """Return the clock and the effective time of each document; None if none has a time."""
+        """Return the clock and the effective time of each document; None without a window."""
         if self._settings.records.event_time_field is None:
             return None
-        part = F.shiftright(PLACE, _PART_BITS).alias("part")
-        documents = sketches.where(F.col("reason").isNull()).select(part, PLACE, "event_time_ms")
-        ordered = documents.repartition("part").sortWithinPartitions("part", PLACE)
+        ordered = self._in_parts(
+            sketches.where(F.col("reason").isNull()).select(PLACE, "event_time_ms")
+        )
         summaries = ordered.mapInArrow(times.summarise, times.SUMMARY).orderBy("part").collect()
-        states = times.chain(tuple(row) for row in summaries)
-        self._clock = states[-1]
-        allowances = Allowances.from_settings(self._settings.index)
-        return self._store(ordered.mapInArrow(times.tell(states, allowances), times.TIMES), "times")
+        self._clocks = times.chain(tuple(row) for row in summaries)
+        if self._rule.window_ms is None:
+            return None
+        told = ordered.mapInArrow(times.tell(self._clocks, self._allowances), times.TIMES)
+        return self._store(told, "times")
+
+    def _in_parts(self, table: DataFrame, *ties: str) -> DataFrame:
+        """Bring consecutive documents together, in order; ``part`` is the number of a part."""
+        size = max(_PART_DOCUMENTS, math.ceil(self._documents / _MOST_PARTS))
+        parts = math.ceil(self._documents / size) or 1
+        part = F.floor(F.col(PLACE) / size).cast("int").alias("part")
+        divided = table.select(part, "*").repartitionById(parts, "part")
+        return divided.sortWithinPartitions(PLACE, *ties)
 
     def _find_pairs(self, sketches: DataFrame) -> DataFrame:
         keys_each = self._parameters.bands + 1
@@ -274,8 +282,7 @@ class _Run:
             sketches.where(F.col("grp").isNotNull())
             .select(PLACE, "grp", "band_keys")
             .mapInArrow(buckets.divide(slices, keys_each, at_once), buckets.SLICED)
-            .repartition(slices, "slice")
-            .sortWithinPartitions("slice")
+            .repartitionById(slices, "slice")
         )
         paired = divided.mapInArrow(
             buckets.pair(self._rule.bucket_size, keys_each), buckets.FOUND
@@ -413,28 +420,22 @@ class _Run:
             "rejection",
         )
 
-    def _kept_sketches(
-        self, sketches: DataFrame, judged: DataFrame, clock: DataFrame | None
-    ) -> DataFrame:
-        duplicates = judged.where(F.col("matches").isNotNull())
-        kept = sketches.where(F.col("grp").isNotNull()).join(duplicates, PLACE, "left_anti")
-        timed = self._with_times(kept, clock)
-        now_ms = Clock.from_state(self._clock).now_ms
-        if self._rule.reach_ms is not None and now_ms >= 0:
-            timed = timed.where(F.col("effective_time_ms") + self._rule.reach_ms > now_ms)
-        return timed.select(
-            F.lit(SKETCH_FORMAT).cast("int").alias("format"),
-            F.lit(self._parameters.fingerprint()).alias("fingerprint"),
-            F.lit(bytearray(self._clock)).alias("clock"),
-            F.col(PLACE).alias("place"),
-            "id",
-            "event_time_ms",
-            "effective_time_ms",
-            "namespace",
-            "signature",
-            "band_keys",
-            "text",
-        ).orderBy("place")
+    def _kept_sketches(self, sketches: DataFrame, judged: DataFrame) -> DataFrame:
+        """Return the kept sketches that the window needs, in order.
+
+        A join would bring all sketches together by their places, and another step would sort them.
+        """
+        documents = sketches.where(F.col("reason").isNull()).select(
+            PLACE, F.lit(True).alias("is_document"), *handover.SKETCHED
+        )
+        duplicates = judged.where(F.col("matches").isNotNull()).select(
+            PLACE, F.lit(False).alias("is_document")
+        )
+        both = documents.unionByName(duplicates, allowMissingColumns=True)
+        keep = handover.keep(
+            self._clocks, self._allowances, self._rule.reach_ms, self._parameters.fingerprint()
+        )
+        return self._in_parts(both, "is_document").mapInArrow(keep, handover.KEPT)
 
 
 def _of_both(pairs: DataFrame, documents: DataFrame, column: str) -> DataFrame:
@@ -450,8 +451,13 @@ def _named(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def _is_hashable(kind: T.DataType) -> bool:
-    return isinstance(kind, T.AtomicType) and not isinstance(kind, T.VariantType)
+def _has_hash(kind: T.DataType) -> bool:
+    """Tell whether Spark computes hashes of a type: not of maps, whose entries have no order."""
+    if isinstance(kind, T.StructType):
+        return all(_has_hash(each.dataType) for each in kind)
+    if isinstance(kind, T.ArrayType):
+        return _has_hash(kind.elementType)
+    return not isinstance(kind, T.MapType | T.VariantType)
 
 
 def _first(table: DataFrame) -> tuple[int, ...]:

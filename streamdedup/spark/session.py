@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,13 @@ _LOCAL = {
 }
 """What replaces Spark's defaults if it runs in this process alone. Its own 1 GB is too little to
 sort documents, and it would listen on all addresses."""
-_QUIET = {"spark.log.level": "ERROR"}
+_DEFAULTS = {
+    "spark.log.level": "ERROR",
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64MB",
+    "spark.sql.maxConcurrentOutputFileWriters": "3",
+}
+"""What replaces Spark's defaults everywhere. The last two save sorting whole documents: for a join
+with the few duplicates, and for the folders of the outcomes."""
 _JSON_LINES = (".jsonl", ".json", ".ndjson")
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".zstd")
 _FIRST_LINE = 300
@@ -42,16 +49,17 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
     """
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("streamdedup backfill")
+    chosen = dict(_DEFAULTS)
     if not is_submitted:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         is_local = (master or os.environ.get("MASTER", "local")).startswith("local")
-        defaults = _LOCAL if is_local and "SPARK_CONF_DIR" not in os.environ else {}
-        for name, value in {**_QUIET, **defaults}.items():
-            builder = builder.config(name, value)
+        chosen |= _LOCAL if is_local and "SPARK_CONF_DIR" not in os.environ else {}
     if master is not None:
         builder = builder.master(master)
-    for name, value in options.items():
+    for name, value in {**chosen, **options}.items():
         builder = builder.config(name, value)
+    # It would print every error of Spark with its stack trace.
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True
     try:
         spark = builder.getOrCreate()
     except PySparkRuntimeError as error:

@@ -7,7 +7,7 @@ largest such value inside of it. The driver chains the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,9 @@ from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.batches import Batches, Task, numbers
 from streamdedup.spark.sketching import PLACE
 
-SUMMARY = "part long, first array<long>, last array<long>, inner_ms long"
+SUMMARY = "part int, first array<long>, last array<long>, inner_ms long"
+LAST = -1
+"""Stands for the end of all parts."""
 TIMES = f"{PLACE} long, now_ms long, effective_time_ms long"
 
 
@@ -29,7 +31,7 @@ def summarise(batches: Batches) -> Batches:
         clock = Clock()
         clock.advance(known)
         columns = {
-            "part": [part],
+            "part": pa.array([part], pa.int32()),
             "first": [known[: RECENT - 1].tolist()],
             "last": [known[-RECENT:].tolist()],
             "inner_ms": [clock.now_ms],
@@ -38,7 +40,7 @@ def summarise(batches: Batches) -> Batches:
 
 
 def chain(summaries: Iterable[tuple[int, list[int], list[int], int]]) -> dict[int, bytes]:
-    """Return the state of the clock before each part, by its number; and after all, by -1.
+    """Return the state of the clock before each part, by its number; and after all, ``LAST``.
 
     Args:
         summaries: the columns of ``SUMMARY``, in order of the parts.
@@ -50,10 +52,10 @@ def chain(summaries: Iterable[tuple[int, list[int], list[int], int]]) -> dict[in
         clock.advance(np.array(first, dtype=np.int64))
         if len(last) == RECENT:
             clock = Clock(max(clock.now_ms, inner_ms), last)
-    return states | {-1: clock.state()}
+    return states | {LAST: clock.state()}
 
 
-def tell(states: dict[int, bytes], allowances: Allowances) -> Task:
+def tell(states: Mapping[int, bytes], allowances: Allowances) -> Task:
     """Return the task that tells the clock and the effective time of each document."""
 
     def task(batches: Batches) -> Batches:
