@@ -15,6 +15,8 @@ from streamdedup.cli.interrupts import interruptible
 from streamdedup.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrameWriter
+
     from streamdedup.settings.sections import Settings
 
 SPARK = "Spark"
@@ -189,7 +191,7 @@ def _run(
     return {**result.report, "seconds": round(time.monotonic() - started, 1)}
 
 
-def _write(writer, path: str, output_format: OutputFormat) -> None:
+def _write(writer: DataFrameWriter, path: str, output_format: OutputFormat) -> None:
     started = time.monotonic()
     writer.format(output_format.value).save(path)
     _show(f"write {path.rpartition('/')[2]}", time.monotonic() - started)

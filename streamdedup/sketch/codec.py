@@ -152,7 +152,7 @@ def _count_equal(signature: U8, others: U8, equal_fields: U8) -> I64:
 
 @kernel
 def _count_equal_pairs(ones: U8, others: U8, equal_fields: U8) -> I64:
-    """Return the number of fields in which each row of one array equals that of another: ``(n,)``."""
+    """Return the number of fields in which the rows of two arrays are equal: ``(n,)``."""
     counts = np.zeros(ones.shape[0], dtype=np.int64)
     for row in range(ones.shape[0]):
         count = np.int64(0)

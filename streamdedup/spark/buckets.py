@@ -82,7 +82,9 @@ def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.R
     present = np.flatnonzero(sizes)
     ends = np.concatenate([[0], np.cumsum(sizes[present])]) * ROW_BYTES
     values = from_ends(content.ravel(), ends)
-    return pa.RecordBatch.from_arrays([pa.array(present.astype(np.int32)), values], ["slice", "rows"])
+    return pa.RecordBatch.from_arrays(
+        [pa.array(present.astype(np.int32)), values], ["slice", "rows"]
+    )
 
 
 def slice_of(keys: U64, slices: int) -> I64:

@@ -1,4 +1,4 @@
-"""*Pure.* The sketches of kept documents, from which a stream goes on; docs/format.md describes them."""
+"""*Pure.* The sketches of kept documents, from which a stream goes on; see docs/format.md."""
 
 from __future__ import annotations
 

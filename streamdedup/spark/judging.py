@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamdedup.columns import F64, I64
 from streamdedup.kernels import kernel

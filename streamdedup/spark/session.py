@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from streamdedup.errors import InputError, SettingsError
@@ -58,8 +58,9 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
         builder = builder.master(master)
     for name, value in {**chosen, **options}.items():
         builder = builder.config(name, value)
-    # It would print every error of Spark with its stack trace.
-    logging.getLogger("DataFrameQueryContextLogger").disabled = True
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        # They would print errors with their stack trace, beside the line of this command.
+        PySparkLogger.getLogger(name).disabled = True
     try:
         spark = builder.getOrCreate()
     except PySparkRuntimeError as error:

@@ -1,14 +1,16 @@
-"""*Pure.* The similarity of pairs: estimated from signatures, and of texts where that is too near."""
+"""*Pure.* The similarity of pairs: from signatures, and from texts near the threshold."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from streamdedup.columns import F64
 from streamdedup.dedup.resolve import Rule
 from streamdedup.dedup.similarity import TextSimilarity
-from streamdedup.spark.batches import Batches, Task, floats, rows_of
 from streamdedup.sketch.texts import NOT_STORED
+from streamdedup.spark.batches import Batches, Task, floats, rows_of
 
 ESTIMATED = "a long, b long, estimate double"
 COMPARED = "a long, b long, estimate double, jaccard double"
@@ -36,9 +38,10 @@ def estimate(rule: Rule) -> Task:
     return task
 
 
-def is_near(estimates: float | np.ndarray, rule: Rule) -> np.ndarray:
+def is_near(estimates: F64, rule: Rule) -> NDArray[np.bool_]:
     """Tell at which estimates the texts decide."""
-    return np.abs(estimates - rule.threshold) <= rule.borderline
+    near: NDArray[np.bool_] = np.abs(estimates - rule.threshold) <= rule.borderline
+    return near
 
 
 def compare(rule: Rule) -> Task:
@@ -61,7 +64,9 @@ def compare(rule: Rule) -> Task:
             columns.append(pa.array(jaccards, pa.float64()))
             table = pa.RecordBatch.from_arrays(columns, ["a", "b", "estimate", "jaccard"])
             decides = np.where(
-                table.column("jaccard").is_null(), floats(table, "estimate"), floats(table, "jaccard")
+                table.column("jaccard").is_null(),
+                floats(table, "estimate"),
+                floats(table, "jaccard"),
             )
             yield table.filter(pa.array(decides >= rule.threshold))
 

@@ -19,10 +19,10 @@ MEMBER, EDGE = range(2)
 """Kinds of rows: ``a`` is the place of a document, ``b`` that of the first one of its group; or
 both are the places of the first documents of two groups."""
 PARTS = (
-    "component long, kind byte, a long, b long, estimate double, jaccard double, id string, "
-    "event_time_ms long, effective_time_ms long, now_ms long"
+    *("component", "kind", "a", "b", "estimate", "jaccard"),
+    *("id", "event_time_ms", "effective_time_ms", "now_ms"),
 )
-"""Columns of what is judged."""
+"""The columns of members and edges."""
 MATCH = (
     "struct<id: string, place: bigint, jaccard_estimate: double, jaccard: double, age_s: double>"
 )

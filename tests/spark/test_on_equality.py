@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamdedup import Settings
+from streamdedup import Settings, load_settings
 from streamdedup.files.docstrings import docstrings
 from streamdedup.spark import Backfill, backfill
 from tests.spark.archives import Row, described, described_row, judged, made_up
@@ -79,7 +79,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_settings(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """All kinds of settings, over an archive with copies, near-copies and empty texts."""
     number = list(VARIANTS).index(name)
-    settings = Settings(**VARIANTS[name])
+    settings = load_settings(**VARIANTS[name])
     rows = made_up(1500, seed=number)
     result = check(spark, tmp_path, rows, settings, partitions=1 + 2 * number)
     assert result.report["buckets_truncated"] == 0
@@ -87,9 +87,11 @@ def test_settings(spark: SparkSession, tmp_path: Path, name: str) -> None:
 
 def test_docstrings(spark: SparkSession, tmp_path: Path) -> None:
     """Real text with real near-duplicates."""
-    rows = [{"id": name, "text": text} for name, text in docstrings()]
-    rows = [{**row, "time": None, "number": n, "forum": ""} for n, row in enumerate(rows)]
-    check(spark, tmp_path, rows, Settings(dedup={"verify": "exact"}), partitions=5)
+    rows: list[Row] = [
+        {"id": name, "text": text, "time": None, "number": number, "forum": ""}
+        for number, (name, text) in enumerate(docstrings())
+    ]
+    check(spark, tmp_path, rows, load_settings(dedup={"verify": "exact"}), partitions=5)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the corpora are not here; docstrings are tested")
@@ -99,12 +101,17 @@ def test_corpora(spark: SparkSession, tmp_path: Path, name: str, window: str | N
     """News, forum posts and tweets, in the order of their times."""
     with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         documents = [json.loads(line) for line in lines]
-    rows = [
-        {"id": str(document["id"]), "text": document["text"], "time": document["date"]}
-        for document in documents
+    rows: list[Row] = [
+        {
+            "id": str(document["id"]),
+            "text": document["text"],
+            "time": document["date"],
+            "number": number,
+            "forum": "",
+        }
+        for number, document in enumerate(documents)
     ]
-    rows = [{**row, "number": number, "forum": ""} for number, row in enumerate(rows)]
-    settings = Settings(
+    settings = load_settings(
         records={"event_time_field": "time"},
         index={"window": window, "bucket_size": 4096},
         dedup={"verify": "exact" if window else "estimate"},
