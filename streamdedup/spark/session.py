@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -18,12 +20,13 @@ _LOCAL = {
     "spark.driver.memory": "4g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile="
+    + Path(__file__).with_name("log4j2.properties").as_uri(),
     "spark.ui.enabled": "false",
 }
-"""What replaces Spark's defaults if it runs in this process alone. Its own 1 GB is too little to
-sort documents, and it would listen on all addresses."""
+"""What replaces Spark's defaults if it runs on this machine alone. Its own 1 GB is too little to
+sort documents, it would listen on all addresses, and log more than errors."""
 _DEFAULTS = {
-    "spark.log.level": "ERROR",
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64MB",
     "spark.sql.maxConcurrentOutputFileWriters": "3",
 }
@@ -49,7 +52,7 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
     """
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("streamdedup backfill")
-    chosen = dict(_DEFAULTS)
+    chosen = {**_DEFAULTS, "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     if not is_submitted:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         is_local = (master or os.environ.get("MASTER", "local")).startswith("local")
@@ -58,6 +61,7 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
         builder = builder.master(master)
     for name, value in {**chosen, **options}.items():
         builder = builder.config(name, value)
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         # They would print errors with their stack trace, beside the line of this command.
         PySparkLogger.getLogger(name).disabled = True
