@@ -13,7 +13,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +34,8 @@ REPLACED = 1 / 20
 """Of a near copy's words; the similarities are .76 to 1, and 99 % of them are at least .8."""
 _FORMAT = 1
 _FILE_DOCUMENTS = 100_000
+_FILES = 8
+"""A small archive has this many files, so that all processors can read it."""
 _GROUP_DOCUMENTS = 25_000
 _FIRST_TIME_US = 1_700_000_000_000_000
 _STEP_US = 10_000
@@ -93,7 +94,8 @@ def made(
         on_progress: called with the number of documents that are done.
     """
     archive = Archive(folder / "documents", folder / "truth", count)
-    described = json.dumps({"format": _FORMAT, "documents": count, "file": _FILE_DOCUMENTS})
+    file_documents = min(_FILE_DOCUMENTS, -(-count // _FILES))
+    described = json.dumps({"format": _FORMAT, "documents": count, "file": file_documents})
     complete = folder / _COMPLETE
     if complete.exists() and complete.read_text() == described:
         return archive
@@ -104,7 +106,7 @@ def made(
             old.unlink()
     done = 0
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for written in pool.imap_unordered(_write, _parts(folder, count)):
+        for written in pool.imap_unordered(_write, _parts(folder, count, file_documents)):
             done += written
             on_progress(done)
     complete.write_text(described)
@@ -119,6 +121,14 @@ def truth(archive: Archive) -> Truth:
     )
 
 
+def texts(count: int, places: I64) -> list[str]:
+    """Return the texts of documents by their places, in an archive of ``count`` documents."""
+    planned = plan(count, EXACT, NEAR)
+    originals = planned.originals[places]
+    given = np.where(planned.near[places], places, originals)
+    return Documents(POST_BYTES, replaced=REPLACED).texts(originals, given)
+
+
 def places(ids: pa.ChunkedArray) -> I64:
     """Return the places of documents by their ids."""
     digits = pa.compute.utf8_slice_codeunits(ids, len("document-"))
@@ -126,10 +136,10 @@ def places(ids: pa.ChunkedArray) -> I64:
     return found
 
 
-def _parts(folder: Path, count: int) -> Iterator[_Part]:
+def _parts(folder: Path, count: int, file_documents: int) -> Iterator[_Part]:
     planned = plan(count, EXACT, NEAR)
-    for number, start in enumerate(range(0, count, _FILE_DOCUMENTS)):
-        rows = slice(start, start + _FILE_DOCUMENTS)
+    for number, start in enumerate(range(0, count, file_documents)):
+        rows = slice(start, start + file_documents)
         yield _Part(folder, number, start, Plan(planned.originals[rows], planned.near[rows]))
 
 
@@ -197,9 +207,8 @@ def main() -> None:
     with Steps() as steps:
         steps.begin("writing the archive", arguments.documents)
         made(arguments.folder, arguments.documents, arguments.processes, steps.reach)
-    seconds = time.perf_counter() - started_at
-    print(f"{arguments.documents:,} documents, {arguments.documents / seconds:,.0f} a second")
+    print(f"{arguments.documents:,} documents, {time.perf_counter() - started_at:.1f} s")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
