@@ -51,12 +51,12 @@ class Archive(NamedTuple):
     Attributes:
         documents: Parquet files with id, text and time.
         truth: Parquet files with id, original and similarity of each copy.
-        count: number of documents.
+        size: number of documents.
     """
 
     documents: Path
     truth: Path
-    count: int
+    size: int
 
 
 class Truth(NamedTuple):

@@ -138,14 +138,14 @@ class Bench:
     ) -> Run:
         output, peaks = work / "found", _Peaks()
         command = [sys.executable, "-m", "benchmarks.spark_job", program, str(archive.documents)]
-        command += [str(output), "--documents", str(archive.count), "--work", str(work / "run")]
+        command += [str(output), "--documents", str(archive.size), "--work", str(work / "run")]
         command += ["--tables", str(tables), "--memory", self._memory]
         for setting in self._conf:
             command += ["--conf", setting]
         figures = measure(command, work, limit_s, peaks.look).figures
         return Run(
             program=program,
-            documents=archive.count,
+            documents=archive.size,
             seconds=figures["seconds"],
             start_s=figures["start_s"],
             cpu_s=figures["cpu_s"],
@@ -168,9 +168,9 @@ def checked(program: str, archive: archives.Archive, output: Path) -> spark_chec
         archives.places(table["id"]),
         originals,
         _THRESHOLD,
-        lambda places: archives.texts(archive.count, places),
+        lambda places: archives.texts(archive.size, places),
     )
-    if found.repeated or (program == OURS and found.rows != archive.count):
+    if found.repeated or (program == OURS and found.rows != archive.size):
         raise ProcessEnded(f"{program}: not one verdict for each document: {found}")
     return found
 

@@ -138,7 +138,7 @@ class Documents:
 
 def _uniform(words: U64) -> NDArray[np.float64]:
     """Return numbers in [0, 1)."""
-    return (words >> np.uint64(11)) * 2.0**-53
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _drawn(keys: U64, count: int) -> NDArray[np.uint16]:

@@ -38,13 +38,13 @@ class Job(NamedTuple):
 
     Attributes:
         documents: the archive's documents.
-        count: their number.
+        size: their number.
         work: an empty folder.
         tables: hash tables of ``MinHashLSH``.
     """
 
     documents: DataFrame
-    count: int
+    size: int
     work: Path
     tables: int
 
@@ -70,7 +70,7 @@ def streamdedup(job: Job) -> Outcome:
     settings = Settings.model_validate(
         {
             "records": {"event_time_field": "time"},
-            "index": {"window_documents": job.count},
+            "index": {"window_documents": job.size},
         }
     )
     done = backfill(job.documents, settings, ["time"], str(job.work / "tables"))
