@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         found: columns id and original.
-        report: seconds by step and other counts; none if the job has no steps.
+        report: seconds by step, and counts; the steps do not include the writing of ``found``.
     """
 
     found: DataFrame
@@ -62,20 +62,18 @@ class Outcome(NamedTuple):
 
 
 def streamdedup(job: Job) -> Outcome:
-    """Run the backfill."""
-    from streamdedup.spark.backfill import backfill  # noqa: PLC0415 - not for the peer
+    """Run the backfill with default settings, and a window that has room for all documents."""
+    from streamdedup.spark import backfill  # noqa: PLC0415 - not for the peer
 
     from streamdedup.settings.sections import Settings  # noqa: PLC0415 - not for the peer
 
     settings = Settings.model_validate(
-        {
-            "records": {"event_time_field": "time"},
-            "index": {"window_documents": job.size},
-        }
+        {"records": {"event_time_field": "time"}, "index": {"window_documents": job.size}}
     )
-    done = backfill(job.documents, settings, ["time"], str(job.work / "tables"))
+    done = backfill(job.documents, settings, "time", str(job.work / "tables"))
     original = F.when(F.col("outcome") == "duplicate", F.col("matches")[0]["id"])
-    return Outcome(done.frame.select("id", original.alias("original")), dict(done.report))
+    found = done.frame.select("id", original.alias("original"))
+    return Outcome(found, {"seconds": done.seconds, "counts": done.report})
 
 
 def minhashlsh(job: Job) -> Outcome:
