@@ -30,7 +30,14 @@ from pyarrow import compute, parquet
 
 from benchmarks import archives, spark_check, spark_events
 from benchmarks.measured import TookTooLong, measure
-from benchmarks.processes import ProcessEnded, java_below, resident_of, terminable
+from benchmarks.processes import (
+    ProcessEnded,
+    descendants_of,
+    java_below,
+    proportional_of,
+    resident_of,
+    terminable,
+)
 from benchmarks.progress import Steps
 
 OURS, PEER = "streamdedup", "minhashlsh"
@@ -78,7 +85,7 @@ class Run(NamedTuple):
 
 
 class _Peaks:
-    """The peak memory of the processes of a run."""
+    """The peak memory of the processes of a run. Memory that processes share counts once."""
 
     def __init__(self) -> None:
         self.java = self.python = 0
@@ -87,9 +94,9 @@ class _Peaks:
         """Look at the processes below ``pid``, which starts Java, which starts Python."""
         java = java_below(pid)
         if java is not None:
-            resident = resident_of(java)
-            self.java = max(self.java, resident.main_peak)
-            self.python = max(self.python, resident.children_peak + resident_of(pid).main_peak)
+            self.java = max(self.java, resident_of(java).main_peak)
+            python = sum(map(proportional_of, [pid, *descendants_of(java)]))
+            self.python = max(self.python, python)
 
 
 class Bench:

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from benchmarks.planted import SIZE
 from benchmarks.processes import busy_seconds
+from streamdedup.settings.sections import Settings
 
 THRESHOLD = 0.8
 CORES = 2
@@ -64,8 +65,6 @@ class Outcome(NamedTuple):
 def streamdedup(job: Job) -> Outcome:
     """Run the backfill with default settings, and a window that has room for all documents."""
     from streamdedup.spark import backfill  # noqa: PLC0415 - not for the peer
-
-    from streamdedup.settings.sections import Settings  # noqa: PLC0415 - not for the peer
 
     settings = Settings.model_validate(
         {"records": {"event_time_field": "time"}, "index": {"window_documents": job.size}}
