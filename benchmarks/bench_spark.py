@@ -3,10 +3,11 @@
 Each run has a fresh Spark on two processors of this machine. Archives of posts are made once and
 kept, with 10 % planted copies: half exact, half near ones of which the similarity is known.
 
-Part ``scale``: ``streamdedup.spark`` on up to 20 million documents. Part ``peer``: both on growing
-archives, until the peer fails or is over its time limit. Each table of ``MinHashLSH`` has a single
-hash function: with ``t`` tables its recall at similarity ``J`` is ``1 - (1 - J)^t``, and 3 tables
-give .992 at the threshold of .8, where the product's default settings ask for .99.
+Part ``scale``: ``streamdedup.spark``, with default settings, on up to 20 million documents. Part
+``peer``: both on growing archives, until the peer fails or is over its time limit. Each table of
+``MinHashLSH`` has a single hash function: with ``t`` tables its recall at similarity ``J`` is
+``1 - (1 - J)^t``. Three tables give .992 at the threshold of .8; the default settings of
+streamdedup ask for .99.
 
 "near" is the recall of near copies that are similar enough. "false" counts duplicates that are less
 similar than the threshold to the document that they name, and "lowest" is the lowest similarity
@@ -104,15 +105,13 @@ class Bench:
 
     Args:
         folder: folder for the archives, which stay there.
-        memory: heap of Java.
-        conf: more settings of Spark, as ``NAME=VALUE``.
+        options: more options of the job.
         steps: shows the progress.
     """
 
-    def __init__(self, folder: Path, memory: str, conf: Sequence[str], steps: Steps) -> None:
+    def __init__(self, folder: Path, options: Sequence[str], steps: Steps) -> None:
         self._folder = folder
-        self._memory = memory
-        self._conf = list(conf)
+        self._options = list(options)
         self._steps = steps
 
     def run(
@@ -146,9 +145,7 @@ class Bench:
         output, peaks = work / "found", _Peaks()
         command = [sys.executable, "-m", "benchmarks.spark_job", program, str(archive.documents)]
         command += [str(output), "--documents", str(archive.size), "--work", str(work / "run")]
-        command += ["--tables", str(tables), "--memory", self._memory]
-        for setting in self._conf:
-            command += ["--conf", setting]
+        command += ["--tables", str(tables), *self._options]
         figures = measure(command, work, limit_s, peaks.look).figures
         return Run(
             program=program,
@@ -233,7 +230,7 @@ def against_peer(
             steps.say(f"{PEER:11} {documents:10,}: not done after {limit_s:g} s")
             break
         except ProcessEnded as error:
-            steps.say(f"{PEER:11} {documents:10,}: {error}")
+            steps.say(f"{PEER:11} {documents:10,}: {str(error).splitlines()[-1]}")
             break
         runs.append(theirs)
         steps.say(line_of(theirs))
@@ -264,6 +261,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=_LIMIT_S, help="seconds for the peer")
     parser.add_argument("--peer-alone", action="store_true", help="part peer without streamdedup")
     parser.add_argument("--archives", type=Path, help="folder for archives (default: temporary)")
+    parser.add_argument("--verify", default="estimate", choices=["estimate", "exact"])
     parser.add_argument("--memory", default="4g", help="heap of Java (default: 4g)")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
@@ -274,7 +272,9 @@ def run_parts(arguments: argparse.Namespace, folder: Path) -> list[Run]:
     """Run the parts that the arguments name."""
     runs: list[Run] = []
     with Steps() as steps:
-        bench = Bench(folder, arguments.memory, arguments.conf, steps)
+        options = ["--memory", arguments.memory, "--verify", arguments.verify]
+        options += [f"--conf={setting}" for setting in arguments.conf]
+        bench = Bench(folder, options, steps)
         if "scale" in arguments.parts:
             runs += scale(bench, arguments.documents, steps)
         if "peer" in arguments.parts:

@@ -42,12 +42,14 @@ class Job(NamedTuple):
         size: their number.
         work: an empty folder.
         tables: hash tables of ``MinHashLSH``.
+        verify: how ``streamdedup`` compares documents, see ``dedup.verify``.
     """
 
     documents: DataFrame
     size: int
     work: Path
     tables: int
+    verify: str
 
 
 class Outcome(NamedTuple):
@@ -63,11 +65,15 @@ class Outcome(NamedTuple):
 
 
 def streamdedup(job: Job) -> Outcome:
-    """Run the backfill with default settings, and a window that has room for all documents."""
+    """Run the backfill, with a window that has room for all documents."""
     from streamdedup.spark import backfill  # noqa: PLC0415 - not for the peer
 
     settings = Settings.model_validate(
-        {"records": {"event_time_field": "time"}, "index": {"window_documents": job.size}}
+        {
+            "dedup": {"verify": job.verify},
+            "index": {"window_documents": job.size},
+            "records": {"event_time_field": "time"},
+        }
     )
     done = backfill(job.documents, settings, "time", str(job.work / "tables"))
     original = F.when(F.col("outcome") == "duplicate", F.col("matches")[0]["id"])
@@ -139,6 +145,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, required=True)
     parser.add_argument("--work", type=Path, required=True, help="an empty folder")
     parser.add_argument("--tables", type=int, default=3)
+    parser.add_argument("--verify", default="estimate")
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
@@ -149,6 +156,7 @@ def main() -> None:
         arguments.documents,
         arguments.work,
         arguments.tables,
+        arguments.verify,
     )
     start_s, started_at = time.time() - launched_at, time.perf_counter()
     spent_s, busy_s = processor_seconds(), busy_seconds()

@@ -101,7 +101,7 @@ def test_a_check_tells_right_and_false_duplicates_apart(archive: Archive) -> Non
 
 
 def test_a_repeated_verdict_is_counted(archive: Archive) -> None:
-    """A document with two verdicts is no second document."""
+    """A document with two verdicts is counted once more than it should be."""
     rows = np.array([3, 5, 3])
     done = check(truth(archive), rows, np.full(3, KEPT), 0.8, lambda some: texts(SIZE, some))
     assert (done.rows, done.repeated) == (3, 1)
