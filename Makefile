@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+SPARK := .venv-spark
 DOCS := .venv-docs
 LOCKS := deploy/requirements
 PORT ?= 9092
@@ -11,7 +12,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +83,9 @@ bench-scale: $(VENV)/dev.stamp ## Compare mode split with one worker; the judge 
 
 bench-files: $(BENCH)/peers.stamp ## Compare 'streamdedup dedup' with datasketch and rensa (ARGS=--quick)
 	@$(BENCH)/bin/python -m benchmarks.bench_files $(ARGS)
+
+bench-spark: $(SPARK)/spark.stamp ## Measure the backfill on Spark, and compare it with MinHashLSH (ARGS="--parts peer")
+	@$(SPARK)/bin/python -m benchmarks.bench_spark $(ARGS)
 
 bench-adversaries: $(VENV)/dev.stamp ## Measure what crafted input costs, next to ordinary input (ARGS=--mb 8)
 	@$(BIN)/python -m benchmarks.bench_adversaries $(ARGS)

@@ -21,10 +21,8 @@ import json
 import os
 import platform
 import re
-import resource
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,12 +31,12 @@ import numpy as np
 
 from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, Plan, document_id, plan
 from benchmarks.files_peer import BANDS, PEERS, ROWS
+from benchmarks.measured import measure
 from benchmarks.pipeline_check import Check, check
-from benchmarks.processes import Child, ProcessEnded, busy_seconds, resident_of, running, terminable
+from benchmarks.processes import ProcessEnded, terminable
 from benchmarks.progress import Steps
 from streamdedup.columns import I64
 
-_LOOK_S = 0.5
 _REPORTED_EVERY = 1000
 _GROUP_ROWS = 50_000
 """Rows of a row group in the Parquet input."""
@@ -97,16 +95,6 @@ class Job(NamedTuple):
         return self.documents / self.seconds
 
 
-class Measured(NamedTuple):
-    """What a process cost, which other load there was, and its last line of output."""
-
-    wall_s: float
-    cpu_s: float
-    peak_bytes: int
-    other_load: float
-    figures: dict[str, Any]
-
-
 def run_program(
     program: str, path: Path, planned: Plan, folder: Path, peer_processes: int = 2
 ) -> Job:
@@ -138,31 +126,6 @@ def run_program(
         other_load=measured.other_load,
         check=checked,
     )
-
-
-def measure(command: list[str], folder: Path) -> Measured:
-    """Run a program to its end."""
-    peak_bytes, cpu_s = 0, 0.0
-    reaped_s, own_s, busy_s = _children_seconds(), time.process_time(), busy_seconds()
-    with running(Child(command, folder / "log")) as child:
-        while (code := child.code(_LOOK_S)) is None:
-            resident, cost = resident_of(child.pid), child.cost()
-            peak_bytes = max(peak_bytes, resident.main_peak + resident.children_peak)
-            cpu_s = max(cpu_s, cost.main + cost.children)
-        wall_s = time.perf_counter() - child.started_at
-        if code:
-            raise ProcessEnded(f"{' '.join(command)} ended with {code}:\n{child.tail()}")
-        figures = json.loads(child.log().splitlines()[-1])
-    # The last look was before the end. What was reaped has no descendants that were not.
-    cpu_s = max(cpu_s, _children_seconds() - reaped_s)
-    other_s = busy_seconds() - busy_s - cpu_s - (time.process_time() - own_s)
-    return Measured(wall_s, cpu_s, peak_bytes, max(0.0, other_s) / wall_s, figures)
-
-
-def _children_seconds() -> float:
-    """Return the processor time of all processes that this one, or one of them, waited for."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def places(path: Path) -> I64:

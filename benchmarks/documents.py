@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.columns import I64
+from benchmarks.counters import mixed
+from streamdedup.columns import I64, U64
 
 POST_BYTES = 300
 ARTICLE_BYTES = 3000
@@ -25,7 +26,9 @@ NEAR = 0.05
 _SEED = 20_260_101
 _VOCABULARY = 20_000
 _SLOTS = 2**16
-"""Entries of the table that words are drawn from: a frequent word has many entries."""
+"""Entries of the table that words are drawn from, by 16 bits: a frequent word has many entries."""
+_TOGETHER = 1000
+"""Documents that are made together."""
 _REPLACED = 1 / 40
 _SPREAD = 0.25
 """The number of words varies by this share of the mean."""
@@ -87,35 +90,61 @@ class Documents:
     Args:
         mean_bytes: mean size of a document's JSON.
         stream: number of the stream; the texts of two streams are unrelated.
+        replaced: share of a near copy's words that are replaced; at least one word is.
     """
 
-    def __init__(self, mean_bytes: int, stream: int = 0) -> None:
-        self._seed = (_SEED, stream)
+    def __init__(self, mean_bytes: int, stream: int = 0, replaced: float = _REPLACED) -> None:
+        self._key = mixed(np.array([_SEED, stream], dtype=np.uint64))
         self._mean = (mean_bytes - _ENVELOPE_BYTES) / _MEAN_WORD_BYTES
-        self._table = _table()
+        self._replaced = replaced
+        self._table = np.array(_table(), dtype=np.object_)
 
     def values(self, planned: Plan, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the JSON of the documents from place ``start`` to ``stop``, exclusive."""
-        originals, near = planned.originals[start:stop].tolist(), planned.near[start:stop].tolist()
-        for place, (original, changed) in enumerate(zip(originals, near, strict=True), start):
-            yield encode(document_id(place), self.text(original, place if changed else None))
+        stop = len(planned.originals) if stop is None else stop
+        for first in range(start, stop, _TOGETHER):
+            places = np.arange(first, min(first + _TOGETHER, stop))
+            originals = planned.originals[places]
+            texts = self.texts(originals, np.where(planned.near[places], places, originals))
+            for place, text in zip(places.tolist(), texts, strict=True):
+                yield encode(document_id(place), text)
 
-    def text(self, original: int, changed_for: int | None = None) -> str:
-        """Return the text of a document that is not a copy, or of a near copy of it.
+    def texts(self, originals: I64, places: I64) -> list[str]:
+        """Return the texts of originals and of near copies.
 
         Args:
-            original: the place of the document.
-            changed_for: the place of the near copy; None for the text itself.
+            originals: places of documents that are no copies, ``(n,)``.
+            places: for a near copy its own place, for a text as it is the original's, ``(n,)``.
         """
-        rng = np.random.default_rng([*self._seed, original])
-        count = max(1, round(self._mean * rng.uniform(1 - _SPREAD, 1 + _SPREAD)))
-        slots = rng.integers(0, _SLOTS, count)
-        if changed_for is not None:
-            changes = np.random.default_rng([*self._seed, original, changed_for])
-            replaced = changes.permutation(count)[: max(1, round(count * _REPLACED))]
-            slots[replaced] = changes.integers(0, _SLOTS, len(replaced))
-        table = self._table
-        return " ".join([table[slot] for slot in slots.tolist()])
+        keys = mixed(originals.astype(np.uint64) ^ self._key[0]) + self._key[1]
+        spread = 1 + _SPREAD * (2 * _uniform(mixed(keys)) - 1)
+        counts = np.maximum(1, np.rint(self._mean * spread)).astype(np.int64)
+        columns = np.arange(int(counts.max(initial=1)))
+        slots = _drawn(keys + np.uint64(1), len(columns))
+        present = columns < counts[:, None]
+        rows = np.flatnonzero(places != originals)
+        if len(rows):
+            changes = mixed(keys[rows] ^ places[rows].astype(np.uint64))
+            lots = mixed(changes[:, None] + columns.astype(np.uint64))
+            lots[~present[rows]] = np.uint64(2**64 - 1)
+            ranks = lots.argsort(axis=1).argsort(axis=1)
+            replaced = np.maximum(1, np.rint(counts[rows] * self._replaced))
+            others = _drawn(changes ^ self._key[0], len(columns))
+            slots[rows] = np.where(ranks < replaced[:, None], others, slots[rows])
+        words = self._table[slots[present]].tolist()
+        ends = np.cumsum(counts).tolist()
+        return [" ".join(words[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def _uniform(words: U64) -> NDArray[np.float64]:
+    """Return numbers in [0, 1)."""
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _drawn(keys: U64, count: int) -> NDArray[np.uint16]:
+    """Return ``count`` entries of the table for each key, ``(n, count)``."""
+    steps = np.arange(-(-count // 4), dtype=np.uint64)
+    return mixed(keys[:, None] + steps).view(np.uint16)[:, :count]
 
 
 def document_id(place: int) -> str:

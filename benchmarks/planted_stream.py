@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.counters import mixed
 from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
 from streamdedup.columns import I64, U64, Positions, Strings
 from streamdedup.model import SourceRange
@@ -136,7 +137,7 @@ def values(originals: I64, count: int) -> NDArray[np.uint32]:
     # Beyond the counters of all documents.
     beyond: U64 = originals.astype(np.uint64) | np.uint64(1 << 50)
     steps: U64 = np.arange(count // 2, dtype=np.uint64)
-    return _hash(beyond[:, None] * np.uint64(len(steps)) + steps).view(np.uint32)
+    return mixed(beyond[:, None] * np.uint64(len(steps)) + steps).view(np.uint32)
 
 
 def _ranges(start: int, end: int) -> tuple[SourceRange, ...]:
@@ -152,15 +153,4 @@ def _words(places: I64, which: range | list[int]) -> U64:
     """Return random words of documents, ``(n, len(which))``."""
     first: U64 = places.astype(np.uint64)[:, None] * np.uint64(_WORDS_PER_DOCUMENT)
     counters: U64 = first + np.array(which, dtype=np.uint64)
-    return _hash(counters)
-
-
-def _hash(counters: U64) -> U64:
-    """Return SplitMix64's output for counters (Steele, Lea, Flood 2014, figure 17)."""
-    words = (counters + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
+    return mixed(counters)

@@ -199,6 +199,15 @@ def resident_of(pid: int) -> Resident:
     return Resident(main, now, main_peak, peak, anonymous)
 
 
+def proportional_of(pid: int) -> int:
+    """Return the resident memory of a process, with its part of each shared page, in bytes."""
+    try:
+        lines = Path("/proc", str(pid), "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
 def descendants_of(pid: int) -> dict[int, str]:
     """Return the running descendants of a process, with their start times."""
     children: dict[int, list[int]] = {}

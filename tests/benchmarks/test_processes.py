@@ -11,6 +11,7 @@ from benchmarks.processes import (
     Child,
     ProcessEnded,
     descendants_of,
+    proportional_of,
     resident_of,
     running,
 )
@@ -37,6 +38,7 @@ def test_a_process_is_measured_and_stopped_with_its_descendants(tmp_path: Path) 
         resident = resident_of(child.pid)
         assert resident.main_peak >= resident.main >= resident.main_anonymous > 0
         assert resident.children_peak >= resident.children > 0
+        assert 0 < proportional_of(child.pid) <= resident_of(child.pid).main_peak
     assert child.code() is not None
     wait_until(lambda: not _runs(descendant), "the end of the descendant")
 
@@ -48,6 +50,7 @@ def test_a_process_that_ends_is_reported_with_its_output(tmp_path: Path) -> None
         with pytest.raises(ProcessEnded, match="ended with 1:\nbroken"):
             child.check()
         assert child.cost() == (0, 0, 0)
+        assert proportional_of(child.pid) == 0
 
 
 def _runs(pid: int) -> bool:
