@@ -12,7 +12,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka test test-faults soak test-long coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,11 @@ demo: $(VENV)/run.stamp ## Deduplicate the docstrings of this machine's Python, 
 demo-kafka: $(VENV)/dev.stamp ## Run the demo through real Kafka topics
 	@$(BIN)/python -m deploy.demo_kafka
 
+demo-spark: $(SPARK)/spark.stamp ## Deduplicate a made-up archive on Spark, and start a stream from it
+	@$(SPARK)/bin/python -m deploy.demo_spark
+
 test: $(VENV)/dev.stamp ## Run the tests against a real Kafka broker
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long and not faults"
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long and not faults and not spark"
 
 test-faults: $(VENV)/dev.stamp ## Inject faults: every fail-point, network, cluster, disk (SEEDS=3; ARGS=FILE)
 	@STREAMDEDUP_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m faults $(ARGS)
@@ -34,6 +37,9 @@ soak: $(VENV)/dev.stamp ## Disturb a worker for minutes or hours (ARGS="--minute
 
 test-long: $(VENV)/dev.stamp ## Run the tests that take long: kills, lost brokers, rebuilds
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m long
+
+test-spark: $(SPARK)/spark.stamp ## Run the tests on Spark: the same verdicts, lost executors, the hand-over
+	@$(SPARK)/bin/python -m pytest -m spark tests/spark
 
 # Kernels are measured as plain Python. Those of the index, which dedup's tests use, stay compiled.
 coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered to 100 %
@@ -125,6 +131,8 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--no-header --no-annotate --extra dev pyproject.toml --output-file $(LOCKS)/dev.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --extra registry pyproject.toml --output-file $(LOCKS)/registry.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --extra dev --extra spark pyproject.toml --output-file $(LOCKS)/spark.lock
 	@echo 'hatchling>=1.27,<2' | $(BIN)/uv pip compile --quiet --upgrade --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/build.lock
@@ -136,7 +144,7 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--output-file $(LOCKS)/audit.lock
 
 clean: ## Remove the environments and the output of the demos
-	rm -rf $(VENV) $(BENCH) $(DOCS) build/docs demo-out
+	rm -rf $(VENV) $(BENCH) $(DOCS) $(SPARK) build/docs demo-out
 
 $(VENV)/bin/python:
 	@for python in python3 python3.13 python3.12 python3.11; do \
@@ -169,6 +177,14 @@ $(BENCH)/peers.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 	@test -x $(BENCH)/bin/python || $(BIN)/python -m venv $(BENCH)
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+# Spark is half a gigabyte.
+$(SPARK)/spark.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/spark.lock
+	@echo "Installing streamdedup, Spark and the dependencies of the tests"
+	@test -x $(SPARK)/bin/python || $(BIN)/python -m venv $(SPARK)
+	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/spark.lock
+	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 # The site's tools are needed for the site only.

@@ -111,8 +111,8 @@ def backfill(
     """Deduplicate an archive on Apache Spark, with the verdicts of a stream in its order.
 
     A document is a duplicate only of an earlier kept one. `documents/` has every row of the
-    archive, with its matches, in a folder for each outcome: kept, duplicate, rejected. A stream
-    goes on from `sketches/`: see `streamdedup index import`.
+    archive, with its matches, in a folder for each outcome: kept, duplicate, rejected. `sketches/`
+    is for `streamdedup index import`: a stream continues the archive with it.
 
     Examples: `streamdedup backfill 'news/*.parquet' --order published --out result`,
     `streamdedup backfill s3a://lake/news --event-time-field published --out s3a://lake/kept
@@ -141,7 +141,7 @@ def backfill(
     if summary_json:
         typer.echo(json.dumps(report, separators=(",", ":")))
     else:
-        typer.echo(_summary(report, out), err=True)
+        typer.echo(_summary(report, out, settings.index.window_documents), err=True)
     if report["documents"] and report["rejected"] == report["documents"]:
         raise InputError(
             f"every row was rejected; {out}/documents/outcome=rejected has the reasons"
@@ -201,7 +201,7 @@ def _show(step: str, seconds: float) -> None:
     sys.stderr.write(f"{step:<16}{seconds:>8.1f} s\n")
 
 
-def _summary(report: dict[str, float], out: str) -> str:
+def _summary(report: dict[str, float], out: str, window_documents: int) -> str:
     count = report["documents"]
     rate = count / report["seconds"] if report["seconds"] else 0
     lines = [f"{count:,} documents in {report['seconds']:,.1f} s ({rate:,.0f} per second)"]
@@ -214,4 +214,9 @@ def _summary(report: dict[str, float], out: str) -> str:
     ):
         if report[name]:
             lines.append(f"  {report[name]:,} {meaning}; see docs/backfill.md")
+    if report["kept"] > window_documents:
+        lines.append(
+            f"  index.window_documents is {window_documents:,}: a stream would compare with so many "
+            "of the newest only; see docs/backfill.md"
+        )
     return "\n".join([*lines, f"  in {out}"])

@@ -1,4 +1,4 @@
-"""*Pure.* The sketches of kept documents, from which a stream goes on; see docs/format.md."""
+"""*Pure.* The sketches of kept documents, which a stream continues; see docs/format.md."""
 
 from __future__ import annotations
 

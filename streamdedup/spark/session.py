@@ -26,7 +26,8 @@ _LOCAL = {
 }
 """What replaces Spark's defaults if it runs on this machine alone. Its own 1 GB is too little to
 sort documents, it would listen on all addresses, and log more than errors."""
-_DEFAULTS = {
+DEFAULTS = {
+    "spark.log.level": "ERROR",
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64MB",
     "spark.sql.maxConcurrentOutputFileWriters": "3",
 }
@@ -52,7 +53,7 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
     """
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("streamdedup backfill")
-    chosen = {**_DEFAULTS, "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
+    chosen = {**DEFAULTS, "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     if not is_submitted:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         is_local = (master or os.environ.get("MASTER", "local")).startswith("local")

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli", "__main__"),
     ("roles",),
     ("observe", "analysis"),
-    ("files",),
+    ("files", "spark"),
     ("engine", "admin"),
     ("index", "kafka", "registry"),
     ("dedup", "formats"),
