@@ -2,9 +2,9 @@
 
     python -m benchmarks.spark_job streamdedup DOCUMENTS OUTPUT --documents 1000000
 
-``streamdedup`` writes what ``streamdedup backfill`` writes, with default settings. ``minhashlsh`` is Spark's
-own ``MinHashLSH``: sets of hashed shingles, a similarity join of the documents with themselves, and
-the later document of each pair is a duplicate. OUTPUT has the columns id and original; the original
+``streamdedup`` writes what the command ``backfill`` writes, with default settings. ``minhashlsh`` is
+Spark's own ``MinHashLSH``: sets of hashed shingles, a similarity join of the documents with
+themselves, and the later document of each pair is a duplicate. OUTPUT has the columns id and original; the original
 is null for a kept document. At the end this prints one line of JSON.
 """
 
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
 
 
 def streamdedup(job: Job) -> Outcome:
-    """Run the backfill, and write what the command writes; the window has room for all documents."""
+    """Run the backfill with a window for all documents, and write what the command writes."""
     from streamdedup.spark import backfill  # noqa: PLC0415 - not for the peer
 
     settings = Settings.model_validate(

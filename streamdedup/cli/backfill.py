@@ -216,7 +216,7 @@ def _summary(report: dict[str, float], out: str, window_documents: int) -> str:
             lines.append(f"  {report[name]:,} {meaning}; see docs/backfill.md")
     if report["kept"] > window_documents:
         lines.append(
-            f"  index.window_documents is {window_documents:,}: a stream would compare with so many "
-            "of the newest only; see docs/backfill.md"
+            f"  a stream would compare with the newest {window_documents:,} only "
+            "(index.window_documents); see docs/backfill.md"
         )
     return "\n".join([*lines, f"  in {out}"])
