@@ -2,10 +2,10 @@
 
     python -m benchmarks.spark_job streamdedup DOCUMENTS OUTPUT --documents 1000000
 
-``streamdedup`` writes what the command ``backfill`` writes, with default settings. ``minhashlsh`` is
-Spark's own ``MinHashLSH``: sets of hashed shingles, a similarity join of the documents with
-themselves, and the later document of each pair is a duplicate. OUTPUT has the columns id and original; the original
-is null for a kept document. At the end this prints one line of JSON.
+``streamdedup`` writes what the command ``backfill`` writes, with default settings. ``minhashlsh``
+is Spark's own ``MinHashLSH``: sets of hashed shingles, a similarity join of the documents with
+themselves, and the later document of each pair is a duplicate. OUTPUT has the columns id and
+original; the original is null for a kept document. At the end this prints one line of JSON.
 """
 
 from __future__ import annotations
