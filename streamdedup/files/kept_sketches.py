@@ -91,10 +91,12 @@ class _Group:
         with _opened(self.path, self.metadata) as file:
             yield from file.iter_batches(rows, [self.number], columns)
 
-    def numbered(self, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    def numbered(
+        self, columns: Sequence[str], most_rows: int = _ROWS
+    ) -> Iterator[tuple[int, Any]]:
         """Yield the record batches, each with the number of its first document."""
         number = self.first
-        for batch in self.batches(columns):
+        for batch in self.batches(columns, most_rows):
             yield number, batch
             number += len(batch)
 
@@ -152,6 +154,7 @@ class _Archive:
     def __init__(self, source: Path, settings: Settings) -> None:
         self._settings = settings
         self._parameters = settings.dedup.sketch_parameters()
+        self._texts = settings.dedup.keeps_texts
         self._groups = _list_groups(_list_files(source))
         if not self._groups:
             raise InputError(f"{source} holds no kept sketch")
@@ -199,11 +202,13 @@ class _Archive:
     def updates(self, first: int, progress: Progress) -> Iterator[IndexUpdate]:
         """Yield the updates that add the documents from a number on, and the clock."""
         last_place = -1
+        columns = [name for name in kept_rows.TYPES if name != "text" or self._texts]
+        most_rows = min(_ROWS, self._settings.index.delta_documents)
         for group in self._groups:
             if group.end <= first:
                 last_place = (group.range_of("place") or (-1, last_place))[1]
                 continue
-            for number, batch in group.numbered(list(kept_rows.TYPES)):
+            for number, batch in group.numbered(columns, most_rows):
                 name = str(group.path)
                 places = kept_rows.numbers(batch, "place", name)
                 kept_rows.check_places(places, last_place, name)
@@ -222,7 +227,7 @@ class _Archive:
         kept_rows.check_same(kept_rows.constants(batch, name), self._constants, name)
         batch = batch.slice(max(0, first - number))
         documents, times_ms = kept_rows.documents(
-            batch, self._parameters, name, texts=self._settings.dedup.keeps_texts
+            batch, self._parameters, name, texts=self._texts
         )
         return IndexUpdate(max(first, number), documents, (), times_ms)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +34,26 @@ SCHEMA = pa.schema(
         "text": pa.binary(),
     }
 )
+
+
+MINUTE = 60_000
+START_MS = 1_700_000_000_000
+
+
+def documents(count: int, seed: int = 1) -> list[Document]:
+    """Return documents a minute apart, of which a third repeat an earlier one or most of it."""
+    rng = random.Random(seed)
+    made: list[Document] = []
+    for number in range(count):
+        words = [rng.randbytes(3).hex() for _ in range(12)]
+        if made and rng.random() < 1 / 3:
+            words = rng.choice(made[-200:]).text.split()
+            words[rng.randrange(12)] = rng.choice((words[0], rng.randbytes(3).hex()))
+        late_ms = rng.choice((0, 0, 0, 90)) * MINUTE
+        time_ms = START_MS + number * MINUTE - late_ms
+        made.append(Document(" ".join(words), f"document-{number}", time_ms))
+    made[7] = replace(made[7], text=" ")
+    return made
 
 
 class Archive(NamedTuple):
