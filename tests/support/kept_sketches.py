@@ -41,15 +41,18 @@ START_MS = 1_700_000_000_000
 
 
 def documents(count: int, seed: int = 1) -> list[Document]:
-    """Return documents a minute apart, of which a third repeat an earlier one or most of it."""
+    """Return documents a minute apart, of which a third repeat an earlier one or most of it.
+
+    One in twelve is 90 minutes late.
+    """
     rng = random.Random(seed)
     made: list[Document] = []
     for number in range(count):
         words = [rng.randbytes(3).hex() for _ in range(12)]
         if made and rng.random() < 1 / 3:
-            words = rng.choice(made[-200:]).text.split()
+            words = rng.choice(made[-100:]).text.split()
             words[rng.randrange(12)] = rng.choice((words[0], rng.randbytes(3).hex()))
-        late_ms = rng.choice((0, 0, 0, 90)) * MINUTE
+        late_ms = 90 * MINUTE if rng.random() < 1 / 12 else 0
         time_ms = START_MS + number * MINUTE - late_ms
         made.append(Document(" ".join(words), f"document-{number}", time_ms))
     made[7] = replace(made[7], text=" ")
