@@ -165,7 +165,7 @@ def test_an_interrupted_import_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.damages_index
 def test_a_killed_import_is_not_an_index(tmp_path: Path) -> None:
-    """Nobody opens its remains; the next import replaces them."""
+    """Its remains are not opened; the next import replaces them."""
     settings = small_settings(tmp_path / "index", delta_documents=16)
     judged = kept_sketches.judge(settings, DOCUMENTS)
     kept_sketches.write(tmp_path / "kept", judged.table(settings))
