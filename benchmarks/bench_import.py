@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self
 from benchmarks.index_measure import index_directory
 from benchmarks.index_use import count_wrong, find, load_kernels, open_index
 from benchmarks.kept_sketches import in_archive, write_sketches
-from benchmarks.planted_stream import Stream
+from benchmarks.planted_stream import BATCH, Stream
 from streamdedup.files.kept_sketches import import_sketches
 from streamdedup.index.archive import export_index, import_index
 from streamdedup.index.store import LOCAL_LOG
@@ -39,8 +39,9 @@ _QUICK = 500_000
 _REPEATS = 3
 _APPLIED = 5000
 """Documents of an update, the default of ``batch.documents``."""
-_COPIES = 200_000
-"""Documents of the stream that follows the archive, a quarter of which are copies."""
+_FOLLOWING = 40_000
+"""Documents of the stream that follows the archive; only copies of the archive are counted."""
+_COPIES = 0.25
 _SAMPLED_S = 0.05
 
 
@@ -113,13 +114,16 @@ def apply_all(directory: Path, documents: int) -> float:
 
 def probe(directory: Path, documents: int) -> tuple[float, int]:
     """Look up copies of documents of any age; return the recall, and how many were wrong."""
-    batch = Stream(documents, copies=0.25).batch(documents, _COPIES)
-    # The archive has no copies, so that each of its places is an original.
+    stream, copies, hits, wrong = Stream(documents, copies=_COPIES), 0, 0, 0
     with open_index(directory, documents, LOCAL_LOG) as index:
-        candidates = index.probe(batch.documents)
-    copies = batch.copies & (batch.originals < documents)
-    found = find(batch, candidates)
-    return float(found[copies].mean()), count_wrong(batch, candidates)
+        for start in range(documents, documents + _FOLLOWING, BATCH):
+            batch = stream.batch(start)
+            candidates = index.probe(batch.documents)
+            of_archive = batch.copies & (batch.originals < documents)
+            copies += int(of_archive.sum())
+            hits += int(find(batch, candidates)[of_archive].sum())
+            wrong += count_wrong(batch, candidates)
+    return hits / copies, wrong
 
 
 class Peak:
