@@ -91,9 +91,7 @@ class _Group:
         with _opened(self.path, self.metadata) as file:
             yield from file.iter_batches(rows, [self.number], columns)
 
-    def numbered(
-        self, columns: Sequence[str], most_rows: int = _ROWS
-    ) -> Iterator[tuple[int, Any]]:
+    def numbered(self, columns: Sequence[str], most_rows: int = _ROWS) -> Iterator[tuple[int, Any]]:
         """Yield the record batches, each with the number of its first document."""
         number = self.first
         for batch in self.batches(columns, most_rows):
@@ -226,9 +224,7 @@ class _Archive:
         """Return the update that adds the documents of a batch from a number on."""
         kept_rows.check_same(kept_rows.constants(batch, name), self._constants, name)
         batch = batch.slice(max(0, first - number))
-        documents, times_ms = kept_rows.documents(
-            batch, self._parameters, name, texts=self._texts
-        )
+        documents, times_ms = kept_rows.documents(batch, self._parameters, name, texts=self._texts)
         return IndexUpdate(max(first, number), documents, (), times_ms)
 
 
