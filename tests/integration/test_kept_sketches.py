@@ -56,7 +56,7 @@ def with_late_copies(documents: list[Document]) -> list[Document]:
 @pytest.mark.parametrize(
     "index",
     [
-        pytest.param({}, id="no window"),
+        pytest.param({}, id="no window", marks=pytest.mark.long),
         pytest.param({"window": "90m", "allowed_lateness": "30m", "clock": "event"}, id="window"),
     ],
 )
