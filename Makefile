@@ -12,7 +12,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ bench-sketch: $(BENCH)/peers.stamp ## Compare the sketch with datasketch and ren
 
 bench-index: $(BENCH)/peers.stamp ## Measure the index up to 10 million documents, and compare it with peers
 	@$(BENCH)/bin/python -m benchmarks.bench_index
+
+bench-import: $(VENV)/dev.stamp ## Measure 'index import' of kept sketches, next to applying and to an export (ARGS=--quick)
+	@$(BIN)/python -m benchmarks.bench_import $(ARGS)
 
 bench-capacity: $(VENV)/run.stamp ## Measure an index of 20 million documents, cold and warm (ARGS="--documents 2000000")
 	@$(BIN)/python -m benchmarks.capacity $(ARGS)

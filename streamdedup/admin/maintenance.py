@@ -12,7 +12,7 @@ import asyncio
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,19 @@ class Erased:
     documents: int
     waiting: int
     log: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """The changelog of a worker.
+
+    Attributes:
+        log: its name, as in the header of an index.
+        first_number: number of the first document in it; None if it is empty.
+    """
+
+    log: str
+    first_number: int | None
 
 
 async def rebuild(
@@ -150,6 +163,44 @@ async def import_for_changelog(
     return documents, facts.log(settings.topics.changelog)
 
 
+async def find_changelog(settings: Settings) -> Changelog:
+    """Return the changelog of a worker.
+
+    Raises:
+        StreamdedupError: a broker or the changelog cannot be used.
+    """
+    facts = await _look_at_brokers(settings)
+    return Changelog(facts.log(settings.topics.changelog), await _first_number(settings))
+
+
+def check_continues(settings: Settings, first_number: int | None, next_number: int) -> None:
+    """Check that a changelog is empty, or begins with the next document of an index.
+
+    Raises:
+        IndexMismatch: it does not.
+    """
+    if first_number not in (None, next_number):
+        raise IndexMismatch(
+            f"the changelog {settings.topics.changelog} begins with document {first_number}, the "
+            f"index ends with {next_number}; use a changelog that is empty or continues the index "
+            "(topics.changelog)"
+        )
+
+
+def check_source(settings: Settings, topics: Collection[str]) -> None:
+    """Check that the documents of an index come from other topics than the worker's source.
+
+    Raises:
+        IndexMismatch: they do not.
+    """
+    if settings.topics.source in topics:
+        raise IndexMismatch(
+            f"documents of the index come from another topic named {settings.topics.source}: "
+            "their positions are indistinguishable from positions in this one; use a source "
+            "topic with another name (topics.source)"
+        )
+
+
 async def _first_number(settings: Settings) -> int | None:
     """Return the number of the first document in the changelog; None if it is empty."""
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
@@ -169,22 +220,12 @@ def _bind(settings: Settings, facts: ClusterFacts, first_number: int | None) -> 
     # Opened with the worker's parameters. Closing moves documents from the tail to a segment.
     with _open(settings, old_log) as index:
         next_number = index.next_number
-    if first_number not in (None, next_number):
-        raise IndexMismatch(
-            f"the changelog {settings.topics.changelog} begins with document {first_number}, the "
-            f"index ends with {next_number}; use a changelog that is empty or continues the index "
-            "(topics.changelog)"
-        )
+    check_continues(settings, first_number, next_number)
     with _manifest(directory, write=True) as manifest:
         checkpoint = manifest.checkpoint()
         same_cluster = old_log.endswith(f" of cluster {facts.cluster_id}")
-        topics = {topic for topic, _, _ in checkpoint.sources}
-        if settings.topics.source in topics and not same_cluster:
-            raise IndexMismatch(
-                f"documents of the index come from another topic named {settings.topics.source}: "
-                "their positions are indistinguishable from positions in this one; use a source "
-                "topic with another name (topics.source)"
-            )
+        if not same_cluster:
+            check_source(settings, {topic for topic, _, _ in checkpoint.sources})
         header = Header(FORMAT, manifest.header.parameters, log)
         unbound = Checkpoint(
             next_number=checkpoint.next_number,

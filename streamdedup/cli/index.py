@@ -19,6 +19,7 @@ from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 
 if TYPE_CHECKING:
     from streamdedup.admin.maintenance import Erased
+    from streamdedup.index.progress import Progress
     from streamdedup.settings.sections import Settings
 
 app = typer.Typer(
@@ -42,7 +43,12 @@ ExportFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="New file: .tar, .tar.zst or .tar.gz.")
 ]
 Source = Annotated[
-    Path, typer.Argument(metavar="FILE", help="An export, or the directory of another index.")
+    Path,
+    typer.Argument(
+        metavar="SOURCE",
+        help="An export, the directory of another index, or kept sketches: a folder of Parquet "
+        "files, or one file (.parquet).",
+    ),
 ]
 ForChangelog = Annotated[
     bool,
@@ -186,12 +192,17 @@ def import_(
     config: options.ConfigFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Create an index from an export, or from the directory of another index.
+    """Create an index from an export, another index, or the kept sketches of an archive.
 
-    Every byte is checked. The new index has the log of the old one: a changelog, or that of the
-    embedded mode. With `--for-changelog` it becomes the start of a stream: a worker that starts
-    with it drops the documents that the index knows. Keep the export then, because a rebuild from
-    the changelog alone does not contain it.
+    Of an export or index every byte is checked. The new index has the log of the old one: a
+    changelog, or that of the embedded mode.
+
+    Kept sketches are Parquet files. `--config` has the settings of the archive's deduplication, by
+    default the defaults. Only documents that are still in the window are loaded.
+
+    With `--for-changelog` the index becomes the start of a stream: a worker that starts with it
+    drops the documents that the index knows. Keep SOURCE then, because a rebuild from the changelog
+    alone does not contain it.
 
     Example: `streamdedup dedup corpus.jsonl --index corpus`, then
     `streamdedup index import corpus /data/index --for-changelog --config streamdedup.yaml`
@@ -199,26 +210,50 @@ def import_(
     Exit codes: 0 done, 3 invalid settings, 4 the file, 5-7 topics and broker, 9-13 the index, 130
     and 143 interrupted.
     """
+    from streamdedup.files.kept_sketches import is_kept_sketches
+
+    if for_changelog and config is None:
+        raise SettingsError("--for-changelog needs --config")
+    run = _import_sketches if is_kept_sketches(source) else _import_index
+    facts = {"documents": 0, "directory": str(directory)}
+    with _step("importing") as progress:
+        facts |= run(source, _settings(config, directory), for_changelog, progress)
+    message = f"imported {facts['documents']:,} documents into {directory}"
+    if for_changelog:
+        message += f", the index of {facts['log']}"
+    if "skipped" in facts:
+        message += f"; {facts['skipped']:,} older ones are not in the window"
+    _report(facts, message, as_json=as_json)
+
+
+def _import_index(
+    source: Path, settings: Settings, for_changelog: bool, progress: Progress
+) -> dict[str, Any]:
+    """Import an export, or another index; return the facts to report."""
+    import asyncio
+
+    from streamdedup.admin.maintenance import import_for_changelog
     from streamdedup.index.archive import import_index
 
-    facts = {"directory": str(directory)}
-    with _step("importing") as progress:
-        if not for_changelog:
-            documents = import_index(source, directory, progress)
-        elif config is None:
-            raise SettingsError("--for-changelog needs --config")
-        else:
-            import asyncio
+    if not for_changelog:
+        return {"documents": import_index(source, settings.index.directory, progress)}
+    documents, log = asyncio.run(import_for_changelog(source, settings, progress))
+    return {"documents": documents, "log": log}
 
-            from streamdedup.admin.maintenance import import_for_changelog
 
-            importing = import_for_changelog(source, _settings(config, directory), progress)
-            documents, facts["log"] = asyncio.run(importing)
-    _report(
-        {"documents": documents, **facts},
-        f"imported {documents:,} documents into " + ", the index of ".join(facts.values()),
-        as_json=as_json,
-    )
+def _import_sketches(
+    source: Path, settings: Settings, for_changelog: bool, progress: Progress
+) -> dict[str, Any]:
+    """Import the kept sketches of an archive; return the facts to report."""
+    import asyncio
+
+    from streamdedup.admin.maintenance import find_changelog
+    from streamdedup.files.kept_sketches import import_sketches
+
+    changelog = asyncio.run(find_changelog(settings)) if for_changelog else None
+    loaded = import_sketches(source, settings, changelog, progress)
+    log = {} if changelog is None else {"log": changelog.log}
+    return {"documents": loaded.documents, "skipped": loaded.skipped, **log}
 
 
 @app.command()

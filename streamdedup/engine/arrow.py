@@ -110,7 +110,7 @@ class TableFields:
         for row in np.flatnonzero(missing.to_numpy(zero_copy_only=False)).tolist():
             message = f"the row has no text in {self._texts_named}"
             refused[row] = Rejection("decode", "MissingText", message)
-        return _blobs(joined)
+        return blobs(joined)
 
     def _read_names(self, batch: Any, path: tuple[str, ...]) -> Blobs | None:
         if not path:
@@ -118,7 +118,7 @@ class TableFields:
         column = self._plain(batch, path)
         if not self._is_text(column.type):
             column = column.cast(self._arrow.large_string())
-        return _blobs(column.cast(self._arrow.large_binary()))
+        return blobs(column.cast(self._arrow.large_binary()))
 
     def _read_times(self, batch: Any, refused: dict[int, Rejection]) -> I64:
         if not self._time:
@@ -245,7 +245,7 @@ def _top(schema: Any, field: str | None) -> tuple[str, ...] | None:
     return (field,) if field is not None and schema.get_field_index(field) >= 0 else None
 
 
-def _blobs(column: Any) -> Blobs:
+def blobs(column: Any) -> Blobs:
     """Return a column of large binary values without a copy; a missing one is empty."""
     if column.null_count:
         column = column.fill_null(b"")

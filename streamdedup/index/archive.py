@@ -5,9 +5,7 @@ An export is a tar archive, compressed with gzip or Zstandard if its name says s
 manifest holds the checksums of these files, and ``index.json`` holds that of the manifest.
 
 Rule 1: every byte is summed on its way out and on its way in. An export of a damaged index fails.
-An imported index exists from the moment that its manifest is moved into place, the last step.
 Rule 2: an import accepts only files that the manifest names.
-Rule 3: an import removes only what an import has written.
 """
 
 from __future__ import annotations
@@ -20,17 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from streamdedup.errors import IndexUnusable, InputError
+from streamdedup.errors import InputError
 from streamdedup.index.directory import (
     DATA_FILE,
     MANIFEST,
     SEGMENTS,
-    STAGING,
     fsync,
-    lock,
     lock_existing,
-    remove_index,
-    segment_directories,
     segment_directory,
 )
 from streamdedup.index.entries import FileEntry, SegmentEntry
@@ -50,6 +44,7 @@ from streamdedup.index.packing import (
     writable,
 )
 from streamdedup.index.progress import Progress, no_progress
+from streamdedup.index.staging import staged
 
 _HEAD = "index.json"
 _MANIFEST_FILE = f"{MANIFEST}/{DATA_FILE}"
@@ -127,47 +122,10 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
     """
     if not source.exists():
         raise InputError(f"cannot read {source}: no such file or directory")
-    if (directory / MANIFEST).exists():
-        raise IndexUnusable(f"{directory} already holds an index; import into another directory")
-    descriptor = lock(directory)
-    try:
-        _claim(directory)
-        try:
-            with ExitStack() as resources:
-                open_source = _from_directory if source.is_dir() else unpack
-                head = _import(source, open_source(source, resources), directory, progress)
-            with translated(directory):
-                (directory / STAGING / MANIFEST).rename(directory / MANIFEST)
-                (directory / STAGING).rmdir()
-                fsync(directory)
-        except BaseException:
-            remove_index(directory)
-            raise
-    finally:
-        os.close(descriptor)
-    return head.documents
-
-
-def _claim(directory: Path) -> None:
-    """Create the staging directory, which marks segments as those of an import.
-
-    Raises:
-        IndexUnusable: a file is in the way that no import has written.
-    """
-    staging, segments = directory / STAGING, directory / SEGMENTS
-    staged = {path.name for path in staging.iterdir()} if staging.is_dir() else set()
-    ours = set(segment_directories(directory))
-    foreign = [path for path in (staging,) if path.exists() and staged - {MANIFEST}]
-    if segments.exists() and (not staging.is_dir() or set(segments.iterdir()) - ours):
-        foreign.append(segments)
-    if foreign:
-        raise IndexUnusable(
-            f"{foreign[0]} already exists, and an import would have to replace it; import into "
-            "another directory"
-        )
-    remove_index(directory)  # what an interrupted import has left
-    with translated(directory):
-        staging.mkdir()
+    with staged(directory) as staging, ExitStack() as resources:
+        open_source = _from_directory if source.is_dir() else unpack
+        members = open_source(source, resources)
+        return _import(source, members, directory, staging, progress).documents
 
 
 def _list_files(directory: Path) -> tuple[Head, list[tuple[str, FileEntry]]]:
@@ -190,12 +148,14 @@ def _segment_files(segments: list[SegmentEntry]) -> list[tuple[str, FileEntry]]:
     ]
 
 
-def _import(source: Path, members: Iterator[Member], directory: Path, progress: Progress) -> Head:
+def _import(
+    source: Path, members: Iterator[Member], directory: Path, staging: Path, progress: Progress
+) -> Head:
     """Copy all members to their places, the manifest to the staging directory."""
     head = _read_head(source, members)
-    staged = directory / STAGING / _MANIFEST_FILE
-    _copy(source, _expect(source, members, _MANIFEST_FILE), staged, head.manifest)
-    segments = read_segments(directory / STAGING)
+    manifest = staging / _MANIFEST_FILE
+    _copy(source, _expect(source, members, _MANIFEST_FILE), manifest, head.manifest)
+    segments = read_segments(staging)
     for segment in segments:
         if not segment.name.isdecimal() or any("/" in file.name for file in segment.files):
             raise InputError(f"{source}: the manifest names files outside of the index")
@@ -216,7 +176,7 @@ def _import(source: Path, members: Iterator[Member], directory: Path, progress: 
         for folder in {(directory / name).parent for name, _ in files}:
             fsync(folder)
         fsync(directory / SEGMENTS)
-        fsync(staged.parent)
+        fsync(manifest.parent)
     return head
 
 

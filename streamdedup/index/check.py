@@ -19,7 +19,14 @@ from streamdedup.errors import IndexUnusable
 from streamdedup.formats import changelog
 from streamdedup.index.check_report import Broken, Report
 from streamdedup.index.check_segments import Expected, SegmentChecker, walk_file
-from streamdedup.index.directory import DATA_FILE, MANIFEST, SEGMENTS, lock, segment_directory
+from streamdedup.index.directory import (
+    DATA_FILE,
+    LOCK,
+    MANIFEST,
+    SEGMENTS,
+    lock,
+    segment_directory,
+)
 from streamdedup.index.entries import Checkpoint, SegmentEntry
 from streamdedup.index.header import parameters_of
 from streamdedup.index.manifest import Manifest
@@ -106,7 +113,7 @@ def _check_checkpoint(checkpoint: Checkpoint, erased: Mapping[int, bool]) -> Non
 def _left_over(directory: Path, entries: list[SegmentEntry]) -> list[str]:
     """Return a line for each file or directory that the manifest does not name."""
     known = {
-        directory: {"lock", MANIFEST, SEGMENTS},
+        directory: {LOCK, MANIFEST, SEGMENTS},
         directory / MANIFEST: {DATA_FILE, "lock.mdb"},
         directory / SEGMENTS: {entry.name for entry in entries},
     }

@@ -11,12 +11,13 @@ from pathlib import Path
 from streamdedup.errors import IndexLocked, IndexUnusable
 from streamdedup.index.lmdb_errors import translated
 
+LOCK = "lock"
 MANIFEST = "manifest"
 """The directory of the manifest. An index exists if and only if it holds :data:`DATA_FILE`."""
 DATA_FILE = "data.mdb"
 SEGMENTS = "segments"
 STAGING = "importing"
-"""Where a manifest is written until it is complete."""
+"""Where an import, or a compaction, writes until the manifest is complete."""
 
 
 def lock(directory: Path) -> int:
@@ -31,7 +32,7 @@ def lock(directory: Path) -> int:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise IndexUnusable(
             f"cannot write the index directory {directory}: {error.strerror}"

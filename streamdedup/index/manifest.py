@@ -74,8 +74,14 @@ class Manifest:
     ) -> None:
         self.directory = directory / MANIFEST
         self._writing = threading.Lock()
-        if header is None and not (self.directory / DATA_FILE).exists():
-            raise IndexUnusable(f"{directory} holds no index")
+        if not (self.directory / DATA_FILE).exists():
+            if (directory / STAGING).exists():
+                raise IndexUnusable(
+                    f"{directory} holds an interrupted import; run the import again, or remove "
+                    "the directory"
+                )
+            if header is None:
+                raise IndexUnusable(f"{directory} holds no index")
         self._check_pages()
         with translated(self.directory):
             self._lmdb = lmdb.open(
