@@ -13,24 +13,9 @@ from streamdedup.batches import DocumentColumns, Sketches
 from streamdedup.columns import I64, NO_BLOBS, U8, Blobs, Positions, Strings
 from streamdedup.engine.arrow import blobs, load
 from streamdedup.errors import IndexMismatch, InputError
+from streamdedup.formats.kept_sketches import FORMAT, TOPIC, TYPES
 from streamdedup.sketch.parameters import SketchParameters
 
-FORMAT = 1
-TOPIC = "archive"
-"""The topic in the positions of documents from an archive; the offset is the place."""
-TYPES = {
-    "format": "int32",
-    "fingerprint": "string",
-    "clock": "binary",
-    "place": "int64",
-    "id": "string",
-    "event_time_ms": "int64",
-    "effective_time_ms": "int64",
-    "namespace": "int64",
-    "signature": "binary",
-    "band_keys": "binary",
-    "text": "binary",
-}
 CONSTANT = ("fingerprint", "clock")
 """Columns that are read as dictionaries, since all rows have the same value."""
 

@@ -24,6 +24,7 @@ from streamdedup.engine.arrow import load
 from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import kept_rows
 from streamdedup.files.tables import translated
+from streamdedup.formats.kept_sketches import TOPIC, TYPES
 from streamdedup.index.directory import DATA_FILE, MANIFEST
 from streamdedup.index.loading import load_index
 from streamdedup.index.progress import Progress, no_progress
@@ -130,7 +131,7 @@ def import_sketches(
     archive = _Archive(source, settings)
     if changelog is not None:
         check_continues(settings, changelog.first_number, archive.end)
-        check_source(settings, [kept_rows.TOPIC])
+        check_source(settings, [TOPIC])
     first = archive.first_in_window()
     load_index(
         archive.updates(first, progress),
@@ -200,7 +201,7 @@ class _Archive:
     def updates(self, first: int, progress: Progress) -> Iterator[IndexUpdate]:
         """Yield the updates that add the documents from a number on, and the clock."""
         last_place = -1
-        columns = [name for name in kept_rows.TYPES if name != "text" or self._texts]
+        columns = [name for name in TYPES if name != "text" or self._texts]
         most_rows = min(_ROWS, self._settings.index.delta_documents)
         for group in self._groups:
             if group.end <= first:
@@ -216,7 +217,7 @@ class _Archive:
                     progress(number + len(batch) - first, self.end - first)
         yield replace(
             IndexUpdate.empty(self.end),
-            ranges=(SourceRange(kept_rows.TOPIC, 0, 0, last_place + 1),),
+            ranges=(SourceRange(TOPIC, 0, 0, last_place + 1),),
             clock=self._constants.clock,
         )
 

@@ -10,20 +10,18 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import I64
 from streamdedup.dedup.clock import Allowances, Clock, effective_ms
+from streamdedup.formats.kept_sketches import FORMAT, TYPES
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.batches import Batches, Task, numbers
 from streamdedup.spark.sketching import PLACE
 from streamdedup.spark.times import LAST
 
-FORMAT = 1
-"""Version of the columns."""
 SKETCHED = ("id", "event_time_ms", "namespace", "signature", "band_keys", "text", "grp")
 """The columns of a document. A row in which ``is_document`` is false has none of them: it says that
 the document at its place is a duplicate, and comes before that."""
-KEPT = (
-    "format int, fingerprint string, clock binary, place long, id string, event_time_ms long, "
-    "effective_time_ms long, namespace long, signature binary, band_keys binary, text binary"
-)
+_OF_SPARK = {"int32": "int", "int64": "long"}
+KEPT = ", ".join(f"{name} {_OF_SPARK.get(kind, kind)}" for name, kind in TYPES.items())
+"""The schema of kept sketches."""
 
 
 def keep(

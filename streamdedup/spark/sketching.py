@@ -10,13 +10,12 @@ from streamdedup.batches import DocumentColumns, SketchedBatch
 from streamdedup.columns import I64, Blobs, Positions
 from streamdedup.engine.arrow import TableFields
 from streamdedup.engine.prepare import Preparer
+from streamdedup.formats.kept_sketches import TOPIC
 from streamdedup.settings.sections import Settings
 from streamdedup.spark.batches import Batches, Task, as_binary, numbers, of_blobs
 
 PLACE = "_place"
 """Name of the column with a document's place in the order of the archive, from 0."""
-SOURCE = "archive"
-"""The topic in the positions of an archive's documents."""
 SKETCHES = (
     f"{PLACE} long, id string, event_time_ms long, namespace long, signature binary, "
     "band_keys binary, text binary, grp long, stage string, reason string, message string"
@@ -41,7 +40,7 @@ def sketch(settings: Settings) -> Task:
             rows = fields.read(batch)
             places = numbers(batch, PLACE)
             zeros = np.zeros(len(batch), dtype=np.int64)
-            positions = Positions((SOURCE,), zeros, zeros, places)
+            positions = Positions((TOPIC,), zeros, zeros, places)
             sketched = preparer.prepare_fields(rows.fields, positions, rows.refused)
             yield _table(places, sketched)
 
