@@ -53,11 +53,13 @@ NOT_RUN = {
 streamdedup's fails."""
 
 RUN_ELSEWHERE = {
+    ("docs/backfill.md", "sh"): 3,
     ("docs/quickstart.md", "sh"): 3,
     ("docs/quickstart.md", "python"): 2,
     ("README.md", "python"): 1,
 }
-"""How many blocks test_readme.py runs, whose output it compares with what the page shows."""
+"""How many blocks other tests run: tests/spark/test_on_docs.py those of its page, test_readme.py the
+others, whose output it compares with what the page shows."""
 
 BLOCKS = blocks()
 ON_KAFKA = ("run", "topics", "config", "dlq", "reinstate", "index")

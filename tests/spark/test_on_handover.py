@@ -1,0 +1,103 @@
+"""A stream on Kafka continues an archive that Spark has deduplicated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from deploy.broker.broker import Broker
+from streamdedup import Document, Settings, load_settings
+from streamdedup.dedup.clock import Clock
+from streamdedup.spark import Backfill, backfill
+from tests.integration.test_kept_sketches import of_topics, of_verdict, with_late_copies
+from tests.support import kept_sketches
+from tests.support.commands import CommandLine
+from tests.support.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::FutureWarning")]
+
+COUNT = 400
+HALF = COUNT // 2
+SCHEMA = "id string, text string, at long, number long"
+INDEX: list[dict[str, Any]] = [
+    {},
+    {"window": "90m", "allowed_lateness": "30m", "clock": "event"},
+]
+
+
+def deduplicate(
+    spark: SparkSession, documents: list[Document], settings: Settings, work: Path
+) -> Backfill:
+    """Deduplicate documents on Spark, in their order."""
+    rows = [(one.id, one.text, one.event_time_ms, row) for row, one in enumerate(documents)]
+    frame = spark.createDataFrame(rows, SCHEMA).repartition(4)
+    return backfill(frame, settings, "number", str(work))
+
+
+@pytest.mark.parametrize("verify", ["estimate", "exact"])
+@pytest.mark.parametrize("index", INDEX, ids=["no window", "window"])
+def test_sketches_are_those_of_one_process(
+    spark: SparkSession, tmp_path: Path, index: dict[str, Any], verify: str
+) -> None:
+    """The hand-over has the bytes that an index would have got; with a window, those in reach."""
+    settings = load_settings(
+        index=index, records={"event_time_field": "at"}, dedup={"verify": verify}
+    )
+    documents = kept_sketches.documents(COUNT)
+    result = deduplicate(spark, documents, settings, tmp_path / "work")
+    result.sketches.write.parquet(str(tmp_path / "sketches"))
+    found = pq.read_table(tmp_path / "sketches")
+    judged = kept_sketches.judge(settings, documents)
+    expected = judged.table(settings).to_pylist()
+    now_ms, reach = Clock.from_state(judged.clock).now_ms, settings.index.reach()
+    if reach is not None:
+        reach_ms = reach.total_seconds() * 1000
+        expected = [row for row in expected if row["effective_time_ms"] + reach_ms > now_ms]
+        assert 0 < len(expected) < len(judged.kept)
+    assert found.to_pylist() == expected
+    assert found.schema.equals(kept_sketches.SCHEMA)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("index", INDEX, ids=["no window", "window"])
+def test_stream_continues(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    index: dict[str, Any],
+) -> None:
+    """Archive on Spark, then a worker on Kafka: the verdicts of one process over everything."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(
+        index={"delta_documents": 32, **index},
+        records={"event_time_field": "at"},
+        batch={"documents": 30},
+    )
+    stage.create_topics()
+    settings, documents = stage.settings(), with_late_copies(kept_sketches.documents(COUNT))
+    result = deduplicate(spark, documents[:HALF], settings, tmp_path / "work")
+    result.sketches.write.parquet(str(tmp_path / "sketches"))
+    command = CommandLine(capfd)
+    into = (stage.index, "--for-changelog", "-c", stage.config, "--json")
+    imported = json.loads(command(0, "index", "import", tmp_path / "sketches", *into))
+    assert imported["documents"] + imported["skipped"] == result.sketches.count() > HALF // 4
+
+    stage.produce_json(
+        {"id": one.id, "text": one.text, "at": one.event_time_ms} for one in documents[HALF:]
+    )
+    stage.run_until_committed({0: COUNT - HALF})
+    expected = [
+        of_verdict(verdict) for verdict in kept_sketches.judge(settings, documents).verdicts
+    ]
+    live = expected[HALF:]
+    of_archive = {one.id for one in documents[:HALF]}
+    assert sum(bool(of_archive & {id_ for id_, _ in found}) for _, found in live) > 2
+    assert of_topics(stage) == live
