@@ -15,7 +15,7 @@ from benchmarks.index_use import PARAMETERS
 from benchmarks.planted_stream import Batch, Stream
 from streamdedup.columns import Positions
 from streamdedup.dedup.clock import RECENT, Clock
-from streamdedup.files.kept_rows import FORMAT, TOPIC
+from streamdedup.formats.kept_sketches import FORMAT, TOPIC
 
 FILE_DOCUMENTS = 250_000
 """Documents of a file, and of its one row group."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +76,7 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
         ) from None
     try:
         yield spark
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise InputError(f"Spark: {_line(error)}") from None
     finally:
         spark.stop()

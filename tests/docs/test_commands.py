@@ -58,8 +58,8 @@ RUN_ELSEWHERE = {
     ("docs/quickstart.md", "python"): 2,
     ("README.md", "python"): 1,
 }
-"""How many blocks other tests run: tests/spark/test_on_docs.py those of its page, test_readme.py the
-others, whose output it compares with what the page shows."""
+"""How many blocks other tests run: tests/spark/test_on_docs.py those of docs/backfill.md, and
+test_readme.py the others, whose output it compares with what the page shows."""
 
 BLOCKS = blocks()
 ON_KAFKA = ("run", "topics", "config", "dlq", "reinstate", "index")

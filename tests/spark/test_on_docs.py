@@ -64,7 +64,7 @@ def test_page(broker: Broker, tmp_path: Path) -> None:
     stream = stream.replace("\nstreamdedup run --config streamdedup.yaml\n", "\n")
     for text in (local, submitted, stream):
         done = subprocess.run(
-            ["bash", "-e", "-c", text],
+            ["/bin/bash", "-e", "-c", text],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
