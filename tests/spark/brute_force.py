@@ -9,6 +9,7 @@ from streamdedup.dedup.clock import is_out_of_reach
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.judging import NOT_COMPARED, Window
 
+NO_WINDOW = Window(-1, -1)
 Match = tuple[int, float, float]
 """Place, estimate and similarity of the texts."""
 
@@ -30,7 +31,7 @@ class Component:
 
     documents: list[Document]
     edges: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    window: Window = Window(-1, -1)
+    window: Window = NO_WINDOW
 
     def similarity(self, one: int, other: int) -> tuple[float, float] | None:
         """Return estimate and similarity of two documents; None if they do not match."""

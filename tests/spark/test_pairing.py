@@ -66,9 +66,7 @@ def made_up(seed: int, buckets: int = 12, largest: int = 30) -> Triples:
 def counted(found: list[tuple[I64, I64]]) -> Counter[tuple[int, int]]:
     """Return how often each pair was found."""
     return Counter(
-        pair
-        for one, two in found
-        for pair in zip(one.tolist(), two.tolist(), strict=True)
+        pair for one, two in found for pair in zip(one.tolist(), two.tolist(), strict=True)
     )
 
 
@@ -83,9 +81,7 @@ def check(triples: Triples) -> None:
     """Compare everything that is told about buckets with its definition."""
     rows = as_rows(triples).shared()
     buckets = buckets_of(triples)
-    expected = Counter(
-        pair for bucket in buckets.values() for pair in compared(firsts_of(bucket))
-    )
+    expected = Counter(pair for bucket in buckets.values() for pair in compared(firsts_of(bucket)))
     assert counted(list(pairs(rows))) == expected
     assert counted([copies(rows)]) == Counter(
         (places[0], place)
@@ -101,9 +97,7 @@ def check(triples: Triples) -> None:
             if len(bucket) > size
         )
     assert counted([bounded(rows)]) == Counter(
-        (key, len(bucket))
-        for key, bucket in buckets.items()
-        if len(bucket) > pairing.MOST_COMPARED
+        (key, len(bucket)) for key, bucket in buckets.items() if len(bucket) > pairing.MOST_COMPARED
     )
 
 
@@ -143,7 +137,7 @@ def test_pairs_of_a_huge_bucket_are_few() -> None:
     near, first = pairing.NEAR, pairing.FIRST
     whole = size - near - first
     assert sum(chunks) == whole * (near + first) + (near + first) * (near + first - 1) // 2
-    assert max(chunks) <= pairing._AT_ONCE < sum(chunks)
+    assert max(chunks) <= 2**20 < sum(chunks)
 
 
 @pytest.mark.parametrize("size", [2, 5, 100])
@@ -159,16 +153,16 @@ def test_many_small_buckets_come_in_parts(size: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_combinations_come_in_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a bounded bucket are in order, none is empty, and none repeats a pair."""
+def test_a_bounded_bucket_comes_in_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts are in order, none is empty or too large, and none repeats a pair."""
     chance = random.Random(seed)
-    near, first = chance.randint(1, 5), chance.randint(1, 5)
-    set_limits(monkeypatch, 6, near, first, at_once=chance.randint(near + first, 50))
-    size = chance.randint(7, 60)
-    parts = list(pairing._combinations(size))
+    near, first, size = chance.randint(1, 5), chance.randint(1, 5), chance.randint(7, 60)
+    at_once = chance.randint(near + first, 50)
+    set_limits(monkeypatch, 6, near, first, at_once)
+    parts = list(pairs(as_rows([(0, place, place) for place in range(size)])))
     for before, after in pairwise(parts):
         assert before[1].max() < after[1].min()
-    assert all(0 < len(earlier) <= pairing._AT_ONCE for earlier, _ in parts)
+    assert all(0 < len(earlier) <= at_once for earlier, _ in parts)
     assert counted(parts) == Counter(compared(list(range(size))))
 
 

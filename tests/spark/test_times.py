@@ -91,9 +91,7 @@ def check(
     allowances=st.sampled_from([BOTH, UNLIMITED]),
 )
 @examples(400)
-def test_any_cut(
-    times: list[int], cuts: list[int], seed: int, allowances: Allowances
-) -> None:
+def test_any_cut(times: list[int], cuts: list[int], seed: int, allowances: Allowances) -> None:
     """Parts and batches of any size, with times that are wrong or unknown."""
     parts = [sum(cut <= number for cut in cuts) for number in range(len(times))]
     check(times, parts, seed, allowances)

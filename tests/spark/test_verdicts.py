@@ -180,7 +180,12 @@ def test_the_table_has_the_columns_that_spark_is_told() -> None:
     pair = Component([Document(0), Document(1), Document(0), Document(2)], {(0, 1): (0.9, -1.0)})
     rows = list(Placed(pair, [1, 2, 3, 4]).rows())
     [batch] = judge_components(RULE)(batches(rows, 100, random.Random(1)))
-    assert [matches is None for matches in batch["matches"].to_pylist()] == [True, False, False, True]
+    assert [matches is None for matches in batch["matches"].to_pylist()] == [
+        True,
+        False,
+        False,
+        True,
+    ]
     match = pa.struct(
         [
             ("id", pa.string()),
