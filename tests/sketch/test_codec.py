@@ -70,3 +70,25 @@ def test_standard_error() -> None:
     assert SignatureCodec(256, 8).standard_error(0.8) == pytest.approx(0.02506, abs=1e-5)
     assert SignatureCodec(256, 4).standard_error(0.8) == pytest.approx(0.02602, abs=1e-5)
     assert SignatureCodec(256, 4).standard_error(1.0) == 0.0
+
+
+@given(
+    num_perm=st.integers(1, 70),
+    bits=st.sampled_from(BITS),
+    count=st.integers(0, 8),
+    seed=st.integers(0, 2**32 - 1),
+)
+@examples(200)
+def test_pairs_are_estimated_as_one_document(
+    num_perm: int, bits: int, count: int, seed: int
+) -> None:
+    """The estimates of many pairs are exactly those of each pair on its own."""
+    codec = SignatureCodec(num_perm, bits)
+    chance = np.random.default_rng(seed)
+    values = chance.integers(0, 2**32, (count, num_perm), dtype=np.uint32)
+    changed = chance.integers(0, 2**32, (count, num_perm), dtype=np.uint32)
+    is_same = chance.random((count, num_perm)) < chance.random((count, 1))
+    ones, others = codec.pack(values), codec.pack(np.where(is_same, values, changed))
+    single = [codec.estimate_jaccard(ones[n], others[n : n + 1])[0] for n in range(count)]
+    assert codec.estimate_pairs(ones, others).tolist() == single
+    assert codec.estimate_pairs(ones, ones).tolist() == [1.0] * count
