@@ -66,6 +66,9 @@ def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.R
     )
     raw = [rows_of(batch.column("band_keys"), 8 * keys_each) for batch in batches]
     keys = np.concatenate(raw).view("<u8").astype(np.uint64, copy=False)
+    # Spark reads files in any order, and the first document of a group must be the same everywhere.
+    in_order = np.argsort(places)
+    places, groups, keys = places[in_order], groups[in_order], keys[in_order]
     _, firsts = np.unique(groups, return_index=True)
     bands = np.arange(keys_each - 1, dtype=np.uint64) << _BAND_SHIFT
     near = (keys[firsts, :-1] >> IGNORED_KEY_BITS) | bands
