@@ -149,11 +149,10 @@ def backfill(
 
 
 def _parsed(conf: list[str]) -> dict[str, str]:
-    pairs = [option.partition("=") for option in conf]
-    for name, equals, _ in pairs:
-        if not (name and equals):
-            raise SettingsError(f"--conf {name} is not NAME=VALUE")
-    return {name: value for name, _, value in pairs}
+    for option in conf:
+        if option.find("=") < 1:
+            raise SettingsError(f"--conf {option} is not NAME=VALUE")
+    return dict(option.split("=", 1) for option in conf)
 
 
 def _run(
@@ -168,7 +167,7 @@ def _run(
 ) -> dict[str, float]:
     try:
         from streamdedup.spark.plan import backfill as run
-        from streamdedup.spark.session import Folder, read, session
+        from streamdedup.spark.session import Folder, read, removed, session
     except ImportError as error:
         raise InputError(
             f"{error.name} is not installed; run pip install 'streamdedup[spark]'"
@@ -177,17 +176,14 @@ def _run(
     with session(master, names) as spark:
         if Folder(spark, out).exists():
             raise InputError(f"{out} already exists; choose another directory")
-        tables = Folder(spark, work or f"{out}/_work")
+        work = work or f"{out}/_work"
+        tables = Folder(spark, work)
         if tables.exists():
             raise InputError(f"{work} already exists; choose another directory")
-        try:
-            result = run(
-                read(spark, inputs), settings, order, work or f"{out}/_work", progress=_show
-            )
+        with removed(tables):
+            result = run(read(spark, inputs), settings, order, work, progress=_show)
             _write(result.frame.write.partitionBy("outcome"), f"{out}/documents", output_format)
             _write(result.sketches.write, f"{out}/sketches", OutputFormat.PARQUET)
-        finally:
-            tables.remove()
     return {**result.report, "seconds": round(time.monotonic() - started, 1)}
 
 

@@ -29,17 +29,18 @@ def check_columns(frame: DataFrame, settings: Settings, order: Sequence[str]) ->
             raise InputError(
                 f"the archive has a column {name!r}, as the result has; rename it first"
             )
+    known = f"its columns are {', '.join(frame.columns)}"
     for name in order:
         if name not in frame.columns:
-            raise InputError(
-                f"the archive has no column {name!r} to order it by; its columns are "
-                f"{', '.join(frame.columns)}"
-            )
+            raise InputError(f"the archive has no column {name!r} to order it by; {known}")
     records = settings.records
     fields = [records.id_field, records.event_time_field, records.namespace_field]
     names = [*records.text_fields, *(field for field in fields if field)]
     tops = [name if name in frame.columns else name.split(".")[0] for name in names]
     columns = [name for name in dict.fromkeys(tops) if name in frame.columns]
+    if not columns:
+        raise InputError(f"the archive has no column {tops[0]!r}; {known}")
+    # Other columns may have types that Arrow has not.
     empty = frame.select(*map(named, columns)).limit(0).toArrow()
     TableFields(empty.schema, records, "the archive")
     return columns

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
-from streamdedup.errors import InputError, SettingsError
+from streamdedup.errors import InputError, SettingsError, StreamdedupError
 
 _LOCAL = {
     "spark.driver.memory": "4g",
@@ -36,8 +37,8 @@ DEFAULTS = {
 with the few duplicates, and for the folders of the outcomes."""
 _JSON_LINES = (".jsonl", ".json", ".ndjson")
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".zstd")
-_FIRST_LINE = 300
-"""Characters of Spark's message that are shown."""
+_SHOWN_CHARACTERS = 300
+"""Of Spark's message."""
 
 
 @contextmanager
@@ -67,27 +68,51 @@ def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSes
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         # They would print errors with their stack trace, beside the line of this command.
         PySparkLogger.getLogger(name).disabled = True
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         spark = builder.getOrCreate()
-    except PySparkRuntimeError as error:
+    except (PySparkException, Py4JError) as error:
         raise SettingsError(
-            f"Spark does not start ({_line(error)}); it needs Java 17 or newer, and a master that "
-            "answers"
+            f"Spark does not start ({_line(error)}); it needs Java 17 or newer, and a master and "
+            "options that it knows"
         ) from None
+    for number, handler in handlers.items():
+        signal.signal(number, handler)  # Spark's own prints a traceback
     try:
         yield spark
-    except (PySparkException, Py4JError) as error:
-        raise InputError(f"Spark: {_line(error)}") from None
-    finally:
         spark.stop()
+    except (PySparkException, Py4JError) as error:
+        spark.stop()
+        raise InputError(f"Spark: {_line(error)}") from None
+    except StreamdedupError:
+        spark.stop()
+        raise
+    except BaseException:
+        _end_java(spark)
+        raise
+
+
+def _end_java(spark: SparkSession) -> None:
+    """End Java without a call, since the connection may be in the middle of one."""
+    process: Any = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    if process is not None:  # else spark-submit's
+        process.terminate()
+        process.wait()
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of a message; that of an exception in Python is its last one."""
+    """Return the line of a message that says most.
+
+    That is the last one of an exception in Python, and of one in Java, which is a list of causes,
+    the last one with the name of an error of Spark, or else the last one.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "Traceback" in str(error):
-        lines.reverse()
-    return (lines[0] if lines else type(error).__name__)[:_FIRST_LINE]
+    if "Traceback (most recent call last)" in str(error):
+        return lines[-1][:_SHOWN_CHARACTERS]
+    causes = [line for line in lines if line.startswith((": ", "Caused by: "))]
+    named = [line for line in causes if ": [" in line]
+    line = [*lines[:1], *causes, *named][-1] if lines else type(error).__name__
+    return line.removeprefix("Caused by").removeprefix(": ")[:_SHOWN_CHARACTERS]
 
 
 def read(spark: SparkSession, inputs: list[str]) -> DataFrame:
@@ -131,3 +156,15 @@ class Folder:
     def remove(self) -> None:
         """Remove it, with everything in it."""
         self._files.delete(self._path, True)
+
+
+@contextmanager
+def removed(folder: Folder) -> Iterator[None]:
+    """Remove a folder after the block, unless a signal has ended it."""
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):  # the error of the block is the one to show
+            folder.remove()
+        raise
+    folder.remove()
