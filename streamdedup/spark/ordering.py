@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from streamdedup.engine.arrow import TableFields
 from streamdedup.errors import InputError
-from streamdedup.settings.sections import Settings
+from streamdedup.settings.sections import RecordSettings, Settings
 from streamdedup.spark import times
 from streamdedup.spark.sketching import PLACE, SKETCHES, sketch
 from streamdedup.spark.workspace import Workspace, named
@@ -37,9 +37,10 @@ def check_columns(frame: DataFrame, settings: Settings, order: Sequence[str]) ->
     fields = [records.id_field, records.event_time_field, records.namespace_field]
     names = [*records.text_fields, *(field for field in fields if field)]
     tops = [name if name in frame.columns else name.split(".")[0] for name in names]
+    for name in tops:
+        if name not in (*frame.columns, RecordSettings.model_fields["id_field"].default):
+            raise InputError(f"the archive has no column {name!r}; {known}")
     columns = [name for name in dict.fromkeys(tops) if name in frame.columns]
-    if not columns:
-        raise InputError(f"the archive has no column {tops[0]!r}; {known}")
     # Other columns may have types that Arrow has not.
     empty = frame.select(*map(named, columns)).limit(0).toArrow()
     TableFields(empty.schema, records, "the archive")
