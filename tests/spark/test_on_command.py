@@ -32,8 +32,12 @@ dedup: {verify: exact}
 index: {window: 10m}
 records: {event_time_field: time}
 """
-SETTINGS = Settings(
-    dedup={"verify": "exact"}, index={"window": "10m"}, records={"event_time_field": "time"}
+SETTINGS = Settings.model_validate(
+    {
+        "dedup": {"verify": "exact"},
+        "index": {"window": "10m"},
+        "records": {"event_time_field": "time"},
+    }
 )
 START = re.compile(
     r"WARNING: Using incubator modules|Setting |To adjust logging level|Using Spark's default log4j"
