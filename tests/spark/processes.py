@@ -24,10 +24,12 @@ LIMIT_S = 240.0
 """How long a process may take."""
 EXECUTOR, PYTHON = "executor", "Python worker"
 """Whom a test kills: the JVM of an executor, or a process of PySpark's daemon."""
-DISTURBED = Settings(
-    dedup={"verify": "exact"},
-    index={"window": "2h", "allowed_lateness": "30s"},
-    records={"event_time_field": "time"},
+DISTURBED = Settings.model_validate(
+    {
+        "dedup": {"verify": "exact"},
+        "index": {"window": "2h", "allowed_lateness": "30s"},
+        "records": {"event_time_field": "time"},
+    }
 )
 """The settings of runs that are disturbed: all steps have something to do."""
 

@@ -17,14 +17,14 @@ from tests.support.builders import examples
 def judged(component: Component, most: int) -> list[list[Match]]:
     """Return the same from the kernel."""
     names = ("compared_ms", "effective_ms", "now_ms")
-    times = [
+    compared_ms, effective_ms, now_ms = (
         np.array([getattr(each, name) for each in component.documents], dtype=np.int64)
         for name in names
-    ]
+    )
     groups = np.array([each.group for each in component.documents], dtype=np.int64)
     of_copies = np.array([each.of_copies for each in component.documents], dtype=np.float64)
     both = [(one, two, *values) for (one, two), values in component.edges.items()]
-    both += [(two, one, *values) for one, two, *values in both]
+    both += [(two, one, estimate, jaccard) for one, two, estimate, jaccard in both]
     both.sort(key=lambda edge: edge[0])
     named = {*groups.tolist(), *(edge[0] for edge in both)}
     count = max(named, default=-1) + 1
@@ -35,7 +35,8 @@ def judged(component: Component, most: int) -> list[list[Match]]:
         np.array([edge[2] for edge in both], dtype=np.float64),
         np.array([edge[3] for edge in both], dtype=np.float64),
     )
-    found = judge(Members(groups, *times, of_copies), neighbours, component.window, most)
+    members = Members(groups, compared_ms, effective_ms, now_ms, of_copies)
+    found = judge(members, neighbours, component.window, most)
     given = [slice(0, count) for count in found.counts]
     columns = (found.members, found.estimates, found.similarities)
     return [

@@ -32,8 +32,12 @@ dedup: {verify: exact}
 index: {window: 10m}
 records: {event_time_field: time}
 """
-SETTINGS = Settings(
-    dedup={"verify": "exact"}, index={"window": "10m"}, records={"event_time_field": "time"}
+SETTINGS = Settings.model_validate(
+    {
+        "dedup": {"verify": "exact"},
+        "index": {"window": "10m"},
+        "records": {"event_time_field": "time"},
+    }
 )
 START = re.compile(
     r"WARNING: Using incubator modules|Setting |To adjust logging level|Using Spark's default log4j"
@@ -41,6 +45,10 @@ START = re.compile(
 )
 """What Java and Spark print before they read a configuration."""
 STEP = re.compile(r"[a-z]+( [a-z]+)? +\d+\.\d s$")
+
+
+TRACES = ("\tat ", "Traceback", "Caused by")
+"""How the lines of stack traces begin."""
 
 
 class Ended(NamedTuple):
@@ -184,7 +192,8 @@ def test_json_lines_through_spark_submit(rows: list[Row], config: Path, tmp_path
         for path in (out / "documents" / f"outcome={outcome}").glob("*.json"):
             written += map(json.loads, path.read_text(encoding="utf-8").splitlines())
         assert [row["id"] for row in sorted(written, key=lambda row: int(row["place"]))] == ids
-    [summary] = [line for line in ended.errors if " documents in " in line]
+    # spark-submit sends both streams of a Python program to its standard output.
+    [summary] = [line for line in ended.output.splitlines() if " documents in " in line]
     assert summary.startswith(f"{len(rows)} documents in ")
 
 
@@ -235,13 +244,16 @@ def test_every_row_is_rejected(files: Path, tmp_path: Path) -> None:
 
 
 def test_a_corrupt_file(files: Path, tmp_path: Path) -> None:
-    """A damaged file in the middle of a folder is named in one line."""
+    """A damaged file in the middle of a folder is named, without a stack trace."""
     content = bytearray((files / "1.parquet").read_bytes())
     content[100:2000] = bytes(1900)
     (files / "1.parquet").write_bytes(content)
     out = tmp_path / "out"
     ended = streamdedup_backfill(files, "--order", "number", "--out", out)
-    assert "1.parquet" in ended.error(4)
+    assert ended.code == 4, ended.errors
+    assert ended.errors[-1].startswith("streamdedup: Spark: ")
+    assert "1.parquet" in ended.errors[-1]
+    assert not any(line.startswith(TRACES) for line in ended.errors)
     assert not (out / "_work").exists()
 
 
@@ -257,7 +269,7 @@ def test_spark_does_not_start(files: Path, tmp_path: Path) -> None:
     ended = streamdedup_backfill(*arguments, "--conf", "spark.driver.memory=lots")
     assert ended.code == 3
     assert ended.errors[-1].startswith("streamdedup: Spark does not start")
-    assert not any(line.startswith(("\tat", "Traceback")) for line in ended.errors)
+    assert not any(line.startswith(TRACES) for line in ended.errors)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -21,10 +21,12 @@ from tests.spark.brute_force import Component, Document, by_definition, made_up
 Row = dict[str, Any]
 WINDOW = Window(100_000, 130_000)
 RULE = Rule.from_settings(
-    Settings(
-        index={"window": "100s", "allowed_lateness": "30s"},
-        records={"event_time_field": "time"},
-        output={"max_matches": 3},
+    Settings.model_validate(
+        {
+            "index": {"window": "100s", "allowed_lateness": "30s"},
+            "records": {"event_time_field": "time"},
+            "output": {"max_matches": 3},
+        }
     )
 )
 PARTS = pa.schema(
