@@ -61,7 +61,7 @@ def keep(
 
 
 def _of_one_part(batches: Batches) -> Batches:
-    for batch in batches:
+    for batch in filter(len, batches):
         parts = numbers(batch, "part")
         starts = np.flatnonzero(np.diff(parts, prepend=parts[:1] - 1))
         for start, stop in zip(starts, np.append(starts[1:], len(parts)), strict=True):

@@ -72,7 +72,7 @@ def _parts(batches: Batches) -> Iterator[tuple[int, I64, I64]]:
     """Yield number, places and times of each part."""
     current: int | None = None
     waiting: list[tuple[I64, I64]] = []
-    for batch in batches:
+    for batch in filter(len, batches):
         parts = numbers(batch, "part")
         starts = np.flatnonzero(np.diff(parts, prepend=parts[:1] - 1))
         places, times_ms = numbers(batch, PLACE), numbers(batch, "event_time_ms")

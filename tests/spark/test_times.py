@@ -31,7 +31,7 @@ def batches(times: Sequence[int], parts: Sequence[int], seed: int) -> Batches:
     chance = random.Random(seed)
     begin = 0
     while begin < len(times):
-        end = begin + chance.choice((1, 3, 17, 100))
+        end = begin + chance.choice((0, 1, 3, 17, 100))
         columns = {
             "part": pa.array(parts[begin:end], pa.int64()),
             "_place": pa.array(range(begin, min(end, len(times))), pa.int64()),
@@ -48,7 +48,9 @@ def in_tasks(times: Sequence[int], parts: Sequence[int], seed: int) -> Iterator[
     for owner in range(3):
         mine = [number for number, part in enumerate(parts) if owners[part] == owner]
         yield (
-            batch.set_column(1, "_place", pa.array([mine[n] for n in batch["_place"].to_pylist()]))
+            batch.set_column(
+                1, "_place", pa.array([mine[n] for n in batch["_place"].to_pylist()], pa.int64())
+            )
             for batch in batches([times[n] for n in mine], [parts[n] for n in mine], seed)
         )
 
