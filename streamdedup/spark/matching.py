@@ -14,26 +14,22 @@ from streamdedup.spark.workspace import Workspace
 
 _SLICE_BYTES = 48 * 1024**2
 """Size of a slice of the buckets, which a Python process sorts in memory."""
-_BATCH_BYTES = 32 * 1024**2
-"""Bytes of slices that Spark hands to Python at once."""
 _DIVIDED_AT_ONCE = 1 << 16
+"""Documents of which a Python process divides the buckets together."""
 
 
 def find_pairs(work: Workspace, sketches: DataFrame) -> DataFrame:
     """Return what the buckets tell, see :mod:`streamdedup.spark.buckets`."""
     keys_each = work.parameters.bands + 1
     slices = max(1, math.ceil(work.documents * keys_each * buckets.ROW_BYTES / _SLICE_BYTES))
-    at_once = min(_DIVIDED_AT_ONCE, max(1, work.documents))
-    blob_bytes = at_once * keys_each * buckets.ROW_BYTES // slices
     divided = (
         sketches.where(sf.col("grp").isNotNull())
         .select(PLACE, "grp", "band_keys")
-        .mapInArrow(buckets.divide(slices, keys_each, at_once), buckets.SLICED)
+        .mapInArrow(buckets.divide(slices, keys_each, _DIVIDED_AT_ONCE), buckets.SLICED)
         .repartitionById(slices, "slice")
     )
     paired = divided.mapInArrow(buckets.pair(work.rule.bucket_size, keys_each), buckets.FOUND)
-    with work.arrow_rows(max(1, _BATCH_BYTES // max(1, blob_bytes))):
-        return work.store(paired, "found")
+    return work.store(paired, "found")
 
 
 def compare(work: Workspace, found: DataFrame, sketches: DataFrame) -> DataFrame:

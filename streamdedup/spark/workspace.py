@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -17,7 +16,6 @@ from streamdedup.spark.times import chain
 _PART_DOCUMENTS, _MOST_PARTS = 1 << 17, 10_000
 """Consecutive documents that a task goes through in order; more if there were too many parts for
 the driver, which knows the clock before each."""
-_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Workspace:
@@ -56,16 +54,6 @@ class Workspace:
     def table(self, name: str) -> DataFrame:
         """Return a table that was stored."""
         return self.spark.read.parquet(f"{self._path}/{name}")
-
-    @contextmanager
-    def arrow_rows(self, count: int) -> Iterator[None]:
-        """Hand so many rows at once to Python."""
-        before = self.spark.conf.get(_ARROW_ROWS)
-        self.spark.conf.set(_ARROW_ROWS, count)
-        try:
-            yield
-        finally:
-            self.spark.conf.set(_ARROW_ROWS, before)
 
     def in_parts(self, table: DataFrame, *ties: str) -> DataFrame:
         """Bring consecutive documents together, in order; ``part`` is the number of a part."""
