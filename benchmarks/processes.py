@@ -208,6 +208,14 @@ def proportional_of(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
+def name_of(pid: int) -> str:
+    """Return the name of a process; empty if it has ended."""
+    try:
+        return Path("/proc", str(pid), "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def descendants_of(pid: int) -> dict[int, str]:
     """Return the running descendants of a process, with their start times."""
     children: dict[int, list[int]] = {}
