@@ -1,0 +1,30 @@
+"""The columns of kept sketches, which docs/format.md describes."""
+
+from __future__ import annotations
+
+import re
+
+from streamdedup.formats.kept_sketches import FORMAT, TOPIC, TYPES
+from tests.support.kept_sketches import SCHEMA
+from tests.support.paths import ROOT
+
+
+def section() -> str:
+    """Return the section of docs/format.md."""
+    text = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    return text.split("\n## Kept sketches\n")[1].split("\n## ")[0]
+
+
+def test_the_page_lists_the_columns() -> None:
+    """Names, order and types of the page are those of the code, and of Arrow."""
+    listed: dict[str, str] = {}
+    for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", section(), re.MULTILINE):
+        listed |= dict.fromkeys(re.findall(r"`(\w+)`", names), kind)
+    assert list(listed.items()) == list(TYPES.items())
+    assert {field.name: str(field.type) for field in SCHEMA} == TYPES
+
+
+def test_the_page_names_the_constants() -> None:
+    """The version of the format, and the position of an archive's documents."""
+    assert f"| `format` | int32 | {FORMAT} in all rows |" in section()
+    assert f"position `{TOPIC}`, partition 0, offset `place`" in section()
