@@ -147,7 +147,7 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--output-file $(LOCKS)/audit.lock
 
 clean: ## Remove the environments and the output of the demos
-	rm -rf $(VENV) $(BENCH) $(DOCS) $(SPARK) build/docs demo-out
+	rm -rf $(VENV) $(BENCH) $(DOCS) $(SPARK) build/docs demo-out demo-out-spark
 
 $(VENV)/bin/python:
 	@for python in python3 python3.13 python3.12 python3.11; do \

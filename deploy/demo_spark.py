@@ -1,7 +1,7 @@
 """*Blocking.* ``make demo-spark``: deduplicates an archive on Spark, and starts a stream from it.
 
 It makes up an archive of posts, runs ``streamdedup backfill`` and ``streamdedup index import``, and
-then judges new documents, as a stream would bring them. Everything stays in ``demo-out/spark``.
+then judges new documents, as a stream would bring them. Everything stays in ``demo-out-spark``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.documents import document_id
 from streamdedup import Deduplicator, Document
 
 DOCUMENTS = 200_000
-OUT = Path("demo-out/spark")
+OUT = Path("demo-out-spark")
 SHOWN = 3
 SHOWN_CHARACTERS = 60
 
