@@ -272,8 +272,7 @@ def test_spark_does_not_start(files: Path, tmp_path: Path) -> None:
     assert not any(line.startswith(TRACES) for line in ended.errors)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", ["", "order"])
+@pytest.mark.parametrize(("number", "step"), [(signal.SIGINT, ""), (signal.SIGTERM, "order")])
 def test_interrupts(files: Path, tmp_path: Path, number: signal.Signals, step: str) -> None:
     """Ctrl-C and a stop end it with one line, in the middle of a job, and leave no process."""
     out, log = tmp_path / "out", tmp_path / "log"
