@@ -41,18 +41,16 @@ SETTINGS = Settings.model_validate(
 )
 START = re.compile(
     r"WARNING: Using incubator modules|Setting |To adjust logging level|Using Spark's default log4j"
-    r"|[\d/]+ [\d:]+ WARN (Utils|NativeCodeLoader)"
+    r"|[\d/]+ [\d:]+ WARN (Utils|NativeCodeLoader)|compiling kernels, "
 )
-"""What Java and Spark print before they read a configuration."""
+"""What Java and Spark print before they read a configuration, and what a first run prints."""
 STEP = re.compile(r"[a-z]+( [a-z]+)? +\d+\.\d s$")
-
-
 TRACES = ("\tat ", "Traceback", "Caused by")
 """How the lines of stack traces begin."""
 
 
 class Ended(NamedTuple):
-    """How a command ended; the lines on standard error are those that are not Spark's start."""
+    """How a command ended; the lines on standard error are those that no ``START`` begins."""
 
     code: int
     output: str
@@ -68,7 +66,7 @@ class Ended(NamedTuple):
 
 
 def lines_of(errors: str) -> list[str]:
-    """Return the lines that are not Spark's start."""
+    """Return the lines that no ``START`` begins."""
     return [line for line in errors.splitlines() if line and not START.match(line)]
 
 
