@@ -17,6 +17,15 @@ it. Whatever else it needs is made in the executor, once for each task. It depen
 alone, so that Spark may run it again."""
 
 
+def of_one_part(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut batches where the column ``part`` changes; yield each part's number with its rows."""
+    for batch in filter(len, batches):
+        parts = numbers(batch, "part")
+        starts = np.flatnonzero(np.diff(parts, prepend=parts[:1] - 1))
+        for start, stop in zip(starts, np.append(starts[1:], len(parts)), strict=True):
+            yield int(parts[start]), batch.slice(start, stop - start)
+
+
 def numbers(batch: pa.RecordBatch, name: str) -> I64:
     """Return a column of longs without nulls, ``(n,)``."""
     column: I64 = batch.column(name).to_numpy(zero_copy_only=False)

@@ -2,7 +2,8 @@
 
 A document has a row in each of its buckets. Spark would handle each of these rows on its own. So a
 batch is divided here: a *slice* is a part of all buckets, and a value that Spark shuffles holds all
-rows of a batch that belong to one slice.
+rows of a batch that belong to one slice. The first of several equal documents of a batch stands for
+them in all buckets. So a bucket of copies alone has as many rows as there are batches.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from streamdedup.columns import I64, U8, U64
+from streamdedup.columns import I64, U64
 from streamdedup.dedup.buckets import IGNORED_KEY_BITS
 from streamdedup.spark.batches import Batches, Task, from_ends, numbers, rows_of
-from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, pairs
+from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, groups_of, pairs
 from streamdedup.spark.sketching import PLACE
 
-SLICED = "slice int, rows binary"
+SLICED = "slice int, rows binary, copies binary"
 FOUND = "kind byte, a long, b long"
 """The schema of what buckets tell; ``kind`` is one of the following."""
 PAIR, COPY, FULL, BOUNDED = range(4)
-"""A pair of groups by their first documents; the first document of a group and a copy of it; a key
-and the first document of a group in a bucket that may be full; a key and the number of groups in a
-bucket of which not all groups are compared."""
+"""A pair of groups by their first documents; a document and a copy of it; a key and the first
+document of a group in a bucket that may be full; a key and the number of groups in a bucket of
+which not all groups are compared. A document with copies may itself be a copy, of the first one of
+the group."""
 ROW_BYTES = 24
 """Bytes of a document in a bucket: key, group and place."""
 _BAND_SHIFT = np.uint64(64 - int(IGNORED_KEY_BITS))
@@ -36,8 +38,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 def divide(slices: int, keys_each: int, documents_at_once: int) -> Task:
     """Return the task that divides the buckets of documents into slices.
 
-    Its rows have place, group and band keys. In all bands but the last, which is the whole text,
-    the first of several equal documents stands for them.
+    Its rows have place, group and band keys.
 
     Args:
         slices: number of slices.
@@ -69,14 +70,12 @@ def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.R
     # Spark reads files in any order, and the first document of a group must be the same everywhere.
     in_order = np.argsort(places)
     places, groups, keys = places[in_order], groups[in_order], keys[in_order]
-    _, firsts = np.unique(groups, return_index=True)
-    bands = np.arange(keys_each - 1, dtype=np.uint64) << _BAND_SHIFT
-    near = (keys[firsts, :-1] >> IGNORED_KEY_BITS) | bands
-    last = (keys[:, -1] >> IGNORED_KEY_BITS) | (np.uint64(keys_each - 1) << _BAND_SHIFT)
+    _, firsts, of_group = np.unique(groups, return_index=True, return_inverse=True)
+    bands = np.arange(keys_each, dtype=np.uint64) << _BAND_SHIFT
     rows = Rows(
-        np.concatenate([near.ravel(), last]).view(np.int64),
-        np.concatenate([np.repeat(groups[firsts], keys_each - 1), groups]),
-        np.concatenate([np.repeat(places[firsts], keys_each - 1), places]),
+        ((keys[firsts] >> IGNORED_KEY_BITS) | bands).ravel().view(np.int64),
+        np.repeat(groups[firsts], keys_each),
+        np.repeat(places[firsts], keys_each),
     )
     owners = slice_of(rows.keys.view(np.uint64), slices)
     order = np.argsort(owners, kind="stable")
@@ -84,10 +83,21 @@ def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.R
     sizes = np.bincount(owners, minlength=slices)
     present = np.flatnonzero(sizes)
     ends = np.concatenate([[0], np.cumsum(sizes[present])]) * ROW_BYTES
-    values = from_ends(content.ravel(), ends)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(present.astype(np.int32)), values], ["slice", "rows"]
-    )
+    columns = {
+        "slice": pa.array(present.astype(np.int32)),
+        "rows": from_ends(content.ravel(), ends),
+        "copies": _copies(places, places[firsts][of_group], len(present)),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _copies(places: I64, firsts: I64, count: int) -> pa.Array:
+    """Return the copies of a batch as one of ``count`` values, another one for each batch."""
+    is_copy = places != firsts
+    content = np.stack([firsts[is_copy], places[is_copy]], axis=1).view(np.uint8)
+    ends = np.zeros(count + 1, dtype=np.int64)
+    ends[places[0] % count + 1 :] = content.size
+    return from_ends(content.ravel(), ends)
 
 
 def slice_of(keys: U64, slices: int) -> I64:
@@ -105,33 +115,33 @@ def pair(bucket_size: int, keys_each: int) -> Task:
     """
 
     def task(batches: Batches) -> Batches:
-        for rows in _whole_slices(batches):
-            shared = rows.shared()
-            for earlier, later in pairs(shared):
+        # Spark may give several slices to one task, in any order.
+        parts = defaultdict[int, list[bytes]](list)
+        for batch in batches:
+            rows, copied = batch.column("rows"), batch.column("copies")
+            for row, number in enumerate(numbers(batch, "slice").tolist()):
+                # Bytes of Python, so that the batch can go.
+                parts[number].append(rows[row].as_py())
+                if len(content := copied[row].as_buffer()):
+                    yield _found(COPY, *_columns(content, 2))
+        for number in sorted(parts):
+            shared = Rows(*_columns(b"".join(parts.pop(number)), 3)).shared()
+            groups = groups_of(shared)
+            for earlier, later in pairs(groups):
                 yield _found(PAIR, earlier, later)
-            bands = shared.keys.view(np.uint64) >> _BAND_SHIFT
-            yield _found(COPY, *copies(shared.take(bands == keys_each - 1)))
-            yield _found(FULL, *full_buckets(shared, bucket_size))
-            yield _found(BOUNDED, *bounded(shared))
+            is_text = shared.keys.view(np.uint64) >> _BAND_SHIFT == keys_each - 1
+            yield _found(COPY, *copies(shared.take(is_text)))
+            yield _found(FULL, *full_buckets(groups, bucket_size))
+            yield _found(BOUNDED, *bounded(groups))
 
     return task
 
 
-def _whole_slices(batches: Batches) -> Iterator[Rows]:
-    """Yield the rows of each slice; Spark may give several slices to one task, in any order."""
-    parts = defaultdict[int, list[U8]](list)
-    for batch in batches:
-        column = batch.column("rows")
-        for row, number in enumerate(numbers(batch, "slice").tolist()):
-            # A copy, so that the batch can go.
-            parts[number].append(np.frombuffer(column[row].as_buffer(), dtype=np.uint8).copy())
-    for number in sorted(parts):
-        yield _joined(parts.pop(number))
-
-
-def _joined(parts: list[U8]) -> Rows:
-    table = np.concatenate(parts).view(np.int64).reshape(-1, ROW_BYTES // 8)
-    return Rows(*(np.ascontiguousarray(table[:, column]) for column in range(3)))
+def _columns(content: bytes | pa.Buffer, count: int) -> Iterator[I64]:
+    """Yield the columns of a table of 64-bit numbers, each without gaps."""
+    table = np.frombuffer(content, dtype=np.int64).reshape(-1, count)
+    for column in range(count):
+        yield np.ascontiguousarray(table[:, column])
 
 
 def _found(kind: int, a: I64, b: I64) -> pa.RecordBatch:

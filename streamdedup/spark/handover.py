@@ -12,7 +12,7 @@ from streamdedup.columns import I64
 from streamdedup.dedup.clock import Allowances, Clock, effective_ms
 from streamdedup.formats.kept_sketches import FORMAT, TYPES
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.spark.batches import Batches, Task, numbers
+from streamdedup.spark.batches import Batches, Task, numbers, of_one_part
 from streamdedup.spark.sketching import PLACE
 from streamdedup.spark.times import LAST
 
@@ -22,6 +22,7 @@ the document at its place is a duplicate, and comes before that."""
 _OF_SPARK = {"int32": "int", "int64": "long"}
 KEPT = ", ".join(f"{name} {_OF_SPARK.get(kind, kind)}" for name, kind in TYPES.items())
 """The schema of kept sketches."""
+_NO_PLACE = -1
 
 
 def keep(
@@ -38,16 +39,14 @@ def keep(
     now_ms = Clock.from_state(states[LAST]).now_ms
 
     def task(batches: Batches) -> Batches:
-        part, clock, marked = None, Clock(), NO_TIMESTAMP
-        for batch in _of_one_part(batches):
-            if batch.column("part")[0] != part:
-                part = batch.column("part")[0]
-                clock = Clock.from_state(states.get(part.as_py(), b""))
+        current, clock, marked = None, Clock(), _NO_PLACE
+        for part, batch in of_one_part(batches):
+            if part != current:
+                current, clock = part, Clock.from_state(states.get(part, b""))
             places, is_document = numbers(batch, PLACE), _flags(batch, "is_document")
-            is_duplicate = is_document.copy()
-            before = np.concatenate([[marked], np.where(is_document, -1, places)[:-1]])
-            is_duplicate &= before == places
-            marked = NO_TIMESTAMP if is_document[-1] else int(places[-1])
+            before = np.concatenate([[marked], np.where(is_document, _NO_PLACE, places)[:-1]])
+            is_duplicate = before == places
+            marked = _NO_PLACE if is_document[-1] else int(places[-1])
             documents = batch.filter(pa.array(is_document))
             times_ms = numbers(documents, "event_time_ms")
             effective = effective_ms(times_ms, clock.advance(times_ms), allowances)
@@ -58,14 +57,6 @@ def keep(
             yield _table(documents, effective, stays, fingerprint, states[LAST])
 
     return task
-
-
-def _of_one_part(batches: Batches) -> Batches:
-    for batch in filter(len, batches):
-        parts = numbers(batch, "part")
-        starts = np.flatnonzero(np.diff(parts, prepend=parts[:1] - 1))
-        for start, stop in zip(starts, np.append(starts[1:], len(parts)), strict=True):
-            yield batch.slice(start, stop - start)
 
 
 def _flags(batch: pa.RecordBatch, name: str) -> NDArray[np.bool_]:

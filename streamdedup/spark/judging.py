@@ -77,7 +77,9 @@ class Found(NamedTuple):
     similarities: F64
 
 
-def judge(members: Members, neighbours: Neighbours, window: Window, most: int) -> Found:
+def judge(
+    members: Members, neighbours: Neighbours, window: Window, most: int, known: int = 0
+) -> Found:
     """Judge documents.
 
     Args:
@@ -85,6 +87,7 @@ def judge(members: Members, neighbours: Neighbours, window: Window, most: int) -
         neighbours: the groups that match.
         window: the window by time.
         most: most matches that are returned.
+        known: so many of the first documents were judged before, and kept.
     """
     count = len(members.groups)
     found = Found(
@@ -95,7 +98,7 @@ def judge(members: Members, neighbours: Neighbours, window: Window, most: int) -
     )
     newest = np.full(len(neighbours.starts) - 1, -1, dtype=np.int64)
     older = np.full(count, -1, dtype=np.int64)
-    _judge(members, neighbours, window, most, newest, older, found)
+    _judge(members, neighbours, window, most, known, newest, older, found)
     return found
 
 
@@ -146,6 +149,7 @@ def _judge(
     neighbours: Neighbours,
     window: Window,
     most: int,
+    known: int,
     newest: I64,
     older: I64,
     found: Found,
@@ -153,6 +157,10 @@ def _judge(
     """Judge all documents; ``newest`` and ``older`` link the kept ones of each group."""
     for row in range(len(members.groups)):
         group = members.groups[row]
+        if row < known:
+            older[row] = newest[group]
+            newest[group] = row
+            continue
         other = newest[group]
         while other >= 0:
             if _holds(row, other, members, window):

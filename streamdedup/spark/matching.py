@@ -45,18 +45,18 @@ def compare(work: Workspace, found: DataFrame, sketches: DataFrame) -> DataFrame
         similarity.estimate(work.rule), similarity.ESTIMATED
     )
     if work.rule.shingling is None:
-        edges = estimated.withColumn("jaccard", sf.lit(None).cast("double"))
+        edges = _without_texts(estimated)
     else:
-        edges = _compare_texts(work, work.store(estimated, "estimated"), needed)
+        estimated = work.store(estimated, "estimated")
+        near = _of_both(estimated.where("is_near"), needed, "text")
+        compared = near.mapInArrow(similarity.compare(work.rule), similarity.COMPARED)
+        edges = compared.unionByName(_without_texts(estimated.where("not is_near")))
     return work.store(edges, "edges")
 
 
-def _compare_texts(work: Workspace, estimated: DataFrame, needed: DataFrame) -> DataFrame:
-    is_near = sf.abs(sf.col("estimate") - work.rule.threshold) <= work.rule.borderline
-    near = _of_both(estimated.where(is_near), needed, "text")
-    compared = near.mapInArrow(similarity.compare(work.rule), similarity.COMPARED)
-    certain = estimated.where(~is_near)
-    return compared.unionByName(certain.withColumn("jaccard", sf.lit(None).cast("double")))
+def _without_texts(estimated: DataFrame) -> DataFrame:
+    """Return pairs whose estimates decide."""
+    return estimated.select("a", "b", "estimate", sf.lit(None).cast("double").alias("jaccard"))
 
 
 def judge(
@@ -68,7 +68,7 @@ def judge(
     clock: DataFrame | None,
 ) -> DataFrame:
     """Return the verdict on each document that has a copy or an edge."""
-    copies = found.where(sf.col("kind") == buckets.COPY).select("a", "b")
+    copies = work.store(_copies(found), "copies")
     firsts = edges.select("a").union(edges.select("b")).union(copies.select("a")).distinct()
     documents = firsts.select(sf.col("a").alias(PLACE), sf.col("a").alias("b")).union(
         copies.select("b", "a")
@@ -103,10 +103,16 @@ def judge(
     return work.store(judged, "judged")
 
 
+def _copies(found: DataFrame) -> DataFrame:
+    """Return the first document of each group as ``a``, and each copy of it as ``b``."""
+    copies = found.where(sf.col("kind") == buckets.COPY).select("a", "b")
+    firsts = copies.select(sf.col("a").alias("first"), sf.col("b").alias("a"))
+    return copies.join(firsts, "a", "left").select(sf.coalesce("first", "a").alias("a"), "b")
+
+
 def _of_copies(work: Workspace) -> Column:
     """Return the similarity of the texts of copies where it decides, as ``jaccard``."""
-    compares = work.rule.shingling is not None
-    if compares and similarity.is_near(np.ones(1), work.rule)[0]:
+    if similarity.is_near(np.ones(1), work.rule)[0]:
         return sf.when(sf.length("text") > 0, 1.0).alias("jaccard")
     return sf.lit(None).cast("double").alias("jaccard")
 

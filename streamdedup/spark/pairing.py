@@ -45,15 +45,21 @@ class Rows(NamedTuple):
         rows = self.take(order[same[1:] | same[:-1]])
         return rows.take(np.lexsort((rows.places, rows.groups, rows.keys)))
 
+    def is_first(self) -> NDArray[np.bool_]:
+        """Tell which rows are the first ones of a group in a bucket; the rows are sorted."""
+        firsts = np.ones(len(self.keys), dtype=np.bool_)
+        firsts[1:] = (self.keys[1:] != self.keys[:-1]) | (self.groups[1:] != self.groups[:-1])
+        return firsts
 
-class _Groups(NamedTuple):
-    """The groups of each bucket by their first documents, in order; of buckets with several.
+
+class Groups(NamedTuple):
+    """``n`` groups in ``m`` buckets, each by its first document, in order.
 
     Attributes:
-        keys: ``(n,)`` the bucket.
-        places: ``(n,)``.
-        starts: ``(m,)`` where each bucket begins.
-        sizes: ``(m,)`` its groups.
+        keys: ``(n,)`` int64, the bucket.
+        places: ``(n,)`` int64, the first document.
+        starts: ``(m,)`` int64, where each bucket begins.
+        sizes: ``(m,)`` int64, the groups of each bucket.
     """
 
     keys: I64
@@ -62,35 +68,23 @@ class _Groups(NamedTuple):
     sizes: I64
 
 
-def _is_first(rows: Rows) -> NDArray[np.bool_]:
-    """Tell which rows are the first ones of a group in a bucket."""
-    firsts = np.ones(len(rows.keys), dtype=np.bool_)
-    firsts[1:] = (rows.keys[1:] != rows.keys[:-1]) | (rows.groups[1:] != rows.groups[:-1])
-    return firsts
-
-
-def _groups(rows: Rows) -> _Groups:
-    firsts = np.flatnonzero(_is_first(rows))
+def groups_of(rows: Rows) -> Groups:
+    """Return the groups of whole buckets, whose rows are sorted by key, group and place."""
+    firsts = np.flatnonzero(rows.is_first())
     keys, places = rows.keys[firsts], rows.places[firsts]
     order = np.lexsort((places, keys))
     keys, places = keys[order], places[order]
     is_start = np.ones(len(keys), dtype=np.bool_)
     is_start[1:] = keys[1:] != keys[:-1]
     starts = np.flatnonzero(is_start)
-    return _Groups(keys, places, starts, np.diff(starts, append=len(keys)))
+    return Groups(keys, places, starts, np.diff(starts, append=len(keys)))
 
 
-def pairs(rows: Rows) -> Iterator[tuple[I64, I64]]:
-    """Yield the pairs of groups that share a bucket, each by the first documents of the groups.
+def pairs(groups: Groups) -> Iterator[tuple[I64, I64]]:
+    """Yield the earlier and the later document of each two groups that share a bucket.
 
-    Args:
-        rows: whole buckets, sorted by key, group and place.
-
-    Yields:
-        The earlier and the later document of each pair. A pair that shares several buckets comes
-        several times.
+    Two groups that share several buckets come several times.
     """
-    groups = _groups(rows)
     for size in np.unique(groups.sizes[groups.sizes > 1]).tolist():
         of_size = groups.starts[groups.sizes == size]
         for earlier, later in _combinations(size):
@@ -125,22 +119,20 @@ def copies(rows: Rows) -> tuple[I64, I64]:
     Args:
         rows: whole buckets of a band, sorted by key, group and place.
     """
-    is_first = _is_first(rows)
+    is_first = rows.is_first()
     firsts = np.flatnonzero(is_first)
     others = np.flatnonzero(~is_first)
     firsts = firsts[np.searchsorted(firsts, others) - 1] if len(others) else others
     return rows.places[firsts], rows.places[others]
 
 
-def full_buckets(rows: Rows, bucket_size: int) -> tuple[I64, I64]:
+def full_buckets(groups: Groups, bucket_size: int) -> tuple[I64, I64]:
     """Return key and first document of the groups in buckets with more than ``bucket_size``."""
-    groups = _groups(rows)
     chosen = np.repeat(groups.sizes > bucket_size, groups.sizes)
     return groups.keys[chosen], groups.places[chosen]
 
 
-def bounded(rows: Rows) -> tuple[I64, I64]:
+def bounded(groups: Groups) -> tuple[I64, I64]:
     """Return key and number of groups of the buckets in which not all groups are compared."""
-    groups = _groups(rows)
     chosen = groups.sizes > MOST_COMPARED
     return groups.keys[groups.starts[chosen]], groups.sizes[chosen]

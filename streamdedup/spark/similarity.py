@@ -12,7 +12,8 @@ from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.sketch.texts import NOT_STORED
 from streamdedup.spark.batches import Batches, Task, floats, rows_of
 
-ESTIMATED = "a long, b long, estimate double"
+ESTIMATED = "a long, b long, estimate double, is_near boolean"
+"""The schema of estimated pairs; at estimates that are near the threshold the texts decide."""
 COMPARED = "a long, b long, estimate double, jaccard double"
 
 
@@ -28,18 +29,23 @@ def estimate(rule: Rule) -> Task:
         for batch in batches:
             ones, others = (rows_of(batch.column(name), width) for name in ("one", "two"))
             estimates = rule.codec.estimate_pairs(ones, others)
-            stays = estimates >= rule.threshold
-            if rule.shingling is not None:
-                stays |= is_near(estimates, rule)
-            columns = [batch.column("a"), batch.column("b"), pa.array(estimates)]
-            table = pa.RecordBatch.from_arrays(columns, ["a", "b", "estimate"])
-            yield table.filter(pa.array(stays))
+            near = is_near(estimates, rule)
+            columns = {
+                "a": batch.column("a"),
+                "b": batch.column("b"),
+                "estimate": pa.array(estimates),
+                "is_near": pa.array(near),
+            }
+            stays = near | (estimates >= rule.threshold)
+            yield pa.RecordBatch.from_pydict(columns).filter(pa.array(stays))
 
     return task
 
 
 def is_near(estimates: F64, rule: Rule) -> NDArray[np.bool_]:
-    """Tell at which estimates the texts decide."""
+    """Tell at which estimates the texts decide; at none if none are compared."""
+    if rule.shingling is None:
+        return np.zeros(len(estimates), dtype=np.bool_)
     near: NDArray[np.bool_] = np.abs(estimates - rule.threshold) <= rule.borderline
     return near
 

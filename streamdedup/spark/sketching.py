@@ -69,9 +69,7 @@ def _table(places: I64, sketched: SketchedBatch) -> pa.RecordBatch:
         "grp": groups.take(index),
     }
     for name in ("stage", "reason", "message"):
-        values = (
-            [getattr(each, name, None) for each in rejected] if any(rejected) else [None] * count
-        )
+        values = [getattr(each, name, None) for each in rejected]
         columns[name] = pa.array(values, pa.string())
     return pa.RecordBatch.from_pydict(columns)
 

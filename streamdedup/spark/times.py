@@ -8,6 +8,8 @@ largest such value inside of it. The driver chains the parts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +17,7 @@ import pyarrow as pa
 from streamdedup.columns import I64
 from streamdedup.dedup.clock import RECENT, Allowances, Clock, effective_ms
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.spark.batches import Batches, Task, numbers
+from streamdedup.spark.batches import Batches, Task, numbers, of_one_part
 from streamdedup.spark.sketching import PLACE
 
 SUMMARY = "part int, first array<long>, last array<long>, inner_ms long"
@@ -70,22 +72,6 @@ def tell(states: Mapping[int, bytes], allowances: Allowances) -> Task:
 
 def _parts(batches: Batches) -> Iterator[tuple[int, I64, I64]]:
     """Yield number, places and times of each part."""
-    current: int | None = None
-    waiting: list[tuple[I64, I64]] = []
-    for batch in filter(len, batches):
-        parts = numbers(batch, "part")
-        starts = np.flatnonzero(np.diff(parts, prepend=parts[:1] - 1))
-        places, times_ms = numbers(batch, PLACE), numbers(batch, "event_time_ms")
-        for start, stop in zip(starts, np.append(starts[1:], len(parts)), strict=True):
-            if current is not None and parts[start] != current:
-                yield current, *_joined(waiting)
-                waiting = []
-            current = int(parts[start])
-            waiting.append((places[start:stop], times_ms[start:stop]))
-    if current is not None:
-        yield current, *_joined(waiting)
-
-
-def _joined(waiting: list[tuple[I64, I64]]) -> tuple[I64, I64]:
-    places, times_ms = zip(*waiting, strict=True)
-    return np.concatenate(places), np.concatenate(times_ms)
+    for part, pieces in groupby(of_one_part(batches), key=itemgetter(0)):
+        rows = pa.Table.from_batches([piece for _, piece in pieces])
+        yield part, numbers(rows, PLACE), numbers(rows, "event_time_ms")

@@ -1,8 +1,6 @@
-"""*Pure.* Judges whole components, which Spark brings together and sorts."""
+"""*Pure.* Judges components, which Spark brings together and sorts."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +13,9 @@ from streamdedup.spark.batches import Batches, Task, floats, numbers
 from streamdedup.spark.judging import Found, Members, Neighbours, Window, judge
 from streamdedup.spark.sketching import PLACE
 
-MEMBER, EDGE = range(2)
-"""Kinds of rows: ``a`` is the place of a document, ``b`` that of the first one of its group; or
-both are the places of the first documents of two groups."""
+EDGE, MEMBER = range(2)
+"""Kinds of rows: ``a`` and ``b`` are the places of the first documents of two groups; or ``a`` is
+the place of a document, ``b`` that of the first one of its group."""
 PARTS = (
     *("component", "kind", "a", "b", "estimate", "jaccard"),
     *("id", "event_time_ms", "effective_time_ms", "now_ms"),
@@ -33,48 +31,62 @@ _ROWS_AT_ONCE = 1 << 17
 
 
 def judge_components(rule: Rule) -> Task:
-    """Return the task that judges documents; its rows are sorted by component, kind, a and b."""
+    """Return the task that judges documents; its rows are sorted by component, kind, a and b.
+
+    Components are judged many at a time. One that is larger than that is judged in parts; its edges
+    and its kept documents stay in memory.
+    """
     window = Window(*(-1 if ms is None else ms for ms in (rule.window_ms, rule.reach_ms)))
 
     def task(batches: Batches) -> Batches:
-        for rows in _whole_components(batches):
-            yield _judged(rows, window, rule.max_matches)
+        waiting: list[pa.RecordBatch] = []
+        count, limit, known = 0, _ROWS_AT_ONCE, 0
+        for batch in batches:
+            waiting.append(batch)
+            count += len(batch)
+            if count < limit:
+                continue
+            rows = pa.concat_batches(waiting)
+            components = numbers(rows, "component")
+            end = int(np.argmax(components == components[-1]))
+            if end:
+                yield _judged(rows.slice(0, end), known, window, rule.max_matches)
+                rows, known = rows.slice(end), 0
+            elif numbers(rows, "kind")[-1] == MEMBER:
+                verdicts = _judged(rows, known, window, rule.max_matches)
+                yield verdicts
+                rows, known = _edges_and_kept(rows, known, verdicts)
+            # Else what stays would be joined again for each batch.
+            waiting, count, limit = [rows], 0, max(_ROWS_AT_ONCE, len(rows))
+        if sum(map(len, waiting)):
+            yield _judged(pa.concat_batches(waiting), known, window, rule.max_matches)
 
     return task
 
 
-def _whole_components(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield batches that end where a component ends."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count += len(batch)
-        if count < _ROWS_AT_ONCE:
-            continue
-        joined = pa.concat_batches(waiting)
-        components = numbers(joined, "component")
-        end = int(np.argmax(components == components[-1]))
-        if end:
-            yield joined.slice(0, end)
-        waiting = [joined.slice(end)]
-        count = len(joined) - end
-        # Else a component that does not fit would be joined again for each batch.
-        count = min(count, _ROWS_AT_ONCE // 2)
-    if waiting and sum(map(len, waiting)):
-        yield pa.concat_batches(waiting)
+def _edges_and_kept(
+    rows: pa.RecordBatch, known: int, verdicts: pa.RecordBatch
+) -> tuple[pa.RecordBatch, int]:
+    """Return what the next documents of a component may match, and how many documents that is."""
+    is_kept = verdicts.column("matches").is_null().to_numpy(zero_copy_only=False)
+    stays = np.ones(len(rows), dtype=np.bool_)
+    stays[len(rows) - len(verdicts) :] = is_kept
+    return rows.filter(pa.array(stays)), known + int(is_kept.sum())
 
 
-def _judged(rows: pa.RecordBatch, window: Window, most: int) -> pa.RecordBatch:
+def _judged(rows: pa.RecordBatch, known: int, window: Window, most: int) -> pa.RecordBatch:
+    """Judge documents; ``known`` of the first ones were judged before, and kept."""
     is_edge = numbers(rows, "kind") == EDGE
     edges, members = rows.filter(pa.array(is_edge)), rows.filter(pa.array(~is_edge))
     places, firsts = numbers(members, "a"), numbers(members, "b")
-    group_places, groups = np.unique(firsts, return_inverse=True)
+    # The first document of a group may come in a later part.
+    ends = (numbers(edges, name) for name in ("a", "b"))
+    group_places = np.unique(np.concatenate([firsts, *ends]))
     times_ms = numbers(members, "event_time_ms")
     effective_times_ms = numbers(members, "effective_time_ms")
     found = judge(
         Members(
-            groups,
+            np.searchsorted(group_places, firsts),
             compared_ms(times_ms, effective_times_ms),
             effective_times_ms,
             numbers(members, "now_ms"),
@@ -83,9 +95,10 @@ def _judged(rows: pa.RecordBatch, window: Window, most: int) -> pa.RecordBatch:
         _neighbours(edges, group_places),
         window,
         most,
+        known,
     )
     columns = [pa.array(places), pa.array(firsts), _matches(found, members, places, times_ms)]
-    return pa.RecordBatch.from_arrays(columns, [PLACE, "grp", "matches"])
+    return pa.RecordBatch.from_arrays(columns, [PLACE, "grp", "matches"]).slice(known)
 
 
 def _neighbours(edges: pa.RecordBatch, group_places: I64) -> Neighbours:

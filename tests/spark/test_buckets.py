@@ -84,11 +84,7 @@ def shuffled(divided: Sequence[pa.RecordBatch], chance: random.Random) -> list[p
     result = []
     while rows:
         size = chance.randint(1, 6)
-        columns = {
-            "slice": pa.array([row["slice"] for row in rows[:size]], pa.int32()),
-            "rows": pa.array([row["rows"] for row in rows[:size]], pa.binary()),
-        }
-        result.append(pa.RecordBatch.from_pydict(columns))
+        result.append(pa.RecordBatch.from_pylist(rows[:size], divided[0].schema))
         del rows[:size]
     return result
 
@@ -110,7 +106,16 @@ def found(
     for each in pair(BUCKET_SIZE, keys_each)(iter(shuffled(divided, chance))):
         for row in each.to_pylist():
             result[row["kind"]][row["a"], row["b"]] += 1
+    if COPY in result:
+        result[COPY] = of_firsts(result[COPY])
     return result
+
+
+def of_firsts(copies: Found) -> Found:
+    """Return copies of the first document of each group; each document is a copy only once."""
+    first_of = {copy: first for first, copy in copies}
+    assert copies == Counter((first, copy) for copy, first in first_of.items())
+    return Counter((first_of.get(first, first), copy) for first, copy in copies)
 
 
 def expected(documents: Sequence[Document]) -> dict[int, Found]:
@@ -165,17 +170,20 @@ def test_batches_and_slices_do_not_matter(seed: int) -> None:
 
 
 def test_copies_collapse_inside_what_is_divided_together() -> None:
-    """Equal documents have one row in each band but the last, which names every one of them."""
+    """Equal documents have one row in each band, and each further one is told as a copy."""
     keys = (1 << 60, 2 << 60, 3 << 60)
     documents = [Document(place, 5, keys) for place in range(1000)]
 
-    def divided_bytes(at_once: int) -> int:
-        task = divide(3, len(keys), at_once)
-        divided = task(batches(documents, iter([100] * 10)))
-        return sum(len(each) for batch in divided for each in batch.column("rows").to_pylist())
+    def divided_bytes(at_once: int) -> tuple[int, int]:
+        divided = list(divide(3, len(keys), at_once)(batches(documents, iter([100] * 10))))
+        rows, copies = (
+            sum(len(each) for batch in divided for each in batch.column(name).to_pylist())
+            for name in ("rows", "copies")
+        )
+        return rows, copies
 
-    assert divided_bytes(1000) == (2 + 1000) * ROW_BYTES
-    assert divided_bytes(100) == (10 * 2 + 1000) * ROW_BYTES
+    assert divided_bytes(1000) == (3 * ROW_BYTES, 999 * 16)
+    assert divided_bytes(100) == (10 * 3 * ROW_BYTES, 990 * 16)
     result = found(documents, at_once=100, batch=100)
     assert result[COPY] == Counter((0, place) for place in range(1, 1000))
     assert not result[PAIR]

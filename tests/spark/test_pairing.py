@@ -11,7 +11,7 @@ import pytest
 
 from streamdedup.columns import I64
 from streamdedup.spark import pairing
-from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, pairs
+from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, groups_of, pairs
 
 Bucket = dict[int, list[int]]
 """The places of each group of a bucket, in order."""
@@ -80,9 +80,10 @@ def set_limits(patch: pytest.MonkeyPatch, most: int, near: int, first: int, at_o
 def check(triples: Triples) -> None:
     """Compare everything that is told about buckets with its definition."""
     rows = as_rows(triples).shared()
+    groups = groups_of(rows)
     buckets = buckets_of(triples)
     expected = Counter(pair for bucket in buckets.values() for pair in compared(firsts_of(bucket)))
-    assert counted(list(pairs(rows))) == expected
+    assert counted(list(pairs(groups))) == expected
     assert counted([copies(rows)]) == Counter(
         (places[0], place)
         for bucket in buckets.values()
@@ -90,13 +91,13 @@ def check(triples: Triples) -> None:
         for place in places[1:]
     )
     for size in (1, 2, 7):
-        assert counted([full_buckets(rows, size)]) == Counter(
+        assert counted([full_buckets(groups, size)]) == Counter(
             (key, first)
             for key, bucket in buckets.items()
             for first in firsts_of(bucket)
             if len(bucket) > size
         )
-    assert counted([bounded(rows)]) == Counter(
+    assert counted([bounded(groups)]) == Counter(
         (key, len(bucket)) for key, bucket in buckets.items() if len(bucket) > pairing.MOST_COMPARED
     )
 
@@ -124,7 +125,7 @@ def test_real_limits(size: int) -> None:
     triples = [(5, group, 3 * group) for group in range(size)]
     triples += [(6, group, 3 * group) for group in range(3)]
     check(triples)
-    keys, sizes = bounded(as_rows(triples).shared())
+    keys, sizes = bounded(groups_of(as_rows(triples)))
     is_bounded = size > pairing.MOST_COMPARED
     assert list(zip(keys, sizes, strict=True)) == ([(5, size)] if is_bounded else [])
 
@@ -133,7 +134,8 @@ def test_pairs_of_a_huge_bucket_are_few() -> None:
     """The pairs grow with the bucket, not with its square, and come in parts."""
     size = 20_000
     places = np.arange(size, dtype=np.int64)
-    chunks = [len(earlier) for earlier, _ in pairs(Rows(np.zeros_like(places), places, places))]
+    groups = groups_of(Rows(np.zeros_like(places), places, places))
+    chunks = [len(earlier) for earlier, _ in pairs(groups)]
     near, first = pairing.NEAR, pairing.FIRST
     whole = size - near - first
     assert sum(chunks) == whole * (near + first) + (near + first) * (near + first - 1) // 2
@@ -145,7 +147,7 @@ def test_many_small_buckets_come_in_parts(size: int, monkeypatch: pytest.MonkeyP
     """What is returned at once is bounded, also for buckets of one size."""
     monkeypatch.setattr(pairing, "_AT_ONCE", 6000)
     triples = [(key, group, 100 * key + group) for key in range(40) for group in range(size)]
-    found = list(pairs(as_rows(triples)))
+    found = list(pairs(groups_of(as_rows(triples))))
     assert max(len(earlier) for earlier, _ in found) <= 6000
     assert counted(found) == Counter(
         pair for bucket in buckets_of(triples).values() for pair in compared(firsts_of(bucket))
@@ -159,7 +161,7 @@ def test_a_bounded_bucket_comes_in_parts(seed: int, monkeypatch: pytest.MonkeyPa
     near, first, size = chance.randint(1, 5), chance.randint(1, 5), chance.randint(7, 60)
     at_once = chance.randint(near + first, 50)
     set_limits(monkeypatch, 6, near, first, at_once)
-    parts = list(pairs(as_rows([(0, place, place) for place in range(size)])))
+    parts = list(pairs(groups_of(as_rows([(0, place, place) for place in range(size)]))))
     for before, after in pairwise(parts):
         assert before[1].max() < after[1].min()
     assert all(0 < len(earlier) <= at_once for earlier, _ in parts)
