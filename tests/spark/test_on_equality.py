@@ -85,6 +85,21 @@ def test_settings(spark: SparkSession, tmp_path: Path, name: str) -> None:
     assert result.report["buckets_truncated"] == 0
 
 
+def test_one_text_is_most_of_the_archive(spark: SparkSession, tmp_path: Path) -> None:
+    """A component is judged in parts, and it has kept documents in each of them."""
+    settings = load_settings(index={"window": "6h"}, records={"event_time_field": "time"})
+    [popular, *others] = made_up(400, seed=1)
+    near = [row for row in others if row["text"].startswith(popular["text"][:20])]
+    chance = random.Random(1)
+    rows: list[Row] = []
+    for number in range(140_000):
+        row = chance.choice(near or others) if chance.random() < 0.01 else popular
+        time_ms = 1_700_000_000_000 + 1000 * number
+        rows.append({**row, "id": f"document-{number}", "number": number, "time": time_ms})
+    result = check(spark, tmp_path, rows, settings)
+    assert 130_000 < result.report["duplicates"] < len(rows) - 6
+
+
 def test_docstrings(spark: SparkSession, tmp_path: Path) -> None:
     """Real text with real near-duplicates."""
     rows: list[Row] = [
