@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.evaluate import evaluate
 from streamdedup.batches import KEPT, DocumentColumns, IndexUpdate, Sketches, Verdicts
 from streamdedup.columns import Blobs, Positions, RecordColumns, Strings
+from streamdedup.dedup.resolve import Rule
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.formats import changelog
@@ -54,6 +56,8 @@ def warm() -> None:
     _audit()
     _fill_index()
     partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
+    if find_spec("pyarrow") is not None:
+        _backfill()
 
 
 def _kinds_of_jobs() -> Iterator[Settings]:
@@ -141,6 +145,23 @@ def _audit() -> None:
     _, sample = take_sample(records, kept, (), one_in=1)
     if sample is not None:
         Audit(Settings()).compare(sample)
+
+
+def _backfill() -> None:
+    """Estimate and judge a pair as Spark's processes do, with the read-only arrays of Arrow."""
+    import pyarrow as pa
+
+    from streamdedup.spark import similarity, verdicts
+
+    rule = Rule.from_settings(Settings())
+    signature = bytes(rule.codec.num_bytes)
+    pair = pa.RecordBatch.from_pylist([{"a": 0, "b": 1, "one": signature, "two": signature}])
+    edge = dict.fromkeys(verdicts.PARTS, 0) | {"kind": verdicts.EDGE, "b": 1}
+    members = [edge | {"kind": verdicts.MEMBER, "a": place, "b": place} for place in (0, 1)]
+    rows = pa.RecordBatch.from_pylist([edge, *members])
+    for task, batch in ((similarity.estimate(rule), pair), (verdicts.judge_components(rule), rows)):
+        for _ in task(iter([batch])):
+            pass
 
 
 def _evaluate(settings: Settings) -> None:

@@ -41,16 +41,16 @@ SETTINGS = Settings.model_validate(
 )
 START = re.compile(
     r"WARNING: Using incubator modules|Setting |To adjust logging level|Using Spark's default log4j"
-    r"|[\d/]+ [\d:]+ WARN (Utils|NativeCodeLoader)|compiling kernels, "
+    r"|[\d/]+ [\d:]+ WARN (Utils|NativeCodeLoader)"
 )
-"""What Java and Spark print before they read a configuration, and what a first run prints."""
+"""What Java and Spark print before they read a configuration."""
 STEP = re.compile(r"[a-z]+( [a-z]+)? +\d+\.\d s$")
 TRACES = ("\tat ", "Traceback", "Caused by")
 """How the lines of stack traces begin."""
 
 
 class Ended(NamedTuple):
-    """How a command ended; the lines on standard error are those that no ``START`` begins."""
+    """How a command ended; the lines on standard error are those that are not Spark's start."""
 
     code: int
     output: str
@@ -66,7 +66,7 @@ class Ended(NamedTuple):
 
 
 def lines_of(errors: str) -> list[str]:
-    """Return the lines that no ``START`` begins."""
+    """Return the lines that are not Spark's start."""
     return [line for line in errors.splitlines() if line and not START.match(line)]
 
 
@@ -142,6 +142,12 @@ def counts_of(rows: list[Row]) -> dict[str, list[str]]:
     for row, verdict in zip(rows, judged(rows, SETTINGS), strict=True):
         outcomes.setdefault(verdict.outcome.value, []).append(row["id"])
     return outcomes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warmed() -> None:
+    """Put all kernels into the cache, so that no command says that it compiles some."""
+    assert run(sys.executable, "-m", "streamdedup.cli.warm").code == 0
 
 
 def test_parquet(files: Path, config: Path, rows: list[Row], tmp_path: Path) -> None:
