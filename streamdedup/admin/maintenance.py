@@ -86,10 +86,12 @@ class Changelog:
 
     Attributes:
         log: its name, as in the header of an index.
+        cluster_id: the id of its Kafka cluster.
         first_number: number of the first document in it; None if it is empty.
     """
 
     log: str
+    cluster_id: str
     first_number: int | None
 
 
@@ -129,9 +131,9 @@ async def rebuild(
     return Rebuilt(documents, entries, lost, time.monotonic() - began)
 
 
-async def import_for_changelog(
-    source: Path, settings: Settings, progress: Progress = no_progress
-) -> tuple[int, str]:
+def import_for_changelog(
+    source: Path, settings: Settings, owner: Changelog, progress: Progress = no_progress
+) -> int:
     """Import an index as the beginning of a stream, and bind it to the changelog of a worker.
 
     A worker then starts with the documents of the index, and replays the changelog from its
@@ -141,26 +143,25 @@ async def import_for_changelog(
     Args:
         source: an export, or the directory of another index.
         settings: the settings of the worker; the index goes to their ``index.directory``.
+        owner: the changelog.
         progress: receives the number of bytes read, and their total.
 
     Returns:
-        The number of documents, and the name of the changelog.
+        The number of documents.
 
     Raises:
         IndexMismatch: the settings are not those of the index, or the changelog does not continue
             the index.
         StreamdedupError: see :func:`streamdedup.index.archive.import_index`.
     """
-    facts = await _look_at_brokers(settings)
-    first_number = await _first_number(settings)
     directory = settings.index.directory
-    documents = await asyncio.to_thread(import_index, source, directory, progress)
+    documents = import_index(source, directory, progress)
     try:
-        await asyncio.to_thread(_bind, settings, facts, first_number)
+        _bind(settings, owner)
     except BaseException:
-        await asyncio.to_thread(remove_index, directory)
+        remove_index(directory)
         raise
-    return documents, facts.log(settings.topics.changelog)
+    return documents
 
 
 async def find_changelog(settings: Settings) -> Changelog:
@@ -170,7 +171,8 @@ async def find_changelog(settings: Settings) -> Changelog:
         StreamdedupError: a broker or the changelog cannot be used.
     """
     facts = await _look_at_brokers(settings)
-    return Changelog(facts.log(settings.topics.changelog), await _first_number(settings))
+    first_number = await _first_number(settings)
+    return Changelog(facts.log(settings.topics.changelog), facts.cluster_id, first_number)
 
 
 def check_continues(settings: Settings, first_number: int | None, next_number: int) -> None:
@@ -210,9 +212,9 @@ async def _first_number(settings: Settings) -> int | None:
     return None
 
 
-def _bind(settings: Settings, facts: ClusterFacts, first_number: int | None) -> None:
-    """Bind an imported index to the changelog, whose first document has the given number."""
-    directory, log = settings.index.directory, facts.log(settings.topics.changelog)
+def _bind(settings: Settings, owner: Changelog) -> None:
+    """Bind an imported index to a changelog."""
+    directory, log = settings.index.directory, owner.log
     with _manifest(directory) as manifest:
         old_log = manifest.header.log
     if old_log == log:
@@ -220,10 +222,10 @@ def _bind(settings: Settings, facts: ClusterFacts, first_number: int | None) -> 
     # Opened with the worker's parameters. Closing moves documents from the tail to a segment.
     with _open(settings, old_log) as index:
         next_number = index.next_number
-    check_continues(settings, first_number, next_number)
+    check_continues(settings, owner.first_number, next_number)
     with _manifest(directory, write=True) as manifest:
         checkpoint = manifest.checkpoint()
-        same_cluster = old_log.endswith(f" of cluster {facts.cluster_id}")
+        same_cluster = old_log.endswith(f" of cluster {owner.cluster_id}")
         if not same_cluster:
             check_source(settings, {topic for topic, _, _ in checkpoint.sources})
         header = Header(FORMAT, manifest.header.parameters, log)

@@ -18,7 +18,7 @@ from streamdedup.cli.interrupts import interruptible
 from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 
 if TYPE_CHECKING:
-    from streamdedup.admin.maintenance import Erased
+    from streamdedup.admin.maintenance import Changelog, Erased
     from streamdedup.index.progress import Progress
     from streamdedup.settings.sections import Settings
 
@@ -217,43 +217,46 @@ def import_(
     run = _import_sketches if is_kept_sketches(source) else _import_index
     facts = {"documents": 0, "directory": str(directory)}
     with _step("importing") as progress:
-        facts |= run(source, _settings(config, directory), for_changelog, progress)
+        settings = _settings(config, directory)
+        changelog = _find_changelog(settings) if for_changelog else None
+        facts |= run(source, settings, changelog, progress)
+        if changelog is not None:
+            facts["log"] = changelog.log
     message = f"imported {facts['documents']:,} documents into {directory}"
-    if for_changelog:
+    if changelog is not None:
         message += f", the index of {facts['log']}"
     if "skipped" in facts:
         message += f"; {facts['skipped']:,} older ones are not in the window"
     _report(facts, message, as_json=as_json)
 
 
-def _import_index(
-    source: Path, settings: Settings, for_changelog: bool, progress: Progress
-) -> dict[str, Any]:
-    """Import an export, or another index; return the facts to report."""
-    import asyncio
-
-    from streamdedup.admin.maintenance import import_for_changelog
-    from streamdedup.index.archive import import_index
-
-    if not for_changelog:
-        return {"documents": import_index(source, settings.index.directory, progress)}
-    documents, log = asyncio.run(import_for_changelog(source, settings, progress))
-    return {"documents": documents, "log": log}
-
-
-def _import_sketches(
-    source: Path, settings: Settings, for_changelog: bool, progress: Progress
-) -> dict[str, Any]:
-    """Import the kept sketches of an archive; return the facts to report."""
+def _find_changelog(settings: Settings) -> Changelog:
     import asyncio
 
     from streamdedup.admin.maintenance import find_changelog
+
+    return asyncio.run(find_changelog(settings))
+
+
+def _import_index(
+    source: Path, settings: Settings, changelog: Changelog | None, progress: Progress
+) -> dict[str, Any]:
+    """Import an export, or another index; return the facts to report."""
+    from streamdedup.admin.maintenance import import_for_changelog
+    from streamdedup.index.archive import import_index
+
+    if changelog is None:
+        return {"documents": import_index(source, settings.index.directory, progress)}
+    return {"documents": import_for_changelog(source, settings, changelog, progress)}
+
+
+def _import_sketches(
+    source: Path, settings: Settings, changelog: Changelog | None, progress: Progress
+) -> dict[str, Any]:
+    """Import the kept sketches of an archive; return the facts to report."""
     from streamdedup.files.kept_sketches import import_sketches
 
-    changelog = asyncio.run(find_changelog(settings)) if for_changelog else None
-    loaded = import_sketches(source, settings, changelog, progress)
-    log = {} if changelog is None else {"log": changelog.log}
-    return {"documents": loaded.documents, "skipped": loaded.skipped, **log}
+    return import_sketches(source, settings, changelog, progress)._asdict()
 
 
 @app.command()

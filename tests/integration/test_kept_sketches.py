@@ -18,6 +18,7 @@ pytestmark = pytest.mark.kafka
 
 COUNT = 400
 HALF = COUNT // 2
+WINDOW = {"window": "90m", "allowed_lateness": "30m", "clock": "event"}
 
 Said = tuple[str, list[tuple[str, float]]]
 """The id of a document, and the ids and estimated similarities of its matches."""
@@ -53,11 +54,46 @@ def with_late_copies(documents: list[Document]) -> list[Document]:
     return documents
 
 
+def prepared(bootstrap: str, folder: Path, index: dict[str, Any]) -> Stage:
+    """Return the stage of a worker that continues an archive."""
+    stage = Stage(bootstrap, folder)
+    stage.configure(
+        index={"delta_documents": 32, **index},
+        records={"event_time_field": "at"},
+        batch={"documents": 30},
+    )
+    stage.create_topics()
+    return stage
+
+
+def check_continues(
+    stage: Stage, archive: Path, documents: list[Document], command: CommandLine
+) -> dict[str, Any]:
+    """Check that a worker judges the second half of documents as one run over all of them does.
+
+    Returns:
+        What the import of the archive has reported.
+    """
+    into = (stage.index, "--for-changelog", "-c", stage.config, "--json")
+    imported: dict[str, Any] = json.loads(command(0, "index", "import", archive, *into))
+    stage.produce_json(
+        {"id": one.id, "text": one.text, "at": one.event_time_ms} for one in documents[HALF:]
+    )
+    stage.run_until_committed({0: COUNT - HALF})
+    whole = kept_sketches.judge(stage.settings(), documents)
+    expected = [of_verdict(verdict) for verdict in whole.verdicts[HALF:]]
+    of_archive = {one.id for one in documents[:HALF]}
+    assert sum(bool(of_archive & {id_ for id_, _ in found}) for _, found in expected) > 2
+    assert "late-60" in {id_ for id_, found in expected if found}
+    assert of_topics(stage) == expected
+    return imported
+
+
 @pytest.mark.parametrize(
     "index",
     [
         pytest.param({}, id="no window", marks=pytest.mark.long),
-        pytest.param({"window": "90m", "allowed_lateness": "30m", "clock": "event"}, id="window"),
+        pytest.param(WINDOW, id="window"),
     ],
 )
 def test_verdicts_are_those_of_one_run(
@@ -67,35 +103,18 @@ def test_verdicts_are_those_of_one_run(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The worker judges the second half as one run over everything does."""
-    stage = Stage(broker.bootstrap, tmp_path)
-    stage.configure(
-        index={"delta_documents": 32, **index},
-        records={"event_time_field": "at"},
-        batch={"documents": 30},
-    )
-    stage.create_topics()
+    stage = prepared(broker.bootstrap, tmp_path, index)
     settings, documents = stage.settings(), with_late_copies(kept_sketches.documents(COUNT))
-    whole = kept_sketches.judge(settings, documents)
     first = kept_sketches.judge(settings, documents[:HALF])
     kept_sketches.write(tmp_path / "kept", first.table(settings), files=2, row_group_size=20)
     command = CommandLine(capfd)
-    into = (stage.index, "--for-changelog", "-c", stage.config, "--json")
-    imported = json.loads(command(0, "index", "import", tmp_path / "kept", *into))
+    imported = check_continues(stage, tmp_path / "kept", documents, command)
     assert imported["documents"] + imported["skipped"] == len(first.kept)
     assert bool(imported["skipped"]) == bool(index.get("window"))
     assert stage.topics["changelog"] in imported["log"]
 
-    stage.produce_json(
-        {"id": one.id, "text": one.text, "at": one.event_time_ms} for one in documents[HALF:]
-    )
-    stage.run_until_committed({0: COUNT - HALF})
-    expected = [of_verdict(verdict) for verdict in whole.verdicts[HALF:]]
-    of_archive = {one.id for one in documents[:HALF]}
-    assert sum(bool(of_archive & {id_ for id_, _ in found}) for _, found in expected) > 2
-    assert "late-60" in {id_ for id_, found in expected if found}
-    assert of_topics(stage) == expected
-
     # The stream has filled the changelog; an archive of another length does not precede it.
+    whole = kept_sketches.judge(settings, documents)
     kept_sketches.write(tmp_path / "other", whole.table(settings))
     again = (tmp_path / "again", "--for-changelog", "-c", stage.config)
     complaint = command(11, "index", "import", tmp_path / "other", *again)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +12,24 @@ from deploy.broker.broker import Broker
 from streamdedup import Document, Settings, load_settings
 from streamdedup.dedup.clock import Clock
 from streamdedup.spark import Backfill, backfill
-from tests.integration.test_kept_sketches import of_topics, of_verdict, with_late_copies
+from tests.integration.test_kept_sketches import (
+    COUNT,
+    HALF,
+    WINDOW,
+    check_continues,
+    prepared,
+    with_late_copies,
+)
 from tests.support import kept_sketches
 from tests.support.commands import CommandLine
-from tests.support.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
-COUNT = 400
-HALF = COUNT // 2
 SCHEMA = "id string, text string, at long, number long"
-INDEX: list[dict[str, Any]] = [
-    {},
-    {"window": "90m", "allowed_lateness": "30m", "clock": "event"},
-]
+INDEX: list[dict[str, Any]] = [{}, WINDOW]
 
 
 def deduplicate(
@@ -75,29 +75,9 @@ def test_stream_continues(
     index: dict[str, Any],
 ) -> None:
     """Archive on Spark, then a worker on Kafka: the verdicts of one process over everything."""
-    stage = Stage(broker.bootstrap, tmp_path)
-    stage.configure(
-        index={"delta_documents": 32, **index},
-        records={"event_time_field": "at"},
-        batch={"documents": 30},
-    )
-    stage.create_topics()
-    settings, documents = stage.settings(), with_late_copies(kept_sketches.documents(COUNT))
-    result = deduplicate(spark, documents[:HALF], settings, tmp_path / "work")
+    stage = prepared(broker.bootstrap, tmp_path, index)
+    documents = with_late_copies(kept_sketches.documents(COUNT))
+    result = deduplicate(spark, documents[:HALF], stage.settings(), tmp_path / "work")
     result.sketches.write.parquet(str(tmp_path / "sketches"))
-    command = CommandLine(capfd)
-    into = (stage.index, "--for-changelog", "-c", stage.config, "--json")
-    imported = json.loads(command(0, "index", "import", tmp_path / "sketches", *into))
+    imported = check_continues(stage, tmp_path / "sketches", documents, CommandLine(capfd))
     assert imported["documents"] + imported["skipped"] == result.sketches.count() > HALF // 4
-
-    stage.produce_json(
-        {"id": one.id, "text": one.text, "at": one.event_time_ms} for one in documents[HALF:]
-    )
-    stage.run_until_committed({0: COUNT - HALF})
-    expected = [
-        of_verdict(verdict) for verdict in kept_sketches.judge(settings, documents).verdicts
-    ]
-    live = expected[HALF:]
-    of_archive = {one.id for one in documents[:HALF]}
-    assert sum(bool(of_archive & {id_ for id_, _ in found}) for _, found in live) > 2
-    assert of_topics(stage) == live
