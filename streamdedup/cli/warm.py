@@ -156,7 +156,7 @@ def _backfill() -> None:
     rule = Rule.from_settings(Settings())
     signature = bytes(rule.codec.num_bytes)
     pair = pa.RecordBatch.from_pylist([{"a": 0, "b": 1, "one": signature, "two": signature}])
-    edge = dict.fromkeys(verdicts.PARTS, 0) | {"kind": verdicts.EDGE, "b": 1}
+    edge = dict.fromkeys(verdicts.PARTS, 0) | {"b": 1, "estimate": 1.0, "jaccard": 1.0, "id": "0"}
     members = [edge | {"kind": verdicts.MEMBER, "a": place, "b": place} for place in (0, 1)]
     rows = pa.RecordBatch.from_pylist([edge, *members])
     for task, batch in ((similarity.estimate(rule), pair), (verdicts.judge_components(rule), rows)):

@@ -32,11 +32,14 @@ def find_pairs(work: Workspace, sketches: DataFrame) -> DataFrame:
     return work.store(paired, "found")
 
 
+def told(found: DataFrame, kind: int) -> DataFrame:
+    """Return what the buckets tell of one kind."""
+    return found.where(sf.col("kind") == kind).select("a", "b")
+
+
 def compare(work: Workspace, found: DataFrame, sketches: DataFrame) -> DataFrame:
     """Return the pairs that match."""
-    pairs = work.store(
-        found.where(sf.col("kind") == buckets.PAIR).select("a", "b").distinct(), "pairs"
-    )
+    pairs = work.store(told(found, buckets.PAIR).distinct(), "pairs")
     ends = pairs.select(sf.col("a").alias(PLACE)).union(pairs.select("b")).distinct()
     needed = work.store(
         sketches.select(PLACE, "signature", "text").join(ends, PLACE, "left_semi"), "needed"
@@ -105,7 +108,7 @@ def judge(
 
 def _copies(found: DataFrame) -> DataFrame:
     """Return the first document of each group as ``a``, and each copy of it as ``b``."""
-    copies = found.where(sf.col("kind") == buckets.COPY).select("a", "b")
+    copies = told(found, buckets.COPY)
     firsts = copies.select(sf.col("a").alias("first"), sf.col("b").alias("a"))
     return copies.join(firsts, "a", "left").select(sf.coalesce("first", "a").alias("a"), "b")
 

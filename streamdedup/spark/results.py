@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from streamdedup.spark import buckets, handover
+from streamdedup.spark.matching import told
 from streamdedup.spark.sketching import PLACE
 from streamdedup.spark.workspace import Workspace, named
 
@@ -17,8 +18,8 @@ def count_all(
     is_rejected = sf.col("reason").isNotNull()
     rejected = sf.count_if(is_rejected)
     blank = sf.count_if(sf.col("grp").isNull() & ~is_rejected)
+    duplicates = _duplicates(judged).count()
     of_rows = _first(sketches.agg(rejected, blank))
-    duplicates = judged.where(sf.col("matches").isNotNull()).count()
     return {
         "documents": work.documents,
         "kept": work.documents - duplicates - of_rows[0],
@@ -28,13 +29,13 @@ def count_all(
         "candidates": work.table("pairs").count(),
         "matches": edges.count(),
         "buckets_truncated": _count_truncated(work, found, judged),
-        "buckets_bounded": found.where(sf.col("kind") == buckets.BOUNDED).count(),
+        "buckets_bounded": told(found, buckets.BOUNDED).count(),
     }
 
 
 def _count_truncated(work: Workspace, found: DataFrame, judged: DataFrame) -> int:
     """Count the buckets with more kept documents than the index would hold."""
-    full = found.where(sf.col("kind") == buckets.FULL).select("a", sf.col("b").alias("grp"))
+    full = told(found, buckets.FULL).withColumnRenamed("b", "grp")
     kept = sf.count_if(sf.col("matches").isNull())
     dropped = judged.groupBy("grp").agg(kept.alias("kept")).where("kept = 0")
     sizes = full.join(dropped, "grp", "left_anti").groupBy("a").count()
@@ -47,7 +48,7 @@ def with_verdicts(
     """Return the rows with their verdicts."""
     rejection = sf.struct("stage", "reason", "message").alias("rejection")
     rejected = sketches.where(sf.col("reason").isNotNull()).select(PLACE, rejection)
-    duplicates = judged.where(sf.col("matches").isNotNull()).select(PLACE, "matches")
+    duplicates = _duplicates(judged).select(PLACE, "matches")
     others = duplicates.unionByName(rejected, allowMissingColumns=True)
     outcome = (
         sf.when(sf.col("matches").isNotNull(), "duplicate")
@@ -71,14 +72,16 @@ def kept_sketches(work: Workspace, sketches: DataFrame, judged: DataFrame) -> Da
     documents = sketches.where(sf.col("reason").isNull()).select(
         PLACE, sf.lit(True).alias("is_document"), *handover.SKETCHED
     )
-    duplicates = judged.where(sf.col("matches").isNotNull()).select(
-        PLACE, sf.lit(False).alias("is_document")
-    )
+    duplicates = _duplicates(judged).select(PLACE, sf.lit(False).alias("is_document"))
     both = documents.unionByName(duplicates, allowMissingColumns=True)
     keep = handover.keep(
         work.clocks, work.rule.allowances, work.rule.reach_ms, work.parameters.fingerprint()
     )
     return work.in_parts(both, "is_document").mapInArrow(keep, handover.KEPT)
+
+
+def _duplicates(judged: DataFrame) -> DataFrame:
+    return judged.where(sf.col("matches").isNotNull())
 
 
 def _first(table: DataFrame) -> tuple[int, ...]:
