@@ -39,13 +39,14 @@ def floats(batch: pa.RecordBatch, name: str, missing: float = np.nan) -> F64:
 
 
 def rows_of(column: pa.Array, width: int) -> U8:
-    """Return values of the same length as rows, ``(n, width)``, without a copy."""
+    """Return values of the same length as rows, ``(n, width)``, read-only and without a copy."""
     if not len(column):
         return np.empty((0, width), dtype=np.uint8)
     column = column.cast(pa.binary())
     _, offsets, data = column.buffers()
     first = int(np.frombuffer(offsets, dtype=np.int32)[column.offset])
     content = np.frombuffer(data, dtype=np.uint8)[first : first + len(column) * width]
+    content.setflags(write=False)  # kernels are compiled for this type, whoever owns the buffer
     return content.reshape(len(column), width)
 
 
