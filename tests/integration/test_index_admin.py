@@ -7,7 +7,6 @@ import shutil
 import signal
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from deploy.broker.broker import Broker
 from streamdedup.admin import maintenance
+from streamdedup.index import archive
 from streamdedup.index.manifest import Manifest
 from tests.support.commands import CommandLine
 from tests.support.corpora import stream_of_documents
@@ -176,19 +176,27 @@ def test_an_index_is_bound_only_to_a_fitting_changelog(
 def test_an_interrupted_import_leaves_no_index(
     broker: Broker, tmp_path: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C after the import, before the index is bound to its changelog."""
+    """Ctrl-C in the middle of the import, and before the index is bound to its changelog."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.configure(**SETTINGS)
     stage.create_topics()
     write_lines(tmp_path / "corpus.jsonl", distinct(5))
     command(0, "dedup", tmp_path / "corpus.jsonl", "--index", tmp_path / "corpus")
-    interrupt = partial(signal.raise_signal, signal.SIGINT)
-    monkeypatch.setattr(maintenance, "check_continues", lambda *_: interrupt())
+
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def import_index(source: Path, directory: Path, _: object) -> int:
+        return archive.import_index(source, directory, interrupt)
+
     into = (tmp_path / "new", "--for-changelog", "-c", stage.config)
-    said = command(130, "index", "import", tmp_path / "corpus", *into)
-    assert "importing was interrupted" in said
-    assert not (tmp_path / "new" / "manifest").exists()
-    assert not (tmp_path / "new" / "segments").exists()
+    for name, replaced in {"import_index": import_index, "check_continues": interrupt}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(maintenance, name, replaced)
+            said = command(130, "index", "import", tmp_path / "corpus", *into)
+        assert "importing was interrupted" in said
+        assert not (tmp_path / "new" / "manifest").exists()
+        assert not (tmp_path / "new" / "segments").exists()
 
 
 def test_a_new_changelog_continues_an_index(
