@@ -12,7 +12,9 @@ from deploy.broker.broker import Broker
 from streamdedup import Document, Settings, load_settings
 from streamdedup.dedup.clock import Clock
 from streamdedup.spark import Backfill, backfill
-from tests.integration.test_kept_sketches import (
+from tests.support import kept_sketches
+from tests.support.commands import CommandLine
+from tests.support.continued import (
     COUNT,
     HALF,
     WINDOW,
@@ -20,8 +22,6 @@ from tests.integration.test_kept_sketches import (
     prepared,
     with_late_copies,
 )
-from tests.support import kept_sketches
-from tests.support.commands import CommandLine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,5 +79,7 @@ def test_stream_continues(
     documents = with_late_copies(kept_sketches.documents(COUNT))
     result = deduplicate(spark, documents[:HALF], stage.settings(), tmp_path / "work")
     result.sketches.write.parquet(str(tmp_path / "sketches"))
-    imported = check_continues(stage, tmp_path / "sketches", documents, CommandLine(capfd))
+    whole = kept_sketches.judge(stage.settings(), documents)
+    command = CommandLine(capfd)
+    imported = check_continues(stage, tmp_path / "sketches", documents, whole, command)
     assert imported["documents"] + imported["skipped"] == result.sketches.count() > HALF // 4
