@@ -166,11 +166,7 @@ def busy_seconds() -> float:
 
 def java_below(pid: int) -> int | None:
     """Return the id of the Java process among the descendants of a process."""
-    for child in descendants_of(pid):
-        with contextlib.suppress(OSError):
-            if Path("/proc", str(child), "comm").read_text().strip() == "java":
-                return child
-    return None
+    return next((child for child in descendants_of(pid) if name_of(child) == "java"), None)
 
 
 class Resident(NamedTuple):

@@ -159,9 +159,8 @@ def _backfill() -> None:
     edge = dict.fromkeys(verdicts.PARTS, 0) | {"b": 1, "estimate": 1.0, "jaccard": 1.0, "id": "0"}
     members = [edge | {"kind": verdicts.MEMBER, "a": place, "b": place} for place in (0, 1)]
     rows = pa.RecordBatch.from_pylist([edge, *members])
-    for task, batch in ((similarity.estimate(rule), pair), (verdicts.judge_components(rule), rows)):
-        for _ in task(iter([batch])):
-            pass
+    list(similarity.estimate(rule)(iter([pair])))
+    list(verdicts.judge_components(rule)(iter([rows])))
 
 
 def _evaluate(settings: Settings) -> None:
