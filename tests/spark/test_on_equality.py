@@ -93,7 +93,7 @@ def test_one_text_is_most_of_the_archive(spark: SparkSession, tmp_path: Path) ->
     chance = random.Random(1)
     rows: list[Row] = []
     for number in range(140_000):
-        row = chance.choice(near or others) if chance.random() < 0.01 else popular
+        row = chance.choice(near) if chance.random() < 0.01 else popular
         time_ms = 1_700_000_000_000 + 1000 * number
         rows.append({**row, "id": f"document-{number}", "number": number, "time": time_ms})
     result = check(spark, tmp_path, rows, settings)

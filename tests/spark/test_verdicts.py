@@ -177,6 +177,15 @@ def test_components_are_judged_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(sizes) < 80 < sum(sizes)
 
 
+def test_a_large_component_is_judged_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies of one text are never in memory all together."""
+    monkeypatch.setattr(verdicts, "_ROWS_AT_ONCE", 50)
+    copies = Placed(Component([Document(0) for _ in range(1000)]), range(1000))
+    found, sizes = judged([copies], 20, random.Random(1))
+    assert found == list(copies.verdicts())
+    assert max(sizes) < 80
+
+
 def test_the_table_has_the_columns_that_spark_is_told() -> None:
     """A kept document has a null, not an empty list; names and types are those of ``JUDGED``."""
     pair = Component([Document(0), Document(1), Document(0), Document(2)], {(0, 1): (0.9, -1.0)})
