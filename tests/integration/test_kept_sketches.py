@@ -8,16 +8,9 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support import kept_sketches
+from tests.support import continued, kept_sketches
 from tests.support.commands import CommandLine
-from tests.support.continued import (
-    COUNT,
-    HALF,
-    WINDOW,
-    check_continues,
-    prepared,
-    with_late_copies,
-)
+from tests.support.continued import COUNT, HALF, WINDOW
 
 pytestmark = pytest.mark.kafka
 
@@ -36,13 +29,16 @@ def test_verdicts_are_those_of_one_run(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The worker judges the second half as one run over everything does."""
-    stage = prepared(broker.bootstrap, tmp_path, index)
-    settings, documents = stage.settings(), with_late_copies(kept_sketches.documents(COUNT))
+    stage = continued.prepared(broker.bootstrap, tmp_path, index)
+    settings, documents = (
+        stage.settings(),
+        continued.with_late_copies(kept_sketches.documents(COUNT)),
+    )
     first = kept_sketches.judge(settings, documents[:HALF])
     kept_sketches.write(tmp_path / "kept", first.table(settings), files=2, row_group_size=20)
     command = CommandLine(capfd)
     whole = kept_sketches.judge(settings, documents)
-    imported = check_continues(stage, tmp_path / "kept", documents, whole, command)
+    imported = continued.check_continues(stage, tmp_path / "kept", documents, whole, command)
     assert imported["documents"] + imported["skipped"] == len(first.kept)
     assert bool(imported["skipped"]) == bool(index.get("window"))
     assert stage.topics["changelog"] in imported["log"]

@@ -12,16 +12,9 @@ from deploy.broker.broker import Broker
 from streamdedup import Document, Settings, load_settings
 from streamdedup.dedup.clock import Clock
 from streamdedup.spark import Backfill, backfill
-from tests.support import kept_sketches
+from tests.support import continued, kept_sketches
 from tests.support.commands import CommandLine
-from tests.support.continued import (
-    COUNT,
-    HALF,
-    WINDOW,
-    check_continues,
-    prepared,
-    with_late_copies,
-)
+from tests.support.continued import COUNT, HALF, WINDOW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,11 +68,11 @@ def test_stream_continues(
     index: dict[str, Any],
 ) -> None:
     """Archive on Spark, then a worker on Kafka: the verdicts of one process over everything."""
-    stage = prepared(broker.bootstrap, tmp_path, index)
-    documents = with_late_copies(kept_sketches.documents(COUNT))
+    stage = continued.prepared(broker.bootstrap, tmp_path, index)
+    documents = continued.with_late_copies(kept_sketches.documents(COUNT))
     result = deduplicate(spark, documents[:HALF], stage.settings(), tmp_path / "work")
     result.sketches.write.parquet(str(tmp_path / "sketches"))
     whole = kept_sketches.judge(stage.settings(), documents)
     command = CommandLine(capfd)
-    imported = check_continues(stage, tmp_path / "sketches", documents, whole, command)
+    imported = continued.check_continues(stage, tmp_path / "sketches", documents, whole, command)
     assert imported["documents"] + imported["skipped"] == result.sketches.count() > HALF // 4
