@@ -21,7 +21,7 @@ from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.engine.arrays import VerdictArrays
 from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
-from streamdedup.engine.tables import to_fields
+from streamdedup.engine.tables import repeatable, to_fields
 from streamdedup.errors import IndexUnusable
 from streamdedup.formats.records import Decoder, default_id
 from streamdedup.index.store import LOCAL_LOG, Index
@@ -84,7 +84,7 @@ class Deduplicator:
         Args:
             documents: documents, texts, or objects such as ``{"id": "a", "text": "..."}``, whose
                 fields the settings of ``records`` name. Also a column of texts or a table of
-                pandas, Arrow or Polars. A document without an id gets its position as id.
+                pandas, Arrow or Polars, or a stream of Arrow, which is read whole. A document without an id gets its position as id.
             positions: one for each document: an ascending offset, or a :class:`Position` for
                 documents of several sources. A position that was judged before gets its old
                 verdict, so that a caller can repeat a call after a crash. Give positions in every
@@ -114,6 +114,7 @@ class Deduplicator:
         self, documents: Iterable[Item], positions: Iterable[int | Position] | None
     ) -> tuple[JudgedVerdicts, Sequence[str]]:
         """Judge documents; return the verdicts, and the ids that the caller has given."""
+        documents = repeatable(documents)
         fields = to_fields(documents, self._settings.records)
         batch = [] if fields is not None else to_documents(documents, self._decoder)
         times_ms = (

@@ -16,6 +16,23 @@ _CHUNK_ROWS = 10_000
 _COLUMN = RecordSettings(text_fields=("text",), id_field=None)
 
 
+def repeatable(items: Any) -> Any:
+    """Return what can be read twice: a stream of Arrow, which cannot, as a table or column.
+
+    Args:
+        items: what a caller passes as documents.
+
+    Raises:
+        InputError: this is a stream, and pyarrow is not installed.
+    """
+    if not hasattr(items, "__arrow_c_stream__") or hasattr(items, "__len__"):
+        return items
+    arrow = load()
+    column = arrow.chunked_array(items)
+    is_table = arrow.types.is_struct(column.type)
+    return arrow.Table.from_struct_array(column) if is_table else column
+
+
 def to_fields(items: Any, records: RecordSettings) -> Fields | None:
     """Return the fields of a table or of a column of texts, without an object for each value.
 

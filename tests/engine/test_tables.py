@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,54 @@ def test_a_column_is_read_without_objects(column: Any) -> None:
 def test_what_is_not_a_table_of_documents_is_read_by_rows(items: Any) -> None:
     """There the error can name the document."""
     assert to_fields(items, RECORDS) is None
+
+
+@pytest.mark.parametrize("stream", [TABLE, TABLE["text"]], ids=["table", "column"])
+def test_a_stream_is_judged_like_its_table(stream: Any) -> None:
+    """A stream of Arrow can be read only once, and no document of it is lost."""
+    with Deduplicator() as deduplicator:
+        expected = deduplicator.process_arrays(stream).kept.tolist()
+    assert len(expected) == len(TEXTS)
+    with Deduplicator() as deduplicator:
+        assert deduplicator.process_arrays(reader(stream)).kept.tolist() == expected
+    with Deduplicator() as deduplicator:
+        assert [each.kept for each in deduplicator.process(reader(stream))] == expected
+
+
+class OneColumn:
+    """A stream of one column, as other libraries of Arrow have it."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __arrow_c_stream__(self, schema: Any = None) -> Any:
+        column, self._column = self._column, None
+        return column.__arrow_c_stream__(schema)
+
+
+def reader(items: pa.Table | pa.ChunkedArray) -> Any:
+    """Return a stream that can be read once."""
+    return items.to_reader() if isinstance(items, pa.Table) else OneColumn(items)
+
+
+def test_an_invalid_row_of_a_stream_is_named() -> None:
+    """The rows are still there when the error looks for the document."""
+    table = pa.table({"text": ["a", None]})
+    with Deduplicator() as deduplicator, pytest.raises(ValueError, match="^document 1: .* no text"):
+        deduplicator.process(table.to_reader())
+
+
+def test_a_stream_that_breaks_is_an_error() -> None:
+    """What follows is not judged as if the rows before had not been there."""
+    batches = TABLE.to_batches()
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batches[0]
+        raise OSError("the disk is gone")
+
+    stream = pa.RecordBatchReader.from_batches(TABLE.schema, broken())
+    with Deduplicator() as deduplicator, pytest.raises(OSError, match="the disk is gone"):
+        deduplicator.process(stream)
 
 
 def test_tables_need_no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
