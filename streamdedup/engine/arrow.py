@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import I64, NO_BLOBS, Blobs, Fields
 from streamdedup.errors import InputError
-from streamdedup.formats.records import parse_time
+from streamdedup.formats.records import is_missing, parse_time
 from streamdedup.model import NO_TIMESTAMP, Rejection
 from streamdedup.settings.sections import RecordSettings
 
@@ -150,7 +150,7 @@ class TableFields:
         times_ms = np.full(len(values), NO_TIMESTAMP, dtype=np.int64)
         for row, value in enumerate(values):
             try:
-                if value is not None:
+                if not is_missing(value):
                     times_ms[row] = parse_time(value)
             except (TypeError, ValueError, OverflowError) as error:
                 self._refuse_time(row, refused, str(error))
@@ -225,7 +225,7 @@ class TableFields:
     def _is_time(self, kind: Any) -> bool:
         types = self._arrow.types
         tests = (types.is_timestamp, types.is_date, types.is_integer, types.is_floating)
-        return any(test(kind) for test in (*tests, types.is_string, types.is_large_string))
+        return self._is_text(kind) or any(test(kind) for test in tests)
 
 
 def labelled(ids: Blobs, names: Callable[[int], bytes]) -> Blobs:

@@ -84,7 +84,8 @@ class Deduplicator:
         Args:
             documents: documents, texts, or objects such as ``{"id": "a", "text": "..."}``, whose
                 fields the settings of ``records`` name. Also a column of texts or a table of
-                pandas, Arrow or Polars, or a stream of Arrow, which is read whole. A document without an id gets its position as id.
+                pandas, Arrow or Polars, or a stream of Arrow, which is read whole. A document
+                without an id gets its position as id.
             positions: one for each document: an ascending offset, or a :class:`Position` for
                 documents of several sources. A position that was judged before gets its old
                 verdict, so that a caller can repeat a call after a crash. Give positions in every

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -167,7 +168,7 @@ class Decoder:
     def _event_time(self, value: dict[str, Any], timestamp_ms: int) -> int:
         field = self._time_field
         time = field.find(value) if field else None
-        if field is None or time is None:
+        if field is None or is_missing(time):
             return timestamp_ms
         try:
             return parse_time(time)
@@ -207,10 +208,10 @@ def _decoded(part: Any, name: str) -> str:
 def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
     """Return the string, whole number or UUID of a field as a string; "" if it is missing."""
     name = field.find(value) if field else None
+    if field is None or is_missing(name):
+        return ""
     if isinstance(name, str):
         return name
-    if field is None or name is None:
-        return ""
     if isinstance(name, bytes):
         return _as_id(name)
     if isinstance(name, uuid.UUID):
@@ -221,8 +222,18 @@ def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
     return str(name)
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether an id, namespace or event time is missing: null, NaN, or empty."""
+    if isinstance(value, str | bytes):
+        return not value
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def parse_time(value: Any) -> int:
     """Parse a time: ISO 8601, date or datetime (UTC without a zone), or a number since the epoch.
+
+    Args:
+        value: the time; a string may be bytes in UTF-8, as a text and an id may.
 
     Returns:
         Milliseconds since the epoch.
@@ -230,6 +241,8 @@ def parse_time(value: Any) -> int:
     Raises:
         TypeError, ValueError, OverflowError: the value is not a valid time.
     """
+    if isinstance(value, bytes):
+        value = value.decode("utf-8")
     if isinstance(value, str | dt.date):
         time = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value))
         if time.tzinfo is None:

@@ -148,7 +148,10 @@ def reader(items: pa.Table | pa.ChunkedArray) -> Any:
 def test_an_invalid_row_of_a_stream_is_named() -> None:
     """The rows are still there when the error looks for the document."""
     table = pa.table({"text": ["a", None]})
-    with Deduplicator() as deduplicator, pytest.raises(ValueError, match="^document 1: .* no text"):
+    with (
+        Deduplicator() as deduplicator,
+        pytest.raises(ValueError, match=r"^document 1: .* no text"),
+    ):
         deduplicator.process(table.to_reader())
 
 
