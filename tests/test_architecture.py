@@ -24,7 +24,7 @@ SOURCES = _sources()
 
 
 def test_no_module_breaks_a_rule() -> None:
-    """Layers, circles, importers of the three clients, pure modules, numba and names."""
+    """Layers, circles, importers of the three clients, pure modules, numba, names, groups."""
     assert trespasses(SOURCES, TABLE) == []
 
 
@@ -106,6 +106,12 @@ BLOCKING = '"""*Blocking.* A module."""\n'
             '"""A module."""',
             "streamdedup.sketch.bands: the docstring does not open with Pure, Blocking or Async",
             id="a module without a colour",
+        ),
+        pytest.param(
+            "streamdedup.sketch.bands",
+            PURE + "try:\n    pass\nexcept* OSError as errors:\n    raise ValueError from errors",
+            "streamdedup.sketch.bands:5: raises inside of except*",
+            id="an error that some releases of Python put into a group",
         ),
     ],
 )

@@ -30,7 +30,7 @@ import structlog
 from streamdedup.batches import SketchedBatch, SketchedRange
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
-from streamdedup.errors import BrokerUnavailable, Fenced, StreamdedupError, TopicError
+from streamdedup.errors import BrokerUnavailable, Fenced, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats import sketches, verdicts
 from streamdedup.formats.arrays import has_version
@@ -236,7 +236,7 @@ class _Session:
                 await self._drained()
                 for task in tasks:
                     task.cancel()
-        except* StreamdedupError as errors:
+        except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
         finally:
             self._state.busy = False
@@ -357,7 +357,7 @@ class _Session:
                     for partition in wanted - running.keys():
                         running[partition] = group.create_task(self._live(partition))
                     await self._group.differs_from(wanted)
-        except* StreamdedupError as errors:
+        except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
 
     async def _live(self, partition: int) -> None:

@@ -259,7 +259,7 @@ class Keeper:
                 for task in tasks:
                     task.cancel()
             return not self._stop.is_set()
-        except* StreamdedupError as errors:
+        except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
         finally:
             await reader.close()
@@ -378,7 +378,7 @@ class Keeper:
                 async with self._commits:
                     for task in upkeep:
                         task.cancel()
-        except* StreamdedupError as errors:
+        except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
 
     async def _give_way(self, election: Election) -> None:

@@ -231,9 +231,18 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def decisive(group: BaseExceptionGroup[StreamdedupError]) -> StreamdedupError:
-    """Return the error of a group that decides: first one that retrying cannot fix, if any."""
+def decisive(group: BaseExceptionGroup[BaseException]) -> StreamdedupError:
+    """Return the error of a task group that decides: first one that retrying cannot fix, if any.
+
+    A plain ``except`` catches the group: before Python 3.11.4 an error that is raised inside of
+    ``except*`` becomes a group itself.
+
+    Raises:
+        BaseExceptionGroup: the group, if any of its errors is a defect.
+    """
     errors = [error for error in group.exceptions if isinstance(error, StreamdedupError)]
+    if len(errors) < len(group.exceptions):
+        raise group
     return min(errors, key=lambda error: isinstance(error, BrokerUnavailable))
 
 

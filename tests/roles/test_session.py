@@ -122,6 +122,14 @@ def test_the_error_that_retrying_cannot_fix_decides(errors: list[StreamdedupErro
     assert isinstance(decisive(ExceptionGroup("both tasks", errors)), BrokerRefused)
 
 
+def test_a_defect_decides() -> None:
+    """An error of another kind is not hidden by one that retrying may fix."""
+    group = ExceptionGroup("both tasks", [BrokerUnavailable("away"), ValueError("a defect")])
+    with pytest.raises(ExceptionGroup) as raised:
+        decisive(group)
+    assert raised.value is group
+
+
 async def test_a_replay_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """At intervals, also if it stands still, and not after its end."""
     monkeypatch.setattr("streamdedup.roles.session._REPORTS_S", 0.01)

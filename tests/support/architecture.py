@@ -6,6 +6,7 @@ Every import counts: at the top, inside a function, and under ``TYPE_CHECKING``.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -72,6 +73,7 @@ def trespasses(sources: Mapping[str, str], table: str) -> list[str]:
         *_second_importers(imports),
         *_impure(trees, imports),
         *_numba_in_settings(imports),
+        *_raises_in_groups(trees),
     ]
 
 
@@ -183,3 +185,13 @@ def _numba_in_settings(imports: Mapping[str, Sequence[Import]]) -> Iterator[str]
             elif target in imports and target not in paths and target != _FACADE:
                 paths[target] = [*paths[module], target]
                 queue.append(target)
+
+
+def _raises_in_groups(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Find errors that become a group before Python 3.11.4 (gh-103590)."""
+    for module, tree in trees.items():
+        for statement in ast.walk(tree):
+            handlers = statement.handlers if isinstance(statement, ast.TryStar) else []
+            for node in itertools.chain.from_iterable(map(ast.walk, handlers)):
+                if isinstance(node, ast.Raise):
+                    yield f"{module}:{node.lineno}: raises inside of except*"
