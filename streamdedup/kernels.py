@@ -1,4 +1,7 @@
-"""*Blocking* (the cache locator writes files). The ``@kernel`` decorator, and numba's cache.
+"""*Blocking* (the cache writes files). The ``@kernel`` decorator, and numba's cache.
+
+Numba caches kernels in ``NUMBA_CACHE_DIR``, in the package or in the home. If it can write to none
+of them, a private folder for temporary files has the cache; without that, each process compiles.
 
 Numba rejects a cache folder that it cannot write to. :class:`WarmedCacheLocator` accepts one: set
 ``NUMBA_CACHE_DIR`` to the folder, and ``NUMBA_CACHE_LOCATOR_CLASSES`` to
@@ -17,6 +20,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import stat
 import tempfile
 import threading
 from collections.abc import Callable
@@ -34,15 +38,20 @@ R = TypeVar("R")
 
 
 class _Compiling(event.TimingListener):
-    """Times the compilation of kernels, and says once why a start takes long."""
+    """Times the compilation of kernels, and says once why a start takes long.
+
+    Attributes:
+        outlook: what later runs can expect.
+    """
 
     _announced = False
+    outlook = "later runs find them in a cache"
 
     def on_start(self, compilation: event.Event) -> None:
         # Child processes compile at the same time as their parent.
         if not self._announced and multiprocessing.parent_process() is None:
             self._announced = True
-            log.warning("compiling kernels, some 15 seconds; later runs find them in a cache")
+            log.warning("compiling kernels, some 15 seconds; %s", self.outlook)
         super().on_start(compilation)  # type: ignore[no-untyped-call]
 
 
@@ -68,13 +77,54 @@ def kernel(
     """
 
     def compiled(plain: Callable[P, R]) -> Callable[P, R]:
-        jit = numba.njit(nogil=True, cache=True, boundscheck=False, inline=inline)
-        dispatcher: Any = jit(plain)
+        dispatcher: Any = numba.njit(nogil=True, boundscheck=False, inline=inline)(plain)
         if hasattr(dispatcher, "compile"):  # not with NUMBA_DISABLE_JIT
+            _enable_caching(dispatcher)
             dispatcher.compile = uninterrupted(dispatcher.compile)
         return cast("Callable[P, R]", dispatcher)
 
     return compiled if function is None else compiled(function)
+
+
+def _enable_caching(dispatcher: Any) -> None:
+    """Cache a kernel in the first folder that can be written to; without one, do not cache it."""
+    try:
+        dispatcher.enable_caching()
+    except RuntimeError:  # of numba: there is no such folder
+        config: Any = numba.config
+        configured = config.CACHE_DIR
+        try:
+            config.CACHE_DIR = str(_own_folder())
+            dispatcher.enable_caching()
+        except (OSError, RuntimeError):
+            _compiling.outlook = (
+                "no folder for their cache can be written to, so each process compiles them; set "
+                "NUMBA_CACHE_DIR to one"
+            )
+            return
+        else:
+            _compiling.outlook = (
+                f"later runs find them in {config.CACHE_DIR}, until it is emptied; to keep "
+                "them, set NUMBA_CACHE_DIR to a folder that can be written to"
+            )
+        finally:
+            config.CACHE_DIR = configured  # which other libraries use
+    cache = dispatcher._cache  # noqa: SLF001 - numba has no other way to keep a full disk harmless
+    cache.save_overload = _if_possible(cache.save_overload)
+
+
+def _if_possible(save: Callable[..., None]) -> Callable[..., None]:
+    """Cache a compiled kernel; a disk that is full or read-only does not stop the work."""
+
+    def saved(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError as error:
+            log.warning(
+                "cannot cache a kernel: %s; set NUMBA_CACHE_DIR to a folder with free space", error
+            )
+
+    return saved
 
 
 def uninterrupted(compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -122,7 +172,7 @@ class WarmedCacheLocator(UserProvidedCacheLocator):
 
     A kernel that is missing from a read-only folder is compiled, and cached in the folder for
     temporary files, next to links to the other kernels. Without a writable folder for temporary
-    files, compiling a missing kernel fails.
+    files, it is not cached.
     """
 
     def ensure_cache_path(self) -> None:
@@ -136,15 +186,24 @@ class WarmedCacheLocator(UserProvidedCacheLocator):
 
 def _writable_copy(folder: Path) -> str:
     """Return a folder that belongs to this user and links to every file of another folder."""
-    own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
-    own.mkdir(mode=0o700, exist_ok=True)
-    if own.lstat().st_uid != os.getuid():
-        # Numba would execute the files in it.
-        raise PermissionError(f"{own} belongs to another user")
-    copy = own / folder.name
+    copy = _own_folder() / folder.name
     copy.mkdir(exist_ok=True)
     for file in folder.glob("*.nb[ci]"):
         # Another process may create the same links at the same time.
         with contextlib.suppress(FileExistsError):
             copy.joinpath(file.name).symlink_to(file)
     return str(copy)
+
+
+def _own_folder() -> Path:
+    """Return a folder for temporary files that only this user can change.
+
+    Raises:
+        OSError: it cannot be created, or others can change it. Numba would execute their files.
+    """
+    own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
+    own.mkdir(mode=0o700, exist_ok=True)
+    found = own.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise PermissionError(f"{own} is not a folder that only user {os.getuid()} can change")
+    return own

@@ -96,6 +96,62 @@ def test_the_compilation_is_announced_once(tmp_path: Path) -> None:
     assert said == [1, 0]
 
 
+@pytest.fixture(name="read_only")
+def _read_only(tmp_path: Path) -> Path:
+    """A program with a kernel, whose folder and home cannot have a cache."""
+    program = tmp_path / "kernels.py"
+    program.write_text(
+        "from streamdedup.kernels import kernel\n@kernel\ndef f(x): return x + 1\nprint(f(1))\n"
+    )
+    tmp_path.joinpath("__pycache__").write_bytes(b"in the way, also of root")
+    tmp_path.joinpath("tmp").mkdir()
+    return program
+
+
+def _said(program: Path) -> str:
+    """Run the program without a home; return what it writes to the standard error."""
+    changed = dict.fromkeys(("HOME", "XDG_CACHE_HOME"), "/proc/missing")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    ran = subprocess.run(
+        [sys.executable, str(program)],
+        env=kept | changed | {"TMPDIR": str(program.parent / "tmp")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "2\n"), ran.stderr
+    return ran.stderr
+
+
+def test_without_a_cache_folder_a_private_temporary_one_is_used(read_only: Path) -> None:
+    """The first run says in one line what to set, and the second one finds the kernel."""
+    folder = read_only.parent / "tmp" / f"streamdedup-kernels-{os.getuid()}"
+    said = _said(read_only)
+    assert said.count("\n") == 1
+    assert f"{folder}, until it is emptied; to keep them, set NUMBA_CACHE_DIR" in said
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert _said(read_only) == ""
+
+
+def test_a_temporary_folder_that_others_can_change_has_no_cache(read_only: Path) -> None:
+    """Numba would execute what others put there; the kernel is compiled in each run."""
+    folder = read_only.parent / "tmp" / f"streamdedup-kernels-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for _ in range(2):
+        said = _said(read_only)
+        assert said.count("\n") == 1
+        assert "each process compiles them; set NUMBA_CACHE_DIR" in said
+    assert not list(folder.iterdir())
+
+
+def test_a_full_disk_does_not_stop_a_kernel(read_only: Path) -> None:
+    """The kernel is compiled and used; a warning says that it is not cached."""
+    full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nprint("
+    read_only.write_text(read_only.read_text().replace("print(", full))
+    assert "cannot cache a kernel: [Errno 27]" in _said(read_only)
+
+
 def test_an_interrupt_waits_until_a_kernel_is_loaded() -> None:
     """The handler that was installed before runs afterwards, once."""
     finished: list[str] = []

@@ -127,8 +127,7 @@ def start(tally: Tally) -> str:
     text = f"{tally.start_seconds:.1f} s of start-up"
     if not tally.compile_seconds:
         return text
-    compiling = f"compiling kernels took {tally.compile_seconds:.1f} s"
-    return f"{text} ({compiling}; later runs find them in a cache)"
+    return f"{text} (compiling kernels took {tally.compile_seconds:.1f} s)"
 
 
 def _bar(console: Console, *columns: ProgressColumn) -> Progress:
