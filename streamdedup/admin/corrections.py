@@ -6,13 +6,15 @@ import datetime as dt
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamdedup.errors import InputError
 from streamdedup.formats.corrections import (
+    Copy,
     DeadLetter,
+    count_replays,
     read_dead_letter,
     reinstated_headers,
     replay_headers,
@@ -98,11 +100,11 @@ async def _appender(settings: Settings, facts: ClusterFacts) -> AsyncIterator[Ap
 async def _dead_letters(
     settings: Settings, brokers: _Connected
 ) -> AsyncIterator[tuple[Position, DeadLetter]]:
-    """Yield the dead letters of the topic, each with its own position."""
+    """Yield the dead letters of the source topic, each with its own position."""
     topic = brokers.facts.topics[settings.topics.dead_letter]
     async for record in brokers.reader.records(topic.name, topic.partitions):
         letter = read_dead_letter(record)
-        if letter is not None:
+        if letter is not None and letter.original.position.topic == settings.topics.source:
             yield record.position, letter
 
 
@@ -113,7 +115,7 @@ async def list_letters(settings: Settings) -> list[Letter]:
     record has several, because the group's offsets were moved back, the last one is returned.
     """
     letters: dict[Position, Letter] = {}
-    superseded: set[Position] = set()
+    copies: dict[Position, Copy] = {}
     async with _connected(settings) as brokers:
         async for stored, letter in _dead_letters(settings, brokers):
             original = letter.original
@@ -124,12 +126,17 @@ async def list_letters(settings: Settings) -> list[Letter]:
                 letter.message,
                 original.timestamp_ms,
                 letter.omitted,
-                letter.replays,
+                0,
                 stored,
             )
-            if letter.replayed_from is not None:
-                superseded.add(letter.replayed_from)
-    latest = [letter for position, letter in letters.items() if position not in superseded]
+            copies[original.position] = letter.copy
+    counts = count_replays(copies)
+    superseded = {copies[position].replayed_from for position, count in counts.items() if count}
+    latest = [
+        replace(letter, replays=counts[position])
+        for position, letter in letters.items()
+        if position not in superseded
+    ]
     return sorted(latest, key=lambda letter: letter.timestamp_ms)
 
 
@@ -172,7 +179,7 @@ async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position
         Positions that were not replayed: the dead letter does not have the value, and the source
         does not have the record any more.
     """
-    wanted = {letter.stored for letter in letters}
+    replays = {letter.stored: letter.replays for letter in letters}
     missing: list[Position] = []
     async with (
         _connected(settings) as brokers,
@@ -180,32 +187,32 @@ async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position
     ):
         source = brokers.facts.topics[settings.topics.source]
         waiting: list[tuple[int, Outgoing]] = []
-        omitted: list[DeadLetter] = []
+        omitted: list[tuple[DeadLetter, int]] = []
         size = 0
         async for stored, letter in _dead_letters(settings, brokers):
-            if stored not in wanted:
+            if stored not in replays:
                 continue
             if letter.omitted:
-                omitted.append(letter)
+                omitted.append((letter, replays[stored]))
                 continue
-            waiting.append(_replayed(source, letter.original, letter))
+            waiting.append(_replayed(source, letter.original, replays[stored]))
             size += len(letter.original.value or b"")
             if size > _CHUNK_BYTES:
                 await appender.append(waiting)
                 waiting, size = [], 0
         await appender.append(waiting)
-        for letter in omitted:
+        for letter, count in omitted:
             original = await brokers.reader.at(letter.original.position)
             if original is None:
                 missing.append(letter.original.position)
             else:
-                await appender.append([_replayed(source, original, letter)])
+                await appender.append([_replayed(source, original, count)])
     return missing
 
 
-def _replayed(source: TopicFacts, original: Record, letter: DeadLetter) -> tuple[int, Outgoing]:
+def _replayed(source: TopicFacts, original: Record, replays: int) -> tuple[int, Outgoing]:
     """Return the replay of a record, for the partition that it was in."""
-    headers = replay_headers(original, letter.replays)
+    headers = replay_headers(original, replays)
     return original.position.partition, _outgoing(source, original, headers)
 
 

@@ -5,8 +5,10 @@ docs/format.md describes the headers.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from streamdedup.formats.outputs import (
     ERROR_PREFIX,
@@ -22,9 +24,25 @@ REPLAYED_FROM = HEADER_PREFIX + "replayed-from"
 """Header of a replayed record: the position at which its last copy became a dead letter."""
 REPLAYS = HEADER_PREFIX + "replays"
 """Header of a replayed record: how often it was replayed."""
+_ADDED = 2
+"""Headers that a replay adds at the end."""
 REINSTATED = HEADER_PREFIX + "reinstated"
 """Header of a clean record that an operator put there: the time."""
 _FIRST_HEADER = ERROR_PREFIX + "topic"
+
+
+class Copy(NamedTuple):
+    """What shows whether the record of a dead letter is a replay of another dead letter's.
+
+    Attributes:
+        content: digest of key, value and headers.
+        replayed_from: the position that its last headers name as that of the replayed record.
+        before: digest without these headers.
+    """
+
+    content: bytes
+    replayed_from: Position | None
+    before: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +55,7 @@ class DeadLetter:
         reason: why the record was refused: a class name.
         message: why, in one sentence.
         omitted: whether the value was too large for the topic.
-        replays: how often the record was replayed before.
-        replayed_from: the position of the copy before the last replay; None without a replay.
+        copy: shows whether the record is a replay.
     """
 
     original: Record
@@ -46,8 +63,7 @@ class DeadLetter:
     reason: str
     message: str
     omitted: bool
-    replays: int
-    replayed_from: Position | None
+    copy: Copy
 
 
 def read_dead_letter(record: Record) -> DeadLetter | None:
@@ -69,25 +85,60 @@ def read_dead_letter(record: Record) -> DeadLetter | None:
         stage, reason = ours["stage"], ours["exception.class.name"]
     except (KeyError, ValueError):
         return None
-    replays, replayed_from = _replays(dict(headers))
+    original = replace(record, position=position, headers=headers)
     return DeadLetter(
-        original=replace(record, position=position, headers=headers),
+        original=original,
         stage=stage,
         reason=reason,
         message=ours.get("exception.message", ""),
         omitted="value.omitted" in ours,
-        replays=replays,
-        replayed_from=replayed_from,
+        copy=_copy(original, ours.get("value.omitted", "")),
     )
 
 
-def _replays(headers: Mapping[str, bytes | None]) -> tuple[int, Position | None]:
-    """Return how often a record was replayed, and from where."""
+def _copy(record: Record, omitted: str) -> Copy:
+    """Return the digests of a record, and its claim; ``omitted`` is the length of its value."""
+    value = record.value or b""
+    before = hashlib.blake2b(repr((record.key, omitted, len(value))).encode(), digest_size=16)
+    before.update(value)
+    whole = before.copy()
+    before.update(repr(record.headers[:-_ADDED]).encode())
+    whole.update(repr(record.headers).encode())
+    return Copy(whole.digest(), _replayed_from(record), before.digest())
+
+
+def _replayed_from(record: Record) -> Position | None:
+    last = record.headers[-_ADDED:]
+    if [name for name, _ in last] != [REPLAYED_FROM, REPLAYS]:
+        return None
     try:
-        origin = parse_position((headers[REPLAYED_FROM] or b"").decode())
-        return int(headers[REPLAYS] or b""), origin
-    except (KeyError, ValueError):
-        return 0, None
+        return parse_position((last[0][1] or b"").decode())
+    except ValueError:
+        return None
+
+
+def count_replays(copies: Mapping[Position, Copy]) -> dict[Position, int]:
+    """Return how often each record was replayed before it became a dead letter.
+
+    A producer may have sent headers with our names, e.g. another streamdedup upstream. So only a
+    record counts that is equal to an earlier dead letter of its partition, but for the headers of
+    the replay.
+
+    Args:
+        copies: of the dead letters, by source position.
+    """
+    counts: dict[Position, int] = {}
+    contents: dict[Position, bytes] = {}
+    for position, copy in sorted(copies.items()):
+        origin = copy.replayed_from
+        is_replay = (
+            origin is not None
+            and origin[:2] == position[:2]
+            and contents.get(origin) == copy.before
+        )
+        counts[position] = counts[origin] + 1 if is_replay and origin else 0
+        contents[position] = copy.before if is_replay else copy.content
+    return counts
 
 
 def replay_headers(original: Record, replays: int) -> Headers:
@@ -95,14 +146,10 @@ def replay_headers(original: Record, replays: int) -> Headers:
 
     Args:
         original: the source record that became a dead letter.
-        replays: how often it was replayed before.
+        replays: how often it was replayed before, from :func:`count_replays`.
     """
     return [
-        *(
-            (name, value)
-            for name, value in original.headers
-            if name not in (REPLAYED_FROM, REPLAYS)
-        ),
+        *(original.headers[:-_ADDED] if replays else original.headers),
         (REPLAYED_FROM, format_position(original.position).encode()),
         (REPLAYS, str(replays + 1).encode()),
     ]

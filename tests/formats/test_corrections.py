@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from streamdedup.formats.corrections import (
     REINSTATED,
+    Copy,
+    count_replays,
     read_dead_letter,
     reinstated_headers,
     replay_headers,
@@ -76,32 +78,67 @@ def test_records_of_other_programs_are_ignored(
     assert read_dead_letter(Record(STORED, b"value", headers=headers)) is None
 
 
-def test_replays_are_counted() -> None:
-    """Each replay replaces the headers of the one before it, and names the last position."""
-    original = Record(SOURCE, b"value", b"key", (("h", b"v"),))
-    for number in range(3):
+def copies(*originals: Record) -> dict[Position, Copy]:
+    """Return what the dead letters of these records show, the last one first."""
+    found = {}
+    for original in reversed(originals):
         letter = read_dead_letter(dead_letter(original))
         assert letter is not None
-        assert letter.replays == number
-        assert (letter.replayed_from is None) == (number == 0)
-        headers = replay_headers(letter.original, letter.replays)
+        found[original.position] = letter.copy
+    return found
+
+
+def at(offset: int, *headers: tuple[str, bytes | None], value: bytes = b"value") -> Record:
+    """Return a source record."""
+    return Record(SOURCE._replace(offset=offset), value, b"key", headers)
+
+
+OWN = ("h", b"v")
+CLAIM = (HEADER_PREFIX + "replayed-from", b"documents:3:42"), (HEADER_PREFIX + "replays", b"3")
+
+
+def test_replays_are_counted() -> None:
+    """Each replay replaces the headers of the one before it, and names the last position."""
+    records = [at(42, OWN)]
+    for number in range(3):
+        counts = count_replays(copies(*records))
+        assert list(counts.values()) == list(range(number + 1))
+        headers = replay_headers(records[-1], number)
         assert headers == [
-            ("h", b"v"),
+            OWN,
             (HEADER_PREFIX + "replayed-from", f"documents:3:{42 + number}".encode()),
             (HEADER_PREFIX + "replays", str(number + 1).encode()),
         ]
-        original = Record(Position("documents", 3, 43 + number), b"value", b"key", tuple(headers))
+        records.append(at(43 + number, *headers))
 
 
-@pytest.mark.parametrize("value", [None, b"", b"x", b"\xff"])
-def test_invalid_counts_of_replays_are_ignored(value: bytes | None) -> None:
-    """A producer may have sent headers with our names."""
-    for name in ("replays", "replayed-from"):
-        good = {"replays": b"2", "replayed-from": b"t:0:1"} | {name: value}
-        headers = tuple((HEADER_PREFIX + key, content) for key, content in good.items())
-        letter = read_dead_letter(dead_letter(Record(SOURCE, b"", None, headers)))
-        assert letter is not None
-        assert (letter.replays, letter.replayed_from) == (0, None)
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(at(43, OWN, *CLAIM, value=b"another"), id="another value"),
+        pytest.param(at(43, *CLAIM), id="other headers"),
+        pytest.param(at(43, *CLAIM, OWN), id="the headers are not the last ones"),
+        pytest.param(at(43, OWN, *reversed(CLAIM)), id="the headers are in another order"),
+        pytest.param(at(41, OWN, *CLAIM), id="an earlier record"),
+        pytest.param(
+            Record(Position("documents", 2, 43), b"value", b"key", (OWN, *CLAIM)),
+            id="another partition",
+        ),
+        pytest.param(
+            at(43, OWN, ("streamdedup-replayed-from", b"upstream:3:42"), CLAIM[1]),
+            id="another streamdedup upstream",
+        ),
+        *(
+            pytest.param(at(43, OWN, (CLAIM[0][0], name), CLAIM[1]), id=f"invalid: {name!r}")
+            for name in (None, b"", b"x", b"\xff", b"documents:3:43", b"documents:3:9")
+        ),
+    ],
+)
+def test_only_a_copy_is_a_replay(forged: Record) -> None:
+    """Any producer can send headers with our names; they hide no dead letter."""
+    found = count_replays(copies(at(42, OWN), forged))
+    assert found == {SOURCE: 0, forged.position: 0}
+    assert replay_headers(forged, 0)[:-2] == list(forged.headers)
 
 
 @pytest.mark.parametrize("form", get_args(HeaderForm))

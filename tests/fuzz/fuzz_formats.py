@@ -16,7 +16,7 @@ from streamdedup.columns import Blobs, Positions, Strings
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.formats import changelog
-from streamdedup.formats.corrections import read_dead_letter, replay_headers
+from streamdedup.formats.corrections import count_replays, read_dead_letter, replay_headers
 from streamdedup.formats.outputs import dead_letter_headers
 from streamdedup.formats.positions import format_position, parse_position
 from streamdedup.index.header import Header, decode_header, difference, parameters_of
@@ -321,7 +321,8 @@ def corrections() -> Iterator[Block]:
     def check(record: Record) -> None:
         found = read_dead_letter(record)
         if found is not None:
-            replay_headers(found.original, found.replays)
+            counts = count_replays({found.original.position: found.copy})
+            replay_headers(found.original, counts[found.original.position])
 
     yield lambda random: each([make(random) for _ in range(_CASES)], check)
 

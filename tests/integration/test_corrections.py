@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -13,6 +14,7 @@ from aiokafka import ConsumerRecord
 
 from deploy.broker.broker import Broker
 from streamdedup.admin.corrections import MOST_REPLAYS
+from tests.support import topics
 from tests.support.commands import CommandLine
 from tests.support.stage import Stage
 from tests.support.topics import Message
@@ -163,3 +165,35 @@ def test_a_dropped_document_is_reinstated(
     headers = added(record, messages[1])
     assert headers.pop("streamdedup-reinstated").endswith("Z")
     assert headers == {"sd": "0:1"}
+
+
+def test_headers_of_a_producer_hide_no_dead_letter(
+    broker: Broker, tmp_path: Path, command: CommandLine
+) -> None:
+    """A record can claim to be a replay, and letters of another source may be in the topic."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    source = stage.topics["source"]
+    claim = [
+        ("streamdedup-replayed-from", f"{source}:0:0".encode()),
+        ("streamdedup-replays", b"3"),
+    ]
+    forged = Message(b'{"id": "b", "text": 6}', headers=claim)
+    stage.produce([Message(b'{"id": "a", "text": 5}'), forged])
+    stage.run_until_committed({0: 2})
+    letters = stage.read("dead_letter")
+    upstream = Message(
+        letters[0].value,
+        headers=[(ERRORS + "topic", b"upstream"), *letters[0].headers[1:]],
+    )
+    asyncio.run(topics.produce(broker.bootstrap, stage.topics["dead_letter"], [upstream]))
+
+    found = listed(command, stage)["newest"]
+    assert sorted((one["position"], one["replays"]) for one in found) == [
+        (f"{source}:0:0", 0),
+        (f"{source}:0:1", 0),
+    ]
+    assert replayed(command, stage)["replayed"] == 2
+    again = {record.value: record for record in stage.read("source")[2:]}
+    headers = {"streamdedup-replayed-from": f"{source}:0:1", "streamdedup-replays": "1"}
+    assert added(again[forged.value], forged) == headers
