@@ -125,7 +125,7 @@ def dedup(
                 pool={"workers": workers},
             )
             settings = load_settings(config, **overrides)
-            job = Job(tuple(inputs), kept, duplicates, rejected, index)
+            job = Job(tuple(inputs), kept, duplicates, rejected, index, config)
             tally = _run(job, settings, interrupts)
     except BrokenPipeError:
         # The reader of an output has ended, for example head.

@@ -33,6 +33,7 @@ import xxhash
 
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, Mark
+from streamdedup.files.paths import identity, new_token
 from streamdedup.index.sources import Source
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
@@ -40,8 +41,6 @@ from streamdedup.settings.sections import Settings
 
 T = TypeVar("T")
 
-SPOOL = ".partial"
-"""What follows the name of a table in the name of the file that has its rows up to the end."""
 KNOWN_JOBS = 1_000
 """Jobs that an index remembers; a new run of an older job refuses to overwrite its outputs."""
 KNOWN_INPUTS = 10_000
@@ -62,6 +61,7 @@ class Job:
         duplicates: file for one JSON line, or row of a table, per duplicate.
         rejected: file for one JSON line per line or row that could not be decoded as a document.
         index: directory of the index; without one the index and the job are temporary.
+        config: file of the settings, which cannot be an output.
     """
 
     inputs: tuple[str, ...]
@@ -69,6 +69,7 @@ class Job:
     duplicates: str | None = None
     rejected: str | None = None
     index: Path | None = None
+    config: Path | None = None
 
     def outputs(self) -> dict[Outcome, str]:
         """Return the paths of the outputs that were asked for."""
@@ -84,14 +85,16 @@ class _JobNote(msgspec.Struct):
     """What a job has written, by outcome, and its settings, by name.
 
     Attributes:
-        lengths: bytes of each output; of a table, the bytes of its spool.
+        lengths: bytes of each output; of a table, those of its spool.
         settings: the settings.
         rows: rows of each table when it was completed last.
+        token: in the names of the job's temporary files.
     """
 
     lengths: dict[str, int]
     settings: dict[str, str]
     rows: dict[str, int] = {}
+    token: str = msgspec.field(default_factory=new_token)
 
 
 class _InputNote(msgspec.Struct):
@@ -126,7 +129,7 @@ class Ledger:
     def __init__(self, index: Index, job: Job, settings: Settings) -> None:
         self._index = index
         self._outputs = {
-            outcome: path if path == STANDARD else _identity(path)
+            outcome: path if path == STANDARD else identity(path)
             for outcome, path in job.outputs().items()
         }
         outputs = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
@@ -145,11 +148,16 @@ class Ledger:
         """Return the topic in the positions of an input's lines."""
         if path == STANDARD and self._standard_input is not None:
             return f"stdin#{self._standard_input.run}"
-        return _identity(path)
+        return identity(path)
 
     def restart_standard_input(self) -> None:
         """Give up the interrupted run over standard input: this run has another content."""
         self._standard_input = self._next_standard_input()
+
+    @property
+    def token(self) -> str:
+        """What the names of the job's temporary files contain, in all of its runs."""
+        return self._note.token
 
     def length(self, outcome: Outcome) -> int:
         """Return the committed length of an output, or of a table's spool, in bytes."""
@@ -163,13 +171,13 @@ class Ledger:
         """Return how far this job has judged an input."""
         if path == STANDARD and self._standard_input is not None:
             return self._standard_input.mark
-        return self._read(self._mark_key(_identity(path)), Mark) or Mark()
+        return self._read(self._mark_key(identity(path)), Mark) or Mark()
 
     def known(self, path: str) -> Mark:
         """Return how far any job has judged an input."""
         if path == STANDARD:
             return Mark()
-        note = self._read(f"input {_identity(path)}", _InputNote)
+        note = self._read(f"input {identity(path)}", _InputNote)
         return Mark() if note is None else note.mark
 
     def entries(
@@ -261,8 +269,7 @@ class Ledger:
     def _check_owner(self) -> None:
         for path in self._outputs.values():
             owner = self._read(f"output {path}", str)
-            written = any(map(_has_content, (path, path + SPOOL)))
-            if path == STANDARD or owner == self._job or not written:
+            if path == STANDARD or owner == self._job or not _has_content(path):
                 continue
             if owner is None:
                 raise InputError(
@@ -294,42 +301,6 @@ class Ledger:
             raise IndexDamaged(
                 f"{self._index.directory}: the note {key!r} cannot be read ({error}); {REMEDY}"
             ) from error
-
-
-def check_paths(job: Job) -> None:
-    """Check that no two paths of a job are the same file.
-
-    Raises:
-        InputError: an input is given twice, or an output is also an input or another output.
-    """
-    inputs: set[str] = set()
-    for path in job.inputs:
-        if _file(path) in inputs:
-            raise InputError(f"the input {path} is given twice; give it once")
-        inputs.add(_file(path))
-    outputs: set[str] = set()
-    for path in job.outputs().values():
-        if _file(path) in outputs:
-            raise InputError(f"two outputs go to the same file, {path}; give each its own")
-        if path != STANDARD and _file(path) in inputs:
-            raise InputError(f"the output {path} is one of the inputs; give another file")
-        outputs.add(_file(path))
-
-
-def _file(path: str) -> str:
-    """Return a name that all paths of a file share, including hard links."""
-    if path == STANDARD:
-        return path
-    try:
-        status = os.stat(path)
-    except OSError:
-        return _identity(path)
-    return f"{status.st_dev}:{status.st_ino}"
-
-
-def _identity(path: str) -> str:
-    """Return the absolute path, with symbolic links resolved, in valid Unicode."""
-    return os.fsencode(os.path.realpath(path)).decode("utf-8", "backslashreplace")
 
 
 def _job_of(key: str) -> str:

@@ -8,9 +8,11 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
+from pathlib import Path
 
 from streamdedup.errors import InputError
 from streamdedup.files.lines import STANDARD
+from streamdedup.files.paths import is_own
 from streamdedup.settings.sections import Settings
 
 
@@ -99,11 +101,14 @@ def _start(path: str) -> bytes:
         return b""  # whoever reads the file reports it
 
 
-def expanded(paths: Iterable[str], outputs: Collection[str] = ()) -> tuple[str, ...]:
+def expanded(
+    paths: Iterable[str], outputs: Collection[str] = (), index: Path | None = None
+) -> tuple[str, ...]:
     """Return the files that arguments name: files, directories, and patterns with ``*?[``.
 
     A pattern and a directory stand for files in alphabetical order. Hidden files, and in a
-    directory those of unknown kinds, are left out, as are the outputs.
+    directory those of unknown kinds, are left out, as are the outputs, temporary files of jobs and
+    the files of the index.
 
     Raises:
         InputError: nothing matches a pattern, or a directory has no such file.
@@ -114,7 +119,8 @@ def expanded(paths: Iterable[str], outputs: Collection[str] = ()) -> tuple[str, 
         if path == STANDARD or not (os.path.isdir(path) or _is_pattern(path)):
             found.append(path)
             continue
-        files = [one for one in _files(path) if os.path.realpath(one) not in hidden]
+        found_here = (one for one in _files(path) if not is_own(one, index))
+        files = [one for one in found_here if os.path.realpath(one) not in hidden]
         if not files:
             if not os.path.isdir(path):
                 raise InputError(f"no file matches {path}")

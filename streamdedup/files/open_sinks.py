@@ -7,7 +7,7 @@ from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import OutputFile
 from streamdedup.files.sinks import LineSink, Sink
 from streamdedup.files.sources import Sources, table_kind
-from streamdedup.files.table_sink import Content, TableSink, kept_rows
+from streamdedup.files.table_sink import Content, Format, TableSink, kept_rows
 from streamdedup.formats.outputs import OutputRule
 from streamdedup.model import Outcome
 from streamdedup.settings.sections import Settings
@@ -42,12 +42,12 @@ class Sinks:
             content = duplicates_table(self._rule, schema)
         return TableSink(
             path,
-            kind,
-            schema,
+            Format(kind, schema, self._sources.compression),
             content,
+            token=self._ledger.token,
+            name=str(outcome),
             spool_length=length if self._has_index else None,
             rows=self._ledger.rows(outcome),
-            compression=self._sources.compression,
         )
 
     def _header(self, outcome: Outcome) -> bytes:

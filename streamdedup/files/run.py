@@ -23,10 +23,11 @@ from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import SettingsError
 from streamdedup.files.batch import Batch
 from streamdedup.files.batches import BatchReader
-from streamdedup.files.job import Job, Ledger, check_paths
+from streamdedup.files.job import Job, Ledger
 from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import input_size
 from streamdedup.files.open_sinks import Sinks
+from streamdedup.files.paths import check_paths
 from streamdedup.files.sinks import Sink
 from streamdedup.files.sources import check_outputs, examine
 from streamdedup.index.sources import Source
@@ -105,9 +106,10 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
     settings = for_files(settings)
     _check_times(settings)
     clock = _Clock()
-    job = replace(job, inputs=expanded(job.inputs, job.outputs().values()))
+    outputs = job.outputs().values()
+    job = replace(job, inputs=expanded(job.inputs, outputs, job.index))
     sizes = [input_size(path) for path in job.inputs]
-    check_paths(job)
+    check_paths(job.inputs, outputs, {"--config": job.config}, job.index)
     sources = examine(job.inputs, settings)
     check_outputs(sources, job.kept, job.duplicates, job.rejected)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None

@@ -1,8 +1,9 @@
 """*Blocking.* Outputs that are Parquet or Arrow files, which nothing can be appended to.
 
 Rule 1: the table appears when the run completes, by a rename of a temporary file.
-Rule 2: until then, the rows of a job with an index are also in a spool. It is cut to its committed
-length like an output of lines, and the table of an interrupted run is written again from it.
+Rule 2: until then, the rows of a job with an index are also in a spool, another temporary file. It
+is cut to its committed length like an output of lines, and the table of an interrupted run is
+written again from it.
 Rule 3: the index notes the rows of a completed table. A table with the rows of the note and of the
 spool was completed by a run that was killed before it could note that.
 """
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +24,13 @@ from streamdedup.batches import KEPT, Verdicts
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.arrow import load
 from streamdedup.errors import InputError
-from streamdedup.files.job import SPOOL
 from streamdedup.files.kinds import Kind
 from streamdedup.files.lines import OutputFile, sync_directory
+from streamdedup.files.paths import temporary
 from streamdedup.files.tables import RowValues, TableFile, difference, translated
+from streamdedup.files.views import as_plain, plain, written
 from streamdedup.index.directory import fsync
 
-_UNFINISHED = ".tmp"
-"""What follows the name of a table while it is written."""
 _GROUP_BYTES = 32 * 1024**2
 """Arrow bytes that become a row group of Parquet, or a record batch."""
 _READ_ROWS = 10_000
@@ -36,18 +38,45 @@ _READ_ROWS = 10_000
 Content = Callable[[RecordColumns, Verdicts], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a table is written.
+
+    Attributes:
+        kind: Parquet or Arrow.
+        schema: of the table.
+        compression: the codec of Parquet.
+    """
+
+    kind: Kind
+    schema: Any
+    compression: str | None = None
+
+    def open(self, sink: Any) -> Any:
+        """Return a writer of a table.
+
+        Args:
+            sink: an open file of pyarrow.
+        """
+        if self.kind is Kind.PARQUET:
+            codec = self.compression or "snappy"
+            return load("pyarrow.parquet").ParquetWriter(sink, self.schema, compression=codec)
+        ipc = load("pyarrow.ipc")
+        return ipc.new_file(sink, self.schema, options=ipc.IpcWriteOptions(compression="lz4"))
+
+
 class TableSink:
     """An output that is a table.
 
     Args:
         path: the table.
-        kind: its kind.
-        schema: of the table.
-        content: returns the rows of a batch as a table.
+        form: how it is written.
+        content: returns the rows of a batch as a table without views.
+        token: in the names of the job's temporary files.
+        name: tells the outputs of a job apart.
         spool_length: committed length of the spool in bytes; None without an index: then there is
             no spool, and a table that exists is replaced.
         rows: rows of the table when it was completed last.
-        compression: the codec of Parquet.
 
     Raises:
         InputError: the file cannot be written, is not the one that earlier runs wrote, or its
@@ -57,32 +86,41 @@ class TableSink:
     def __init__(
         self,
         path: str,
-        kind: Kind,
-        schema: Any,
+        form: Format,
         content: Content,
         *,
+        token: str,
+        name: str,
         spool_length: int | None,
         rows: int,
-        compression: str | None = None,
     ) -> None:
         self._path = os.path.realpath(path)
-        _check_file(self._path)
-        self._kind = kind
-        self._schema = schema
-        self._compression = compression
+        self._temporary = temporary(self._path, token, f"{name}.tmp")
+        self._spool_path = temporary(self._path, token, f"{name}.partial")
+        self._format = replace(form, schema=written(form.schema))
         self.content = content
         self._writer: _Writer | None = None
+        self._has_spool = spool_length is not None
         self._spool: OutputFile | None = None
         self.rows = rows
-        # A folder or schema that does not fit is found before the first batch.
-        self._new_writer().discard()
-        if spool_length is not None:
-            self._spool = OutputFile(self._path + SPOOL, spool_length, durable=True)
+        self._check()
+        if spool_length:
+            self._spool = OutputFile(self._spool_path, spool_length, durable=True)
+        if self._has_spool:
             try:
                 self._resume()
             except BaseException:
                 self.close()
                 raise
+
+    def _check(self) -> None:
+        """Find a file, folder or schema that does not fit before the first batch."""
+        if os.path.lexists(self._path) and not stat.S_ISREG(os.stat(self._path).st_mode):
+            # A rename would replace a device or pipe.
+            raise InputError(f"{self._path} is not a regular file; a table needs one")
+        with translated(f"cannot write {self._path}"):
+            tempfile.TemporaryFile(dir=os.path.dirname(self._path)).close()
+            self._format.open(load().BufferOutputStream()).close()
 
     def _resume(self) -> None:
         """Compare the table and the spool with what earlier runs wrote."""
@@ -106,18 +144,19 @@ class TableSink:
         if not content.num_rows:
             return
         writer = self._open()
-        if self._spool is not None:
+        if self._has_spool:
+            self._spool = self._spool or OutputFile(self._spool_path, 0, durable=True)
             self._spool.append(_stream(content))
             self._spool.sync()
         writer.write(content)
 
     def finish(self) -> None:
         """Complete the table, unless it is complete already."""
-        is_new = self._spool is None or not os.path.exists(self._path)
+        is_new = not (self._has_spool and os.path.exists(self._path))
         if is_new or self._writer is not None or self.length:
             writer = self._open()
             self._writer = None
-            writer.finish(durable=self._spool is not None)
+            writer.finish(durable=self._has_spool)
             self._complete(writer.rows)
 
     def _complete(self, rows: int) -> None:
@@ -127,31 +166,32 @@ class TableSink:
             self._spool.length = 0
 
     def clean(self) -> None:
-        """Cut the spool if the table is complete."""
-        if self._spool is not None and not self._spool.length:
-            self._spool.close()
-            self._spool = OutputFile(self._path + SPOOL, 0, durable=True)
+        """Remove the temporary files if the table is complete, also those of a killed run."""
+        if self._has_spool and not self.length:
+            self._close_spool()
+            unused = [self._spool_path] if self._writer else [self._spool_path, self._temporary]
+            for path in unused:
+                with translated(f"cannot remove {path}"), suppress(FileNotFoundError):
+                    os.remove(path)
 
     def close(self) -> None:
-        """Remove temporary files; a spool with rows stays for the next run."""
+        """Remove the unfinished table; the spool stays for the next run."""
         if self._writer is not None:
             self._writer.discard()
+        self._close_spool()
+
+    def _close_spool(self) -> None:
         if self._spool is not None:
             self._spool.close()
-            with suppress(OSError):
-                if not os.path.getsize(self._path + SPOOL):
-                    os.remove(self._path + SPOOL)
-
-    def _new_writer(self) -> _Writer:
-        return _Writer(self._path, self._kind, self._schema, self._compression)
+            self._spool = None
 
     def _open(self) -> _Writer:
         """Return the writer of the table, which has all rows of earlier batches."""
         if self._writer is None:
-            self._writer = self._new_writer()
-            if self._spool is not None:
+            self._writer = _Writer(self._path, self._temporary, self._format)
+            if self._has_spool:
                 for batch in self._written():
-                    self._writer.write(_table(batch))
+                    self._writer.write(as_plain(_table(batch)))
                 for batch in self._spooled():
                     self._writer.write(_table(batch))
         return self._writer
@@ -160,48 +200,43 @@ class TableSink:
         """Yield the completed table."""
         if not os.path.exists(self._path) or not os.path.getsize(self._path):
             return
-        with TableFile(self._path, self._kind) as file:
-            self._check_schema(file.schema)
+        with TableFile(self._path, self._format.kind) as file:
+            self._check_schema(self._format.schema, file.schema)
             yield from file.batches(0, _READ_ROWS, _GROUP_BYTES, columns)
 
     def _spooled(self) -> Iterator[Any]:
         """Yield the rows of the spool: a stream of Arrow for each batch."""
-        ipc = load("pyarrow.ipc")
-        path = self._path + SPOOL
+        if not self.length:
+            return
+        ipc, path = load("pyarrow.ipc"), self._spool_path
         with translated(f"cannot read {path}"), load().OSFile(os.fsencode(path), "rb") as source:
             while source.tell() < self.length:
                 stream = ipc.open_stream(source)
-                self._check_schema(stream.schema)
+                self._check_schema(plain(self._format.schema), stream.schema)
                 yield from stream
 
-    def _check_schema(self, schema: Any) -> None:
-        if not schema.equals(self._schema):
-            problem = difference(self._schema, schema)
+    def _check_schema(self, expected: Any, found: Any) -> None:
+        if not found.equals(expected):
+            problem = difference(expected, found)
             raise InputError(f"earlier runs wrote {self._path} with other columns: {problem}")
 
 
 class _Writer:
     """Writes a table to a temporary file, a row group whenever there are enough rows."""
 
-    def __init__(self, path: str, kind: Kind, schema: Any, compression: str | None) -> None:
+    def __init__(self, path: str, temporary_path: str, form: Format) -> None:
         self._path = path
-        self._temporary = path + _UNFINISHED
-        self._schema = schema
+        self._temporary = temporary_path
+        self._schema = form.schema
         self._tables: list[Any] = []
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
         self.rows = 0
         with translated(f"cannot write {path}"):
-            if kind is Kind.PARQUET:
-                parquet = load("pyarrow.parquet")
-                self._file = parquet.ParquetWriter(
-                    self._temporary, schema, compression=compression or "snappy"
-                )
-            else:
-                ipc = load("pyarrow.ipc")
-                options = ipc.IpcWriteOptions(compression="lz4")
-                self._file = ipc.new_file(self._temporary, schema, options=options)
+            # As bytes, because pyarrow takes only paths in UTF-8.
+            self._sink = load().OSFile(os.fsencode(temporary_path), "wb")
+            self._file = form.open(self._sink)
 
     def write(self, table: Any) -> None:
         """Write the rows of a table."""
@@ -234,6 +269,7 @@ class _Writer:
         self._thread.shutdown()
         with translated(f"cannot write {self._path}"):
             self._file.close()
+            self._sink.close()
             if durable:
                 fsync(Path(self._temporary))
             os.replace(self._temporary, self._path)
@@ -245,16 +281,18 @@ class _Writer:
         self._thread.shutdown()
         with suppress(OSError, load().ArrowException):
             self._file.close()
+            self._sink.close()
         with suppress(OSError):
             os.remove(self._temporary)
 
 
 def kept_rows(records: RecordColumns, verdicts: Verdicts) -> Any:
-    """Return the kept rows of a batch as a table."""
+    """Return the kept rows of a batch as a table without views."""
     values = records.values
     if not isinstance(values, RowValues):
         raise TypeError(f"the records of a table have RowValues, found {type(values).__name__}")
-    return values.table().filter(load().array(verdicts.outcomes == KEPT))
+    with translated("cannot select the kept rows"):
+        return as_plain(values.table()).filter(load().array(verdicts.outcomes == KEPT))
 
 
 def _table(batch: Any) -> Any:
@@ -268,9 +306,3 @@ def _stream(table: Any) -> bytes:
         writer.write_table(table)
     content: bytes = sink.getvalue()
     return content
-
-
-def _check_file(path: str) -> None:
-    """Refuse a device or pipe, which a rename would replace."""
-    if os.path.lexists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        raise InputError(f"{path} is not a regular file; a table needs one")

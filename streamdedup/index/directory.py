@@ -18,6 +18,8 @@ DATA_FILE = "data.mdb"
 SEGMENTS = "segments"
 STAGING = "importing"
 """Where an import, or a compaction, writes until the manifest is complete."""
+FILES = (LOCK, MANIFEST, SEGMENTS, STAGING)
+"""The names in the directory that belong to the index; other files are not ours."""
 
 
 def lock(directory: Path) -> int:

@@ -9,9 +9,11 @@ import os
 import random
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
@@ -243,7 +245,7 @@ def test_a_crash_inside_a_step_loses_and_repeats_nothing(
         whole = table_job(folder, name="whole", index=False)
         run(whole, Settings())
         assert written(job) == written(whole)
-        assert not list(folder.glob("*.partial")) + list(folder.glob("*.tmp"))
+        assert not list(folder.glob(".streamdedup-*"))
 
 
 def test_new_files_are_appended_to_a_finished_table(folder: Path) -> None:
@@ -453,13 +455,78 @@ def test_kills_at_any_moment_leave_no_trace(folder: Path) -> None:
     for kind in ("kept", "duplicates", "rejected"):
         arguments += [f"--{kind}", str(getattr(job, kind))]
     moments = random.Random(5)
-    spool, killed = Path(f"{job.kept}.partial"), 0
+    killed = 0
     for share in (0.0, 0.3, 0.6):
         length = int(table.nbytes * (share + moments.random() * 0.2)) + 1
-        killed += not run_until_killed(arguments, spool, length)
+        killed += not run_until_killed(arguments, folder, length, ".streamdedup-*-kept.partial")
     # The table that is being finished, and the one that has its name.
-    killed += not run_until_killed(arguments, Path(f"{job.kept}.tmp"), 5_000)
+    killed += not run_until_killed(arguments, folder, 5_000, ".streamdedup-*-kept.tmp")
     killed += not run_until_killed(arguments, Path(job.kept or ""), 1)
     assert killed >= 3
-    assert run_until_killed(arguments, spool, 2**62)
+    assert run_until_killed(arguments, folder, 2**62)
     assert written(job) == written(whole)
+
+
+@pytest.mark.parametrize("output", ["arrow", "parquet"])
+def test_views_of_text_are_kept_rows(folder: Path, output: str) -> None:
+    """Polars writes texts as views, also in lists and structs; kept rows have the same types."""
+    plain = rows()
+    types = {
+        "id": pa.string_view(),
+        "text": pa.string_view(),
+        "more": pa.struct([("tags", pa.large_list(pa.string_view()))]),
+        "kind": plain.schema.field("kind").type,
+        "price": plain.schema.field("price").type,
+    }
+    table = (
+        plain.set_column(
+            2, "more", plain["more"].cast(pa.struct([("tags", pa.large_list(pa.string()))]))
+        )
+        .cast(pa.schema(types))
+        .append_column(
+            "raw", pa.array([b"x" * number for number in range(COUNT)], pa.binary_view())
+        )
+    )
+    if output == "arrow":
+        table = table.drop_columns(["kind"])
+    write_stream(table, folder / "in.arrow")
+    job = Job((str(folder / "in.arrow"),), str(folder / f"kept.{output}"), index=folder / "index")
+    with pytest.raises(Crash):
+        run(job, in_batches_of(4), Hooks(on_batch=crash_after(9)))
+    run(job, in_batches_of(7))
+    read = parquet.read_table if output == "parquet" else feather.read_table
+    kept = read(job.kept)
+    assert kept.schema.equals(table.schema)
+    assert kept.to_pylist() == [row for n, row in enumerate(table.to_pylist()) if n % 3 != 2]
+    more = table.slice(0, 3).set_column(
+        1,
+        "text",
+        pa.array(["Harvest festival", "opens on Saturday", "Rain tomorrow"]).cast(pa.string_view()),
+    )
+    write_stream(more, folder / "more.arrow")
+    run(replace(job, inputs=(*job.inputs, str(folder / "more.arrow"))), in_batches_of(7))
+    assert read(job.kept).to_pylist() == kept.to_pylist() + more.to_pylist()
+
+
+def test_a_table_of_polars_is_written(folder: Path) -> None:
+    """Categories become a dictionary of plain texts."""
+    frame = pl.DataFrame(rows()).with_columns(pl.col("kind").cast(pl.Categorical))
+    frame.write_ipc(folder / "in.arrow")
+    kept = folder / "kept.parquet"
+    run(Job((str(folder / "in.arrow"),), str(kept)), in_batches_of(4))
+    found = pl.read_parquet(kept)
+    assert found["kind"].cast(pl.String).to_list() == [
+        f"k{number % 2}" for number in range(COUNT) if number % 3 != 2
+    ]
+
+
+def test_views_are_written_without_the_rows_around_them(folder: Path) -> None:
+    """A slice of views refers to the texts of the whole batch; each would be written again."""
+    table = pa.table(
+        {"text": pa.array([f"{n:06} {'x' * 500}" for n in range(400)]).cast(pa.string_view())}
+    )
+    write_file(table.combine_chunks(), folder / "in.arrow")
+    kept = folder / "kept.arrow"
+    settings = in_batches_of(2, dedup={"threshold": 1.0})
+    run(Job((str(folder / "in.arrow"),), str(kept), index=folder / "index"), settings)
+    assert kept.stat().st_size < 2 * (folder / "in.arrow").stat().st_size

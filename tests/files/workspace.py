@@ -100,16 +100,32 @@ def crash_after(count: int) -> Any:
     return hook
 
 
-def run_until_killed(arguments: list[str], output: Path, length: int) -> bool:
-    """Run the command; kill it once an output has this length. Return whether it completed."""
+def run_until_killed(arguments: list[str], output: Path, length: int, pattern: str = "") -> bool:
+    """Run the command; kill it once an output has this length. Return whether it completed.
+
+    Args:
+        arguments: of the command.
+        output: a file, or with ``pattern`` its folder.
+        length: in bytes.
+        pattern: matches the name of the file.
+    """
     command = [sys.executable, "-m", "streamdedup", "dedup", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     with process:
         while process.poll() is None:
-            if output.exists() and output.stat().st_size >= length:
+            found = list(output.glob(pattern)) if pattern else [output]
+            if any(_size(path) >= length for path in found):
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.001)
         _, errors = process.communicate()
     assert process.returncode in {0, -signal.SIGKILL}, errors.decode()
     return process.returncode == 0
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; -1 if there is none, or not any more."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
