@@ -52,6 +52,20 @@ def read_verdict_offset(note: str) -> int | None:
     return int(offset) if offset.isdecimal() else None
 
 
+def next_verdict(note: str, first: int, end: int) -> int:
+    """Return the verdict offset to continue at, which is in the topic.
+
+    Args:
+        note: the metadata of the committed source offset.
+        first: the first offset of the topic of verdicts.
+        end: its end.
+    """
+    offset = read_verdict_offset(note)
+    if offset is None or offset > end:  # the mode was single, or the topic was recreated
+        return first
+    return max(offset, first)
+
+
 async def find_offsets(
     source: AIOKafkaConsumer, verdicts: AIOKafkaConsumer, settings: Settings, partition: int
 ) -> LaneOffsets:
@@ -81,10 +95,8 @@ async def find_offsets(
     if mine in committed:
         offset, note = committed[mine].offset, committed[mine].metadata
         check_offset(mine, offset, first, end)
-        begin = read_verdict_offset(note)
-        if begin is None or begin > judged:  # the topic was recreated, or the mode was single
-            begin = first_verdicts
-        return LaneOffsets(offset, max(begin, first_verdicts), judged, latest_tally([note]), False)
+        begin = next_verdict(note, first_verdicts, judged)
+        return LaneOffsets(offset, begin, judged, latest_tally([note]), False)
     is_new_group = not any(entry.offset >= 0 for entry in committed.values())
     begin = end if is_new_group and settings.kafka.start == "latest" else first
     return LaneOffsets(begin, first_verdicts, judged, Tally(), True)

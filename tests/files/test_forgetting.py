@@ -89,6 +89,19 @@ def test_the_last_inputs_are_remembered(workspace: Workspace) -> None:
     assert run_on(workspace, 9, 10, 11).documents == 0
 
 
+def test_an_input_is_forgotten_with_its_last_document(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index remembers the file that a run names, and those in the window when it started."""
+    monkeypatch.setattr(jobs, "KNOWN_INPUTS", 1)
+    for number in range(6):
+        run_on(workspace, number)
+        with View(workspace.folder / "index") as view:
+            found = {Path(topic).stem for topic, _, _ in view.checkpoint.sources}
+        # Two files fill the window.
+        assert found == {str(each) for each in (number - 2, number - 1, number) if each >= 0}
+
+
 def test_a_forgotten_input_is_a_new_one(workspace: Workspace) -> None:
     """The lines of a file that nothing remembers are judged and indexed like any others."""
     for number in range(16):

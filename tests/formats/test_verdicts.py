@@ -96,6 +96,18 @@ def test_an_edge_reads_what_was_decided(
     assert set(read.rejections.values()) <= {REJECTION}
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_value_holds_one_record_if_more_are_too_large(count: int) -> None:
+    """So its size is bounded, whatever the number of records."""
+    found = [
+        Verdict(Outcome.KEPT, f"id-{offset}", Position(TOPIC, 0, offset)) for offset in range(count)
+    ]
+    values = encoded(found, 1, keeps_ids=True)
+    assert [list(verdicts.decode(value).kept_ids) for value in values] == [
+        [offset] for offset in range(count)
+    ]
+
+
 def value_of(**changes: object) -> bytes:
     """Return a value with other fields."""
     match = Match("a", Position(TOPIC, 0, 1), 0.9, None)
