@@ -57,7 +57,7 @@ class TableFields:
         name: name of the table in messages.
 
     Raises:
-        InputError: a column is missing or has the wrong type.
+        InputError: a column is missing, has the wrong type, or there are several of its name.
     """
 
     def __init__(self, schema: Any, records: RecordSettings, name: str) -> None:
@@ -167,6 +167,10 @@ class TableFields:
 
     def _find(self, field: str, fits: Callable[[Any], bool], kind: str) -> tuple[str, ...]:
         """Return the path of a column of the right type."""
+        if (count := self._schema.names.count(field)) > 1:
+            raise InputError(
+                f"{self._name} has {count} columns {field!r}; rename one, or name another column"
+            )
         path = _top(self._schema, field) or tuple(field.split("."))
         found = self._type_of(path)
         if found is None:
@@ -242,7 +246,7 @@ def labelled(ids: Blobs, names: Callable[[int], bytes]) -> Blobs:
 
 
 def _top(schema: Any, field: str | None) -> tuple[str, ...] | None:
-    return (field,) if field is not None and schema.get_field_index(field) >= 0 else None
+    return (field,) if field is not None and field in schema.names else None
 
 
 def blobs(column: Any) -> Blobs:

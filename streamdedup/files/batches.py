@@ -148,10 +148,10 @@ class BatchReader:
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
         reader = CsvReader(lines, kind.delimiter, self._most_bytes)
         columns = self._fields
-        if not isinstance(columns, CsvFields):
-            raise TypeError("the columns of CSV are not known")
         if not lines.lines:
             reader.header()
+        if not isinstance(columns, CsvFields):
+            return  # no input had a header when they were examined
         while rows := reader.read(*self._room()):
             filled = [row for row in rows if row.fields != []]
             self._batch.blank_lines += len(rows) - len(filled)

@@ -130,7 +130,7 @@ class CsvFields:
         name: name of the file in messages.
 
     Raises:
-        InputError: a column is missing.
+        InputError: a column is missing, or there are several of its name.
     """
 
     def __init__(self, header: Sequence[str], records: RecordSettings, name: str) -> None:
@@ -186,7 +186,11 @@ class CsvFields:
         return self._find(field) if field else None
 
     def _find(self, field: str) -> int:
-        if field in self._header:
+        if (count := self._header.count(field)) > 1:
+            raise InputError(
+                f"{self._name} has {count} columns {field!r}; rename one, or name another column"
+            )
+        if count:
             return self._header.index(field)
         names = ", ".join(self._header)
         if len(names) > _SHOWN_CHARACTERS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from streamdedup.errors import InputError
 from streamdedup.files.lines import STANDARD
+from streamdedup.files.pack import PACKED
 from streamdedup.files.paths import is_own
 from streamdedup.settings.sections import Settings
 
@@ -36,7 +36,6 @@ class Kind(StrEnum):
         return {Kind.CSV: ",", Kind.TSV: "\t"}.get(self, "")
 
 
-_PACKED = re.compile(r"\.(?:gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
 _EXTENSIONS = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), Kind.LINES),
     **dict.fromkeys((".parquet", ".pq"), Kind.PARQUET),
@@ -65,7 +64,7 @@ def for_files(settings: Settings) -> Settings:
 
 def kind_of_name(path: str) -> Kind | None:
     """Return the kind that a file's extension stands for; None if it is not a known one."""
-    return _EXTENSIONS.get(os.path.splitext(_PACKED.sub("", path))[1].lower())
+    return _EXTENSIONS.get(os.path.splitext(PACKED.sub("", path))[1].lower())
 
 
 def kind_of_input(path: str) -> Kind:
@@ -83,7 +82,7 @@ def kind_of_input(path: str) -> Kind:
     if found is not None:
         return found
     named = kind_of_name(path)
-    if named is not None and named.is_table and _PACKED.search(path):
+    if named is not None and named.is_table and PACKED.search(path):
         raise InputError(f"{path} is compressed as a whole; decompress it first")
     if named is not None and named.is_table:
         raise InputError(f"{path} does not begin like {named}: it is damaged, or has a wrong name")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamdedup.files.duplicates import duplicate_schema, duplicates_table
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import OutputFile
+from streamdedup.files.pack import packer
 from streamdedup.files.sinks import LineSink, Sink
 from streamdedup.files.sources import Sources, table_kind
 from streamdedup.files.table_sink import Content, Format, TableSink, kept_rows
@@ -33,8 +34,9 @@ class Sinks:
         path, length = self._paths[outcome], self._ledger.length(outcome)
         kind = table_kind(path)
         if kind is None:
+            pack = packer(path)
             file = OutputFile(path, length, durable=self._has_index)
-            return LineSink(file, outcome, self._rule, self._header(outcome))
+            return LineSink(file, outcome, self._rule, self._header(outcome), pack)
         schema = self._sources.schema
         content: Content = kept_rows
         if outcome is not Outcome.KEPT:

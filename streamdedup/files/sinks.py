@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from streamdedup.batches import OUTCOMES, Verdicts
 from streamdedup.columns import RecordColumns
 from streamdedup.files.lines import OutputFile
+from streamdedup.files.pack import Packer
 from streamdedup.formats.outputs import OutputRule, duplicate_record, rejected_record
 from streamdedup.model import Outcome
 
@@ -49,16 +50,23 @@ class LineSink:
         outcome: the outcome whose records it gets.
         rule: what duplicate records contain.
         header: the first line of CSV, with its line feed.
+        pack: compresses what a batch adds; None for a plain output.
     """
 
     def __init__(
-        self, file: OutputFile, outcome: Outcome, rule: OutputRule, header: bytes = b""
+        self,
+        file: OutputFile,
+        outcome: Outcome,
+        rule: OutputRule,
+        header: bytes = b"",
+        pack: Packer | None = None,
     ) -> None:
         self._file = file
+        self._pack = pack
         self._outcome = outcome
         self._rule = rule
         if header and not file.length:
-            file.append(header)
+            file.append(pack(header) if pack else header)
 
     @property
     def length(self) -> int:
@@ -76,7 +84,8 @@ class LineSink:
         else:
             value_of = values.__getitem__ if self._rule.include_value else _nothing
             lines = [duplicate_record(value_of(row), verdicts[row], self._rule) for row in rows]
-        return b"\n".join([*lines, b""])
+        content = b"\n".join([*lines, b""])
+        return self._pack(content) if self._pack and content else content
 
     @property
     def rows(self) -> int:
@@ -89,7 +98,9 @@ class LineSink:
         self._file.sync()
 
     def finish(self) -> None:
-        """Do nothing: the output is complete after each batch."""
+        """Make an output without content a valid compressed file; others are complete."""
+        if self._pack and not self.length:
+            self.append(self._pack(b""))
 
     def clean(self) -> None:
         """Do nothing: there is no spool."""

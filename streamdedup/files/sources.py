@@ -12,6 +12,7 @@ from streamdedup.errors import InputError
 from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
 from streamdedup.files.kinds import Kind, kind_of_input, kind_of_name
 from streamdedup.files.lines import STANDARD, LineReader
+from streamdedup.files.pack import packer
 from streamdedup.files.tables import TableFile, difference
 from streamdedup.settings.sections import Settings
 
@@ -80,21 +81,25 @@ def _examine_tables(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Se
 
 def _examine_csv(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings) -> Sources:
     first: CsvRow | None = None
+    named = inputs[0]
     most_bytes = settings.limits.value_bytes
     for path, kind in zip(inputs, kinds, strict=True):
         with closing(LineReader(path, most_bytes)) as lines:
             header = CsvReader(lines, kind.delimiter, most_bytes).header()
-        if header is None or not header.fields:
+        if header is None:
+            continue  # an empty part of an export
+        if not header.fields:
             raise InputError(f"{path} has no header; the first line of {kind} names the columns")
-        first = first or header
+        if first is None:
+            first, named = header, path
         if header.fields != first.fields:
             raise InputError(
-                f"{path} has other columns than {inputs[0]}: {', '.join(header.fields)} instead of "
+                f"{path} has other columns than {named}: {', '.join(header.fields)} instead of "
                 f"{', '.join(first.fields or ())}; give files with one header"
             )
     if first is None or first.fields is None:
         return Sources(kinds)
-    return Sources(kinds, None, CsvFields(first.fields, settings.records, inputs[0]), first)
+    return Sources(kinds, None, CsvFields(first.fields, settings.records, named), first)
 
 
 def table_kind(path: str) -> Kind | None:
@@ -109,9 +114,14 @@ def check_outputs(
     """Check that the extensions of the outputs fit what is written to them.
 
     Raises:
-        InputError: an extension stands for another kind.
+        InputError: an extension stands for another kind, or for an unsupported compression.
     """
     kind = sources.kind
+    for output in filter(None, (kept, duplicates, rejected)):
+        if packer(output) is not None and table_kind(output) is not None:
+            raise InputError(
+                f"{output}: tables are compressed inside; give a name that ends with {_TABLES}"
+            )
     if kept is not None:
         named = None if kept == STANDARD else kind_of_name(kept)
         if kind.is_table and table_kind(kept) is None:

@@ -170,7 +170,8 @@ def test_rows_that_are_not_documents_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (b"", {}, "in.csv has no header; the first line of CSV names the columns"),
+        (b"\n", {}, "in.csv has no header; the first line of CSV names the columns"),
+        (b"text,id,text\n", {}, "in.csv has 2 columns 'text'; rename one, or name another column"),
         (b"body\nx\n", {}, "in.csv has no column 'text'; its columns are body"),
         (b'text\n"open\nx\n', {}, "the row at line 2 does not end: the file ends; close its"),
         (
@@ -199,3 +200,21 @@ def test_several_texts_of_csv_are_joined(tmp_path: Path) -> None:
     assert counts(run(Job(both), settings)) == (2, 1, 0)
     with pytest.raises(InputError, match=r"c\.csv has other columns than .*: title instead of tit"):
         run(Job((*both, str(tmp_path / "c.csv"))), settings)
+
+
+def test_an_empty_part_of_csv_has_no_rows(tmp_path: Path) -> None:
+    """As an empty file of JSON Lines; it may grow, and become the only one."""
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.csv").touch()
+    kept = tmp_path / "kept.csv"
+    job = Job((str(tmp_path),), kept=str(kept), index=tmp_path / "index")
+    assert counts(run(job, Settings())) == (0, 0, 0)
+    assert kept.read_bytes() == b""
+    (tmp_path / "b.csv").write_text("text\nStorm warning\n")
+    assert counts(run(job, Settings())) == (1, 0, 0)
+    (tmp_path / "c.csv").write_text("text\nHarvest festival\n")
+    assert counts(run(job, Settings())) == (1, 0, 0)
+    assert kept.read_text() == "text\nStorm warning\nHarvest festival\n"
+    (tmp_path / "c.csv").write_text("body\nHarvest festival\n")
+    with pytest.raises(InputError, match=r"c\.csv has other columns than .*b\.csv: body instead"):
+        run(job, Settings())

@@ -347,6 +347,15 @@ def test_a_column_that_does_not_fit_is_named(
     assert not (folder / "index").exists()
 
 
+@pytest.mark.parametrize("name", ["text", "id"])
+def test_two_columns_of_one_name_are_refused(folder: Path, name: str) -> None:
+    """Either could be meant."""
+    table = rows().drop_columns(["kind"])
+    write_file(table.append_column(name, table["text"]), folder / "in.arrow")
+    with pytest.raises(InputError, match=f"in.arrow has 2 columns '{name}'; rename one, or name"):
+        run(Job((str(folder / "in.arrow"),)), Settings())
+
+
 def test_files_of_other_kinds_and_schemas_are_refused(folder: Path) -> None:
     """The message names both files, and the column."""
     parquet.write_table(rows().drop_columns(["price"]), folder / "other.parquet")
