@@ -33,6 +33,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
+        callback=options.filled,
         help="New directory: documents/ with the verdicts, sketches/ for `index import`.",
         rich_help_panel=options.OUTPUT,
     ),
@@ -70,6 +71,7 @@ Work = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
+        callback=options.filled,
         help="New directory for the tables between the steps, removed at the end; all executors "
         "share it. Default: in --out.",
         rich_help_panel=SPARK,

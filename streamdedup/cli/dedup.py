@@ -65,6 +65,7 @@ IndexDirectory = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
+        **options.FILLED,
         help="Keep the index here: later runs know these documents, and an interrupted run can "
         "be resumed. Without it the index is temporary.",
         rich_help_panel=options.JUDGEMENT,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamdedup.cli import options
 from streamdedup.cli.interrupts import Interrupts, interruptible
 from streamdedup.errors import InputError
 
@@ -31,7 +32,12 @@ _NEARLY_EXACT = 0.98
 """Pairs from this similarity on are not preferred as examples."""
 
 Folder = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder of the demo's files; each run replaces them.")
+    Path,
+    typer.Option(
+        metavar="DIR",
+        **options.FILLED,
+        help="Folder of the demo's files; each run replaces them.",
+    ),
 ]
 
 

@@ -85,7 +85,11 @@ Limit = Annotated[
 ]
 Html = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Save the report as an HTML page with pictures."),
+    typer.Option(
+        metavar="FILE",
+        **options.FILLED,
+        help="Save the report as an HTML page with pictures.",
+    ),
 ]
 
 

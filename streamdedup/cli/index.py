@@ -28,9 +28,14 @@ app = typer.Typer(
     "open.",
 )
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the index.")]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", **options.FILLED, help="Directory of the index.")
+]
 NewDirectory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Directory of the new index; holds none yet.")
+    Path,
+    typer.Argument(
+        metavar="DIR", **options.FILLED, help="Directory of the new index; holds none yet."
+    ),
 ]
 QueryText = Annotated[
     str | None, typer.Option(metavar="TEXT", help="A text, as a document would contain it.")
@@ -40,12 +45,18 @@ QueryId = Annotated[
 ]
 Namespace = Annotated[str, typer.Option(metavar="NAME", help="Namespace of the text.")]
 ExportFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="New file: .tar, .tar.zst or .tar.gz.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        **options.FILLED,
+        help="New file: .tar, .tar.zst or .tar.gz.",
+    ),
 ]
 Source = Annotated[
     Path,
     typer.Argument(
         metavar="SOURCE",
+        **options.FILLED,
         help="An export, the directory of another index, or kept sketches: a folder of Parquet "
         "files, or one file (.parquet).",
     ),

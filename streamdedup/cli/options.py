@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamdedup.errors import SettingsError
+
 if TYPE_CHECKING:
     from streamdedup.model import Position
 
@@ -21,12 +23,26 @@ INPUT, JUDGEMENT, OUTPUT = "Input", "Judgement", "Output"
 POSITION = "TOPIC:PARTITION:OFFSET"
 """How help texts write a position."""
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", help="YAML file with the settings.")
-]
-RequiredConfigFile = Annotated[
-    Path, typer.Option("--config", "-c", help="YAML file with the settings.")
-]
+
+def filled(param: typer.CallbackParam, value: Any) -> Any:
+    """Return the path of an option or argument as it is given, unless it is empty."""
+    if value == "":
+        raise SettingsError(
+            f"{param.opts[0]} is empty; give a path, or . for the working directory"
+        )
+    return value
+
+
+def _path(param: typer.CallbackParam, value: Any) -> Path | None:
+    return None if filled(param, value) is None else Path(value)
+
+
+FILLED: dict[str, Any] = {"path_type": str, "callback": _path}
+"""Of options and arguments whose path must not be empty. ``Path("")`` is the working directory, in
+which a command with an unset variable would write."""
+_CONFIG = typer.Option("--config", "-c", **FILLED, help="YAML file with the settings.")
+ConfigFile = Annotated[Path | None, _CONFIG]
+RequiredConfigFile = Annotated[Path, _CONFIG]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FILES = typer.Argument(

@@ -11,7 +11,10 @@ import typer
 
 from streamdedup.cli import options
 
-IndexDirectory = Annotated[Path | None, typer.Option(help="Index directory (index.directory).")]
+IndexDirectory = Annotated[
+    Path | None,
+    typer.Option(**options.FILLED, help="Index directory (index.directory)."),
+]
 StatusPort = Annotated[
     int | None, typer.Option(help="Port of /metrics, /livez and /readyz (status.port).")
 ]

@@ -53,7 +53,11 @@ Rows = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Save the S-curves as a .png or .svg file."),
+    typer.Option(
+        metavar="FILE",
+        **options.FILLED,
+        help="Save the S-curves as a .png or .svg file.",
+    ),
 ]
 
 

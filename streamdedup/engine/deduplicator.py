@@ -43,6 +43,7 @@ class Deduplicator:
             it.
 
     Raises:
+        ValueError: the directory is empty.
         StreamdedupError: the index cannot be used; see :class:`streamdedup.index.store.Index`.
 
     Attributes:
@@ -52,6 +53,10 @@ class Deduplicator:
     def __init__(
         self, settings: Settings | None = None, directory: Path | str | None = None
     ) -> None:
+        if directory == "":
+            raise ValueError(
+                "directory is empty; give a path, or leave it out for a temporary index"
+            )
         self._settings = settings if settings is not None else Settings()
         self._preparer = Preparer(self._settings)
         self._decoder = Decoder(self._settings.records, self._settings.limits)
@@ -61,7 +66,7 @@ class Deduplicator:
         self._is_open = True
         temporary = tempfile.mkdtemp(prefix="streamdedup-") if directory is None else None
         self._remove = weakref.finalize(self, _remove, temporary, self._process)
-        update: dict[str, object] = {"directory": Path(temporary or directory or "").absolute()}
+        update: dict[str, object] = {"directory": Path(directory or temporary or ".").absolute()}
         if temporary:
             update["sync"] = False
         self._index_settings = self._settings.index.model_copy(update=update)

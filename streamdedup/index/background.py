@@ -18,6 +18,9 @@ from streamdedup.failpoints import reach
 from streamdedup.index.jobs import Flush, Job, Merge, Remove, Workshop
 from streamdedup.index.segment import Segment
 
+BACKGROUND = "index-background"
+"""The name of the thread."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -55,7 +58,7 @@ class Background:
         # An interrupt cannot come between taking a plain lock and the block that releases it.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._thread = threading.Thread(target=self._work, name="index-background", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=BACKGROUND, daemon=True)
         self._thread.start()
 
     def submit(self, job: Job) -> None:

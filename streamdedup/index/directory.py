@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -30,7 +31,7 @@ def lock(directory: Path) -> int:
 
     Raises:
         IndexUnusable: the directory cannot be created or written.
-        IndexLocked: another process has the index open.
+        IndexLocked: the index is open, in another process or in this one.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -42,11 +43,28 @@ def lock(directory: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        is_own = _is_open_here(descriptor)
         os.close(descriptor)
-        raise IndexLocked(
-            f"the index {directory} is open in another process; stop that process first"
-        ) from error
+        holder = (
+            "is open in this process already; close its Deduplicator or Index first, with close() "
+            "or a with block"
+            if is_own
+            else "is open in another process; stop that process first"
+        )
+        raise IndexLocked(f"the index {directory} {holder}") from error
     return descriptor
+
+
+def _is_open_here(descriptor: int) -> bool:
+    """Return whether this process, or its parent before a fork, has opened the file before."""
+    identity = os.fstat(descriptor)
+    for path in list(Path("/dev/fd").iterdir()):
+        other = int(path.name)
+        # The descriptor of the listing itself is closed by now.
+        with contextlib.suppress(OSError):
+            if other != descriptor and os.path.samestat(os.fstat(other), identity):
+                return True
+    return False
 
 
 def unlock(descriptor: int) -> None:

@@ -15,6 +15,8 @@ docs/adr/0007-segments-behind-a-delta.md gives the reasons.
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -31,6 +33,7 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.formats import changelog
+from streamdedup.index.background import BACKGROUND
 from streamdedup.index.directory import lock, unlock
 from streamdedup.index.entries import Checkpoint, Tail
 from streamdedup.index.erasures import Erasures
@@ -63,7 +66,7 @@ class Index:
 
     Raises:
         IndexUnusable: the directory cannot be created or written.
-        IndexLocked: another process has the index open.
+        IndexLocked: the index is open, in another process or in this one.
         IndexMismatch: it was built with other parameters, or belongs to another changelog.
         IndexDamaged: its files are not what was written.
 
@@ -99,6 +102,8 @@ class Index:
             resources.callback(self._layers.close)
             self._replay_tail()
             self._resources = resources.pop_all()
+        # A program that drops an index has no other way to open the directory again.
+        weakref.finalize(self, _abandon, self._resources, self._process).atexit = False
 
     def _check_texts(self, checkpoint: Checkpoint) -> None:
         if self._texts and not checkpoint.has_all_texts:
@@ -398,3 +403,14 @@ class Index:
     def _confirm(self, applied: int, notes: Mapping[str, bytes], *, erases: bool) -> None:
         self._state.confirm(applied, notes)
         self._layers.end_update(erases=erases)
+
+
+def _abandon(resources: ExitStack, process: int) -> None:
+    """Close the files of an index that was dropped, without writing anything, as a crash does."""
+    if os.getpid() != process:
+        return
+    if threading.current_thread().name == BACKGROUND:
+        # The collector runs in any thread, and the background cannot wait for its own end.
+        threading.Thread(target=resources.close, daemon=True).start()
+    else:
+        resources.close()

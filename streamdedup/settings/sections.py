@@ -26,7 +26,7 @@ from streamdedup.settings.section import (
     Section,
     read_blanks,
 )
-from streamdedup.settings.units import Duration, NameList, PathList, Size
+from streamdedup.settings.units import Duration, FilledPath, NameList, PathList, Size
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
 
@@ -62,7 +62,7 @@ class RecordSettings(Section):
 class IndexSettings(Section):
     """The band index on disk."""
 
-    directory: Path = Path("streamdedup-index")
+    directory: FilledPath = Path("streamdedup-index")
     """Directory of the index, on a local file system, never on a network file system."""
     shards: int = Field(default=2, ge=1, le=64)
     """Files that share the bands of each segment. A change applies to new segments."""

@@ -91,6 +91,13 @@ def _as_list(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if value else []
 
 
+def _filled(value: Any) -> Any:
+    """Return a path as it is given, unless it is empty."""
+    if value == "":
+        raise ValueError("it is empty; give a path, or . for the working directory")
+    return value
+
+
 def _as_number(value: Any) -> Any:
     """Parse a number from a variable or flag, for types that allow only certain numbers."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
@@ -123,5 +130,9 @@ UrlList = Annotated[
     BeforeValidator(_as_list),
     _LIST,
 ]
-PathList = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_as_list), _LIST]
+FilledPath = Annotated[
+    Path, BeforeValidator(_filled), WithJsonSchema({"type": "string", "format": "path"})
+]
+"""A path that may not be empty: ``Path("")`` is the working directory."""
+PathList = Annotated[tuple[FilledPath, ...], NoDecode, BeforeValidator(_as_list), _LIST]
 Number = BeforeValidator(_as_number)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 import streamdedup
 from streamdedup.cli import main
+from streamdedup.errors import SettingsError
 
 SLOW = ("aiokafka", "lmdb", "numba", "numpy", "pydantic")
 """Libraries that ``--help`` must not wait for."""
@@ -27,3 +29,30 @@ def test_version() -> None:
     """The version is that of the installed package."""
     result = CliRunner().invoke(main.app, ["--version"])
     assert result.stdout == f"streamdedup {streamdedup.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dedup", "x.jsonl", "--index", ""],
+        ["dedup", "x.jsonl", "--config="],
+        ["run", "--index", ""],
+        ["demo", "--folder", ""],
+        ["tune", "--plot", ""],
+        ["evaluate", "x.jsonl", "--html", ""],
+        ["backfill", "x.jsonl", "--out", ""],
+        ["backfill", "x.jsonl", "--out", "y", "--work", ""],
+        ["index", "stats", ""],
+        ["index", "delete", "--id", "a", ""],
+        ["index", "export", "", "x.tar"],
+        ["index", "export", "x", ""],
+        ["index", "import", "", "x"],
+        ["index", "import", "x", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_refused(arguments: list[str]) -> None:
+    """It would be the working directory, which a command with an unset variable would use."""
+    error = CliRunner().invoke(main.app, arguments).exception
+    assert isinstance(error, SettingsError)
+    assert "is empty; give a path, or . for the working directory" in str(error)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,9 +15,17 @@ from pathlib import Path
 import pytest
 
 import streamdedup
-from streamdedup import Deduplicator, Document, Outcome, Position, Settings, StreamdedupError
+from streamdedup import (
+    Deduplicator,
+    Document,
+    Outcome,
+    Position,
+    Settings,
+    StreamdedupError,
+    failpoints,
+)
 from streamdedup.engine.prepare import Preparer
-from streamdedup.errors import IndexLocked, IndexMismatch
+from streamdedup.errors import IndexLocked, IndexMismatch, SettingsError
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import IndexSettings, LimitSettings, OutputSettings
@@ -93,9 +103,65 @@ def test_a_temporary_index_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_index_has_one_user(tmp_path: Path) -> None:
     """A second deduplicator is refused, and the first continues to work."""
     with Deduplicator(directory=tmp_path) as deduplicator:
-        with pytest.raises(IndexLocked, match="open in another process"):
+        with pytest.raises(IndexLocked, match="open in this process already; close its Dedup"):
             Deduplicator(directory=tmp_path)
         assert deduplicator.process([STORY])[0].kept
+
+
+def test_an_empty_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be the working directory, by an argument and by the settings."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="directory is empty; give a path, or leave it out"):
+        Deduplicator(directory="")
+    with pytest.raises(SettingsError, match=r"index\.directory: it is empty; give a path"):
+        load_settings(index={"directory": ""})
+    with pytest.raises(SettingsError, match=r"schema_files\.1: it is empty; give a path"):
+        load_settings(records={"format": "avro", "schema_files": ["a", ""]})
+    assert not list(tmp_path.iterdir())
+    with Deduplicator(directory=".") as deduplicator:
+        assert deduplicator.index.directory == tmp_path
+
+
+def test_a_dropped_deduplicator_frees_its_directory(tmp_path: Path) -> None:
+    """Another one opens it, and finds what was kept; no thread is left."""
+    before = threading.active_count()
+    dropped = Deduplicator(directory=tmp_path)
+    assert dropped.process([STORY])[0].kept
+    del dropped
+    assert threading.active_count() == before
+    with Deduplicator(directory=tmp_path) as deduplicator:
+        assert not deduplicator.process([STORY])[0].kept
+
+
+def test_a_background_may_collect_its_dropped_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector runs in any thread, and a background cannot wait for its own end."""
+    is_dropped = threading.Event()
+
+    def collect(point: str) -> None:
+        if point == "flush":
+            is_dropped.wait()
+            gc.collect()
+
+    monkeypatch.setattr(failpoints, "_handler", collect)
+    before = set(threading.enumerate())
+    settings = Settings(index=IndexSettings(delta_documents=16))
+    texts = [random.Random(number).randbytes(40).hex() for number in range(16)]
+    dropped = [Deduplicator(settings, tmp_path)]
+    dropped.append(dropped)  # type: ignore[arg-type] # only the collector finds a cycle
+    dropped[0].process(texts)
+    dropped[0].process([STORY])
+    gc.disable()
+    try:
+        del dropped
+        is_dropped.set()
+        while threads := set(threading.enumerate()) - before:
+            threads.pop().join()
+    finally:
+        gc.enable()
+    with Deduplicator(settings, tmp_path) as deduplicator:
+        assert not deduplicator.process([STORY])[0].kept
 
 
 def test_an_index_refuses_other_parameters(tmp_path: Path) -> None:
