@@ -6,17 +6,55 @@ offset, and the verdict offset in its metadata.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.kafka.connection import translated
 from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
-from streamdedup.kafka.source import check_offset
 from streamdedup.settings.sections import Settings
 
 _VERDICTS = "verdicts-1"
 """Word before the verdict offset in the metadata; the number is the version of its format."""
+_PARTITIONS = "partitions-1"
+"""Word before the number of partitions at the first start in the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What is committed with a source offset.
+
+    Attributes:
+        tally: the dead letters so far.
+        verdicts: the offset of the next verdicts; None if it is unknown.
+        first_partitions: partitions of the source topic at the first start of the group; 0 if the
+            number is unknown.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    verdicts: int | None = None
+    first_partitions: int = 0
+
+    def encoded(self) -> str:
+        """Return the metadata as text."""
+        numbers = f"{_VERDICTS} {self.verdicts} {_PARTITIONS} {self.first_partitions}"
+        return f"{self.tally.note()} {numbers}"
+
+    @classmethod
+    def read(cls, text: str) -> Metadata:
+        """Read metadata; what another program or mode has written has fewer parts."""
+        words = text.split(" ")
+        partitions = _number_after(words, _PARTITIONS)
+        return cls(latest_tally([text]), _number_after(words, _VERDICTS), partitions or 0)
+
+
+def _number_after(words: Sequence[str], word: str) -> int | None:
+    """Return the number after a word, None if there is none."""
+    if word not in words[:-1]:
+        return None
+    number = words[words.index(word) + 1]
+    return int(number) if number.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,49 +63,41 @@ class LaneOffsets:
 
     Attributes:
         source: the next source offset.
-        verdicts: the offset from which on to read verdicts.
+        first: the first source offset that is not deleted.
+        end: the end of the source partition.
+        verdicts: the next verdict offset.
         judged: the end of the verdicts that exist already.
-        tally: the dead letters so far.
+        metadata: what is committed with the next source offset, apart from the progress.
         is_new: whether the source offset is the first one of this partition, and not committed.
     """
 
     source: int
+    first: int
+    end: int
     verdicts: int
     judged: int
-    tally: Tally
+    metadata: Metadata
     is_new: bool
 
 
-def lane_note(tally: Tally, verdicts: int) -> str:
-    """Return the metadata of a committed source offset."""
-    return f"{tally.note()} {_VERDICTS} {verdicts}"
-
-
-def read_verdict_offset(note: str) -> int | None:
-    """Return the verdict offset of :func:`lane_note`; None if there is none."""
-    words = note.split(" ")
-    if _VERDICTS not in words[:-1]:
-        return None
-    offset = words[words.index(_VERDICTS) + 1]
-    return int(offset) if offset.isdecimal() else None
-
-
-def next_verdict(note: str, first: int, end: int) -> int:
+def next_verdict(committed: int | None, first: int, end: int) -> int:
     """Return the verdict offset to continue at, which is in the topic.
 
     Args:
-        note: the metadata of the committed source offset.
+        committed: the offset in the metadata, None if it has none.
         first: the first offset of the topic of verdicts.
         end: its end.
     """
-    offset = read_verdict_offset(note)
-    if offset is None or offset > end:  # the mode was single, or the topic was recreated
+    if committed is None or committed > end:  # the mode was single, or the topic was recreated
         return first
-    return max(offset, first)
+    return max(committed, first)
 
 
 async def find_offsets(
-    source: AIOKafkaConsumer, verdicts: AIOKafkaConsumer, settings: Settings, partition: int
+    source: AIOKafkaConsumer,
+    verdicts: AIOKafkaConsumer,
+    settings: Settings,
+    partition: int,
 ) -> LaneOffsets:
     """Find out where to continue a partition; its producer has fenced the predecessor before.
 
@@ -76,9 +106,6 @@ async def find_offsets(
         verdicts: a consumer that reads committed records.
         settings: all settings.
         partition: the partition.
-
-    Raises:
-        TopicError: the committed offset is not in the topic.
     """
     mine = TopicPartition(settings.topics.source, partition)
     theirs = TopicPartition(settings.topics.verdicts, partition)
@@ -87,16 +114,22 @@ async def find_offsets(
             TopicPartition(mine.topic, number)
             for number in source.partitions_for_topic(mine.topic) or {partition}
         ]
-        committed = await source._coordinator.fetch_committed_offsets(all_partitions)
+        fetched = await source._coordinator.fetch_committed_offsets(all_partitions)
         first = (await source.beginning_offsets([mine]))[mine]
         end = (await source.end_offsets([mine]))[mine]
         first_verdicts = (await verdicts.beginning_offsets([theirs]))[theirs]
         judged = (await verdicts.end_offsets([theirs]))[theirs]
+    committed = {part: entry for part, entry in fetched.items() if entry.offset >= 0}
+    notes = {part: Metadata.read(entry.metadata) for part, entry in committed.items()}
+    known = [note.first_partitions for note in notes.values()]
+    metadata = Metadata(first_partitions=max(known, default=len(all_partitions)))
     if mine in committed:
-        offset, note = committed[mine].offset, committed[mine].metadata
-        check_offset(mine, offset, first, end)
-        begin = next_verdict(note, first_verdicts, judged)
-        return LaneOffsets(offset, begin, judged, latest_tally([note]), False)
-    is_new_group = not any(entry.offset >= 0 for entry in committed.values())
-    begin = end if is_new_group and settings.kafka.start == "latest" else first
-    return LaneOffsets(begin, first_verdicts, judged, Tally(), True)
+        note, offset = notes[mine], committed[mine].offset
+        begin = next_verdict(note.verdicts, first_verdicts, judged)
+        metadata = replace(metadata, tally=note.tally)
+        return LaneOffsets(offset, first, end, begin, judged, metadata, is_new=False)
+    # Each partition begins on its own, so an offset of another one does not say that this one is
+    # new to the group.
+    is_old = not known or partition < metadata.first_partitions
+    offset = end if is_old and settings.kafka.start == "latest" else first
+    return LaneOffsets(offset, first, end, first_verdicts, judged, metadata, is_new=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdedup.columns import RecordColumns
-from streamdedup.errors import TopicError
 from streamdedup.formats.verdicts import JudgedRange, ReadVerdicts
 
 
@@ -72,21 +71,10 @@ class Pairs:
         Args:
             offset: where they are in their topic.
             judged: the verdicts. Those on records before the beginning are left out.
-
-        Raises:
-            TopicError: verdicts are missing before them.
         """
-        _, _, start, stop = judged.source
+        stop = judged.source.next_offset
         if stop <= self.judged_to:
             return
-        if start > self.judged_to:
-            raise TopicError(
-                f"partition {self._partition}: the verdicts on offsets {self.judged_to} to {start} "
-                "are missing: they were deleted, or these records were judged before mode was "
-                "split and the group's offsets were moved back; to leave these records out, "
-                f"set the group's offset of this partition to {start} with "
-                "'kafka-consumer-groups.sh --reset-offsets'"
-            )
         self.judged_to = stop
         self._verdicts.append((offset, judged))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,11 +11,10 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.columns import Positions, RecordColumns
-from streamdedup.errors import TopicError
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.poll import Poller
-from streamdedup.kafka.topics import NEW_SOURCE
-from streamdedup.model import Position, Record
+from streamdedup.kafka.source_offsets import SourceOffsets, check_begin
+from streamdedup.model import Position, Record, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
@@ -24,10 +23,6 @@ log = structlog.get_logger(__name__)
 _FETCH_BYTES, _PARTITION_FETCH_BYTES = 50 * 1024**2, 4 * 1024**2
 """Bytes of one fetch, and of a partition in it: some batches of large records. A broker returns
 larger batches of records too, one at a time."""
-_RESET_OFFSETS = "with 'kafka-consumer-groups.sh --reset-offsets'"
-_MOST_NAMED = 5
-"""Partitions that a message names."""
-
 
 _partition, _offset, _timestamp = map(attrgetter, ("partition", "offset", "timestamp"))
 
@@ -56,6 +51,7 @@ class Source:
         self._kafka = settings.kafka
         self._committed: dict[TopicPartition, int | None] = {}
         self._partitions = partitions
+        self._passed: dict[int, int] = {}
         self._consumer = source_consumer(settings)
         self._poller = Poller(self._consumer, self._topic, settings)
 
@@ -92,46 +88,23 @@ class Source:
         with translated("cannot read the offsets of the source topic"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
-        skipped = _skipped(committed, first, end, judged)
-        if skipped and not self._kafka.skip_unjudged:
-            raise TopicError(self._skips(skipped, committed))
-        for partition, offset in skipped.items():
-            log.warning(
-                "skipping records that were not judged",
-                partition=partition.partition,
-                begin=offset,
-                end=committed[partition],
-            )
         begin = self._begin_offsets(committed, first, end, judged)
-        for partition, offset in begin.items():
-            check_offset(partition, offset, first[partition], end[partition])
+        offsets = [
+            SourceOffsets(
+                part.topic, part.partition, begin[part], judged(*part), first[part], end[part]
+            )
+            for part in partitions
+        ]
+        skips = check_begin(offsets, self._kafka)
+        warn_of_skips(skips)
+        skipped = {each.partition for each in skips}
         self._poller.assign({partition.partition: offset for partition, offset in begin.items()})
+        self._passed = self.positions
         return {
             (partition.topic, partition.partition): begin[partition]
             for partition, offset in committed.items()
-            if offset is None or partition in skipped
+            if offset is None or partition.partition in skipped
         }
-
-    def _skips(
-        self, skipped: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int | None]
-    ) -> str:
-        """Describe the committed offsets that are past records without a verdict."""
-        kafka = self._kafka
-        named = "; ".join(
-            f"partition {partition.partition}: committed {committed[partition]}, judged up to "
-            f"{offset}"
-            for partition, offset in list(skipped.items())[:_MOST_NAMED]
-        )
-        numbers = ",".join(str(partition.partition) for partition in skipped)
-        more = f"; and {len(skipped) - _MOST_NAMED} more" if len(skipped) > _MOST_NAMED else ""
-        return (
-            f"{self._topic}: offsets of group {kafka.group_id} are past records that have no "
-            f"verdict ({named}{more}): another consumer commits to this group, or the offsets were "
-            "moved; to judge these records, stop the other consumer and run "
-            f"'kafka-consumer-groups.sh --bootstrap-server {kafka.bootstrap_servers[0]} --group "
-            f"{kafka.group_id} --topic {self._topic}:{numbers} --delete-offsets'; to skip them, "
-            "set kafka.skip_unjudged for one start"
-        )
 
     async def notes(self) -> list[str]:
         """Return the metadata that was committed with the offset of each partition."""
@@ -202,6 +175,24 @@ class Source:
         """The next offset to read, by partition."""
         return dict(self._poller.positions)
 
+    def has_passed(self) -> bool:
+        """Return whether offsets were passed since the last :meth:`take_passed`."""
+        return self.positions != self._passed
+
+    def take_passed(self) -> tuple[SourceRange, ...]:
+        """Return the ranges that were passed since the last call, ordered by partition.
+
+        A range ends behind the transaction markers and the aborted records that follow its last
+        record. If the group's offset stayed before them, the partition would show a lag for ever.
+        And when retention deletes them, it would look as if unread records were deleted.
+        """
+        before, self._passed = self._passed, self.positions
+        return tuple(
+            SourceRange(self._topic, partition, before.get(partition, 0), offset)
+            for partition, offset in sorted(self._passed.items())
+            if offset > before.get(partition, 0)
+        )
+
     def lag(self) -> dict[int, int]:
         """Return the number of unread records, for each partition whose end is known."""
         return self._poller.lag()
@@ -211,42 +202,14 @@ class Source:
         await stop(self._consumer.stop())
 
 
-def _skipped(
-    committed: Mapping[TopicPartition, int | None],
-    first: Mapping[TopicPartition, int],
-    end: Mapping[TopicPartition, int],
-    judged: Callable[[str, int], int],
-) -> dict[TopicPartition, int]:
-    """Return, by partition, the first existing offset that was not judged and would be skipped.
-
-    A partition that the index does not know begins at its committed offset: an operator may choose
-    it for a new group, and the changelog may have lost its entries.
-    """
-    unjudged = {
-        partition: max(judged(*partition), first[partition])
-        for partition in committed
-        if judged(*partition)
-    }
-    return {
-        partition: offset
-        for partition, offset in unjudged.items()
-        if offset < min(committed[partition] or 0, end[partition])
-    }
-
-
-def check_offset(partition: TopicPartition, offset: int, first: int, end: int) -> None:
-    """Raise TopicError if an offset is not in the topic."""
-    name = f"{partition.topic} partition {partition.partition}"
-    if offset < first:
-        raise TopicError(
-            f"{name}: the committed offset is {offset}, the topic begins at {first}: "
-            f"{first - offset} records were deleted before they were judged; set the group's "
-            f"offsets to continue {_RESET_OFFSETS}"
-        )
-    if offset > end:
-        raise TopicError(
-            f"{name}: the committed offset is {offset}, the topic ends at {end}: the topic was "
-            f"deleted and recreated, so its offsets name other records; {NEW_SOURCE}"
+def warn_of_skips(skips: Iterable[SourceOffsets]) -> None:
+    """Log a warning for each partition whose start skips records without a verdict."""
+    for offsets in skips:
+        log.warning(
+            "skipping records that were not judged",
+            partition=offsets.partition,
+            begin=offsets.skipped_from(),
+            end=offsets.begin,
         )
 
 

@@ -18,7 +18,10 @@ _CHECKPOINTS = dt.timedelta(minutes=15)
 _CHECKPOINTS_PER_RETENTION = 4
 _SHORTEST_INTERVAL = dt.timedelta(seconds=1)
 
-NEW_SOURCE = "use another kafka.group_id, changelog topic and index directory"
+NEW_SOURCE = (
+    "use another kafka.group_id, index.directory, topics.changelog, and with mode split other "
+    "topics.sketches and topics.verdicts"
+)
 """The remedy if the source topic was recreated."""
 
 NEW_CHANGELOG = "remove the index directory, or restore the topic"

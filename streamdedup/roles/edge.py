@@ -262,21 +262,23 @@ class _Session:
     async def _take_records(self, messages: list[Any]) -> None:
         """Give records to their lanes, and those without a verdict to the pool."""
         self._observe()
-        new, parts = list[RecordColumns](), list[_Part]()
+        parts = list[_Part]()
         records = as_columns(self._settings.topics.source, messages)
+        new, positions = [records[:0]], self._source.positions()
         if messages:
             self._metrics.count_received(records)
             reach("poll")
             for lane, of_lane in self._by_lane(records):
-                start = lane.sketched_to
                 unjudged = lane.add_records(of_lane)
                 if len(unjudged):
-                    lane.sketched_to = stop = int(unjudged.positions.offsets[-1]) + 1
-                    source = SourceRange(self._settings.topics.source, lane.partition, start, stop)
+                    source = lane.sketch_to(positions[lane.partition])
                     parts.append(_Part(lane, source, len(unjudged)))
                     new.append(unjudged)
-        for partition, offset in self._source.positions().items():
-            self._lanes[partition].reach_record(offset)
+        for partition, offset in positions.items():
+            lane = self._lanes[partition]
+            lane.reach_record(offset)
+            if lane.has_passed(offset):
+                parts.append(_Part(lane, lane.sketch_to(offset), 0))
         if parts:
             # Usually all records are new.
             count = sum(map(len, new))

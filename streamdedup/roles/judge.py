@@ -4,14 +4,13 @@
 
 Rule 1: a range is accepted only if it continues what was judged of its partition. Everything else
 is left out and counted: an edge appends a range again after a restart, and one that was replaced
-may still append.
+may still append. The answer to such a range is an empty one, up to which the partition is judged.
 Rule 2: the order of acceptance is the order of the stream.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -182,7 +181,7 @@ class _SketchFeed(Feed[_Read]):
         return await self._index.call(self._judge, batch)
 
     def _judge(self, batch: _Read) -> tuple[Judgement, BuiltTransaction]:
-        accepted = list(self._accepted(batch.ranges, self._index.opened))
+        accepted, refused = self._sorted(batch.ranges, self._index.opened)
         documents = DocumentColumns.concatenate(
             [self._nothing, *(sketched.documents for sketched in accepted)]
         )
@@ -200,14 +199,23 @@ class _SketchFeed(Feed[_Read]):
         )
         judgement = self._index.judgement(sketched, now_ms())
         with self._metrics.stage("encode"):
-            built = self._writer.build(self._transaction(accepted, judgement, batch.next_offset))
+            transaction = self._transaction(accepted, refused, judgement, batch.next_offset)
+            built = self._writer.build(transaction)
         reach("judge")
         return judgement, built
 
-    def _accepted(self, ranges: list[SketchedRange], index: Index) -> Iterator[SketchedRange]:
-        """Yield the ranges, or their parts, that continue what was judged of their partition."""
+    def _sorted(
+        self, ranges: list[SketchedRange], index: Index
+    ) -> tuple[list[SketchedRange], list[SketchedRange]]:
+        """Return the ranges, or their parts, that continue what was judged of their partition.
+
+        Returns:
+            The accepted ranges; and for each partition with a range that is left out an empty
+            range, at the offset up to which the partition is judged.
+        """
         counts = {"accepted": 0, "repeated": 0, "ahead": 0}
-        ends: dict[tuple[str, int], int] = {}
+        ends: dict[int, int] = {}
+        accepted, refused = list[SketchedRange](), dict[int, SketchedRange]()
         for sketched in ranges:
             topic, partition, start, stop = sketched.source
             if topic != self._topics.source:
@@ -219,22 +227,28 @@ class _SketchFeed(Feed[_Read]):
                 raise BrokerUnavailable(
                     f"partition {partition} is new: looking whether {self._topics.verdicts} has it"
                 )
-            judged = ends.get((topic, partition), index.next_offset(topic, partition))
-            if judged and start > judged:
-                counts["ahead"] += len(sketched)
+            judged = ends.get(partition, index.next_offset(topic, partition))
+            is_ahead = 0 < judged < start
+            if is_ahead or stop <= judged:
+                counts["ahead" if is_ahead else "repeated"] += len(sketched)
+                refused[partition] = sketched.part(judged, judged)
                 continue
-            new = sketched if start >= judged else sketched.part(min(judged, stop), stop)
+            new = sketched if start >= judged else sketched.part(judged, stop)
             counts["repeated"] += len(sketched) - len(new)
             counts["accepted"] += len(new)
-            if stop > judged:
-                ends[topic, partition] = stop
-                yield new
+            ends[partition] = stop
+            accepted.append(new)
         self._metrics.count_sketched(counts)
         if counts["ahead"]:
             log.warning("sketched ranges are missing before others", records=counts["ahead"])
+        return accepted, [each for number, each in refused.items() if number not in ends]
 
     def _transaction(
-        self, accepted: list[SketchedRange], judgement: Judgement, next_offset: int
+        self,
+        accepted: list[SketchedRange],
+        refused: list[SketchedRange],
+        judgement: Judgement,
+        next_offset: int,
     ) -> Transaction:
         encoder = VerdictEncoder(judgement.verdicts, self._value_bytes, keeps_ids=self._keeps_ids)
         topic = self._topics.verdicts
@@ -242,6 +256,11 @@ class _SketchFeed(Feed[_Read]):
             Outgoing(topic, None, value, (), None, sketched.source.partition)
             for first, sketched in zip(_firsts(accepted), accepted, strict=True)
             for value in encoder.encode(sketched, first)
+        ]
+        verdicts += [
+            Outgoing(topic, None, value, (), None, sketched.source.partition)
+            for sketched in refused
+            for value in encoder.encode(sketched, 0)
         ]
         entry_bytes = self._settings.batch.changelog_entry_bytes
         return Transaction(

@@ -288,10 +288,11 @@ class Keeper:
         log.info("following the changelog", begin=begin, end=end)
         reader.seek(begin)
         while True:
-            entries = await reader.poll()
+            before, entries = reader.position, await reader.poll()
             for offset, data in entries:
                 await self._apply(index, data, offset + 1)
-            if entries:
+            if reader.position > before:
+                await self._pass_markers(reader.position)
                 await self.index.show()
             state.replay_done, state.replay_total = reader.position, reader.end
             if reader.position >= end and not caught_up.is_set():
@@ -324,11 +325,21 @@ class Keeper:
                 async for offset, data in reader.entries(begin):
                     await self._apply(index, data, offset + 1)
             reader.warn_of_strangers()
-            # The last offsets hold transaction markers.
-            self._state.replay_done = reader.end
+            await self._pass_markers(reader.position)
         finally:
             await reader.close()
         return await self.index.show()
+
+    async def _pass_markers(self, end: int) -> None:
+        """Let the index count the changelog as applied up to its end, past transaction markers.
+
+        When retention deletes all entries, and the markers behind them, the topic begins there. An
+        index that stayed before them would look as if it had missed entries.
+        """
+        index = self.index.opened
+        update = IndexUpdate.empty(await self.index.call(lambda: index.next_number))
+        await self.index.call(index.apply, update, end, self._notes)
+        self._state.replay_done = end
 
     async def _apply(self, index: Index, data: bytes, applied: int) -> None:
         await self.index.call(self._apply_entry, index, data, applied)
@@ -360,7 +371,7 @@ class Keeper:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(feed.read(queue, in_flight))
-                upkeep = [group.create_task(self._keep_up())]
+                upkeep = [group.create_task(self._keep_up(writer))]
                 if self._election is not None:
                     upkeep.append(group.create_task(self._give_way(self._election)))
                 while (batch := await queue.get()) is not None:
@@ -385,17 +396,25 @@ class Keeper:
         await election.lose()
         raise Fenced("another worker with the same topics.changelog was elected")
 
-    async def _keep_up(self) -> None:
+    async def _keep_up(self, writer: ChangelogWriter | None = None) -> None:
         """Renew the claim at intervals, and write the index to disk unless it does so by itself.
 
         The index flushes full deltas, which may take a slow stream longer than the changelog's
         retention.
+
+        Args:
+            writer: writes the changelog; None for a standby, which reads it.
         """
-        durable = -1
+        durable = applied = -1
         while True:
             await asyncio.sleep(self._checkpoint_interval_s)
             await claim(self._settings)
             stats = await self.index.show()
+            if writer is not None and applied == stats.applied:
+                async with self._commits:  # so every entry before the end is in the index
+                    await self._pass_markers(await writer.end_of_changelog())
+                stats = await self.index.show()
+            applied = stats.applied
             if durable == stats.durable < stats.applied:
                 async with self._commits:
                     await self.index.call(self.index.opened.flush)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import structlog
@@ -20,15 +21,17 @@ from streamdedup.failpoints import reach
 from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
-from streamdedup.kafka.lane_offsets import LaneOffsets, lane_note
+from streamdedup.kafka.lane_offsets import LaneOffsets
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.pairs import Paired, Pairs
-from streamdedup.kafka.topics import output_names
+from streamdedup.kafka.source import warn_of_skips
+from streamdedup.kafka.source_offsets import SourceOffsets, check_begin, reset_command
+from streamdedup.kafka.topics import NEW_SOURCE, output_names
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
-from streamdedup.model import Rejection
+from streamdedup.model import Rejection, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
-from streamdedup.roles.session import Commits, now_ms
+from streamdedup.roles.session import QUIET_S, Commits, now_ms
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -79,9 +82,10 @@ class Lane:
         self.partition = partition
         self.sketched_to = 0
         self.has_written = False
+        self._judged_to, self._accepted_from, self._is_refused = 0, 0, False
         self._is_caught_up = asyncio.Event()
         self._source = (topics.source, partition)
-        self._group_id = settings.kafka.group_id
+        self._kafka = settings.kafka
         self._most = settings.batch.documents
         self._composer = composer
         self._metrics = metrics
@@ -105,16 +109,27 @@ class Lane:
         self.offsets = offsets
         self.pairs = Pairs(self.partition, offsets.source, offsets.verdicts)
         self.sketched_to = offsets.source
-        self._written = self._sketched = offsets.tally
+        self._written = self._sketched = offsets.metadata.tally
 
     async def begin(self) -> None:
-        """Wait for the verdicts that exist already; commit the offset if it is the first one."""
+        """Wait for the verdicts that exist already; commit the offset if it is the first one.
+
+        Raises:
+            TopicError: the offset is not in the topic, or past records without a verdict.
+        """
         await self._is_caught_up.wait()
         offsets = self.offsets
+        begin = SourceOffsets(
+            *self._source, offsets.source, self._judged_to, offsets.first, offsets.end
+        )
+        warn_of_skips(check_begin([begin], self._kafka))
         if offsets.is_new:
-            note = lane_note(offsets.tally, offsets.verdicts)
-            first = Transaction([], [], {self._source: offsets.source}, note)
+            metadata = self._metadata(offsets.metadata.tally, offsets.verdicts)
+            first = Transaction([], [], {self._source: offsets.source}, metadata)
             await self._commits.commit(self._writer, self._writer.build(first))
+
+    def _metadata(self, tally: Tally, verdicts: int) -> str:
+        return replace(self.offsets.metadata, tally=tally, verdicts=verdicts).encoded()
 
     def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
         """Add verdicts that follow those added before.
@@ -123,21 +138,37 @@ class Lane:
             TopicError: verdicts are missing before them, or the group has lost its offset.
         """
         if self.offsets.is_new and offset < self.offsets.judged:
-            topic, group = self._source[0], self._group_id
             raise TopicError(
-                f"{topic} partition {self.partition}: group {group} has no offset, but there are "
-                "verdicts, so records may have been written; set its offset with "
-                "'kafka-consumer-groups.sh --reset-offsets', to the one behind the last written "
-                "record"
+                f"{self._source[0]} partition {self.partition}: group {self._kafka.group_id} has "
+                "no offset, but there are verdicts, so records may have been written; find the "
+                "last record of this partition that an output topic has, stop all edges, and with "
+                "the offset after it run "
+                f"{reset_command(self._kafka, *self._source, '--to-offset OFFSET')}; if the source "
+                f"topic was recreated, {NEW_SOURCE}"
+            )
+        start, known = judged.source.start, self.pairs.judged_to
+        if start > known:
+            raise TopicError(
+                f"{self._source[0]} partition {self.partition}: the verdicts on offsets {known} to "
+                f"{start} are missing: they were deleted, or these records were judged before mode "
+                "was split and the group's offsets were moved back; to leave these records out, "
+                "stop all edges, and run "
+                f"{reset_command(self._kafka, *self._source, f'--to-offset {start}')}"
             )
         self.pairs.add_verdicts(offset, judged)
-        self._advance()
+        if judged.source.next_offset > self._judged_to:
+            self._judged_to = judged.source.next_offset
+            self._advance()
+        if self._judged_to < self._accepted_from:
+            self._is_refused = True
+            self._changed.set()
 
     def reach_verdict(self, offset: int) -> None:
-        """Take note of the offset from which on verdicts will be read."""
+        """Take note of the next verdict offset."""
         if offset >= self.offsets.judged and not self._is_caught_up.is_set():
-            # These verdicts stand, whoever sketched the records.
-            self.sketched_to = self.pairs.judged_to
+            # These verdicts stand, whoever sketched the records. If the group's offset is past
+            # them, the first range covers the offsets in between, which have no record to judge.
+            self.sketched_to = self._accepted_from = self._judged_to or self.offsets.source
             self._is_caught_up.set()
 
     def add_records(self, records: RecordColumns) -> RecordColumns:
@@ -145,16 +176,28 @@ class Lane:
         self.pairs.add_records(records)
         self._changed.set()
         offsets = records.positions.offsets
-        new = records[int((offsets < self.sketched_to).sum()) :]
-        if len(new):
-            self._advanced_at = time.monotonic()
-        return new
+        return records[int((offsets < self.sketched_to).sum()) :]
 
     def reach_record(self, offset: int) -> None:
-        """Take note of the offset from which on records will be read."""
+        """Take note of the next offset of the source."""
         if offset > self.pairs.read_to:
             self.pairs.reach(offset)
             self._changed.set()
+
+    def sketch_to(self, offset: int) -> SourceRange:
+        """Return the range that is sketched next, which ends before an offset."""
+        start, self.sketched_to = self.sketched_to, offset
+        self._advanced_at = time.monotonic()
+        return SourceRange(*self._source, start, offset)
+
+    def has_passed(self, offset: int) -> bool:
+        """Return whether offsets without a visible record are due, because no record follows.
+
+        Args:
+            offset: the next offset of the source.
+        """
+        is_quiet = time.monotonic() - self._advanced_at > QUIET_S
+        return is_quiet and offset > self.sketched_to
 
     def count_sketched(self, positions: Positions, rejections: Mapping[int, Rejection]) -> None:
         """Count dead letters before they have a verdict, which nothing can take back.
@@ -193,7 +236,8 @@ class Lane:
                     async with asyncio.timeout(_LOOK_S):
                         await self._changed.wait()
                 except TimeoutError:
-                    self._look(patience_s)
+                    pass
+                self._look(patience_s)
             paired = self.pairs.take(self._most)
             with self._metrics.stage("encode"):
                 built = await asyncio.to_thread(self._build, paired)
@@ -210,17 +254,17 @@ class Lane:
                 self._state.recent.add(paired.records, paired.verdicts)
 
     def _look(self, patience_s: float) -> None:
-        waits = self.sketched_to > self.pairs.judged_to and len(self.pairs)
-        if waits and time.monotonic() - self._advanced_at > patience_s:
+        waits = self.sketched_to > (self._judged_to or self.pairs.judged_to)
+        if self._is_refused or (waits and time.monotonic() - self._advanced_at > patience_s):
             raise VerdictsMissing
 
     def _build(self, paired: Paired) -> BuiltTransaction:
         records, verdicts = paired.records, paired.verdicts
         self._written = _NO_LIMIT.after(self._written, records.positions, verdicts.rejections)
         messages = self._composer.outputs(records, verdicts, now_ms())
-        note = lane_note(self._written, paired.verdict_offset)
+        metadata = self._metadata(self._written, paired.verdict_offset)
         return self._writer.build(
-            Transaction(messages, [], {self._source: paired.next_offset}, note)
+            Transaction(messages, [], {self._source: paired.next_offset}, metadata)
         )
 
     async def close(self) -> None:

@@ -39,6 +39,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+QUIET_S = 1.0
+"""Silence of a source after which offsets without a visible record are committed, too. Transaction
+markers and aborted records have such offsets."""
 _PAUSE_S = 1.0
 """Pause after a failed session, so that a lasting failure does not cause a storm of sessions."""
 _LONGEST_WAIT_S = 5.0

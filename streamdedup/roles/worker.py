@@ -28,15 +28,22 @@ from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.preparing import Preparing
-from streamdedup.roles.session import now_ms, unless_stopped
+from streamdedup.roles.session import QUIET_S, now_ms, unless_stopped
 from streamdedup.settings.sections import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """A batch in the pool, and when it was polled, in seconds of the performance counter."""
+    """A batch in the pool.
+
+    Attributes:
+        pending: the batch.
+        ranges: the source ranges that it covers.
+        polled_at: when it was polled, in seconds of the performance counter.
+    """
 
     pending: PendingBatch
+    ranges: tuple[SourceRange, ...]
     polled_at: float
 
 
@@ -156,20 +163,25 @@ class _SourceFeed(Feed[_Polled]):
 
     async def read(self, queue: asyncio.Queue[_Polled | None], in_flight: InFlight) -> None:
         """Poll, and let the pool prepare each batch."""
-        source = self._source
+        source, read_at = self._source, time.monotonic()
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
                 # A long batch.linger must leave the drain its budget.
                 records = await unless_stopped(self._stop, source.poll())
             self._observe(queue.qsize())
-            if records:
+            if records is None:
+                break
+            is_quiet = not records and time.monotonic() - read_at > QUIET_S
+            if records or (is_quiet and source.has_passed()):
                 in_flight.add()
                 reach("poll")
+                read_at = time.monotonic()
                 self._metrics.count_received(records)
+                ranges = source.take_passed()
                 refused = await asyncio.to_thread(self._composer.refused, records, now_ms())
                 pending = await self._preparing.submit(records, refused)
-                await queue.put(_Polled(pending, time.perf_counter()))
-                if sum(source.lag().values()) < len(records):
+                await queue.put(_Polled(pending, ranges, time.perf_counter()))
+                if records and sum(source.lag().values()) < len(records):
                     # There is no backlog. Records that arrive meanwhile make one larger batch:
                     # several small ones would wait for each other's transactions.
                     await in_flight.none()
@@ -178,6 +190,7 @@ class _SourceFeed(Feed[_Polled]):
     async def judge(self, batch: _Polled) -> tuple[Judgement, BuiltTransaction]:
         """Judge a batch from the pool."""
         sketched = await self._preparing.result(batch.pending)
+        sketched = replace(sketched, ranges=batch.ranges)
         self._metrics.observe_stage("sketch", time.perf_counter() - batch.polled_at)
         return await self._index.call(self._judge, batch.pending.records, sketched)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from deploy.broker.broker import Broker
 from tests.support import topics
@@ -163,28 +162,13 @@ def test_gaps_of_aborted_transactions_and_of_deleted_records(
     """Offsets without records are normal: aborted records and markers, and a late begin."""
     stage = small(Stage(broker.bootstrap, tmp_path))
     stage.create_topics()
-    source = stage.topics["source"]
     stage.produce_json(documents(0, 50))
     stage.delete_records("source", 20)
     for turn in range(1, 4):
-        asyncio.run(_transaction(stage, source, documents(1000 * turn, 1000 * turn + 7), "abort"))
-        asyncio.run(_transaction(stage, source, documents(50 * turn, 50 * turn + 50), "commit"))
+        stage.produce_in_transaction(documents(1000 * turn, 1000 * turn + 7), aborts=True)
+        stage.produce_in_transaction(documents(50 * turn, 50 * turn + 50))
     stage.run_until_judged(180)
     assert_undisturbed(stage)
-
-
-async def _transaction(stage: Stage, topic: str, content: list[dict[str, Any]], end: str) -> None:
-    producer = AIOKafkaProducer(
-        bootstrap_servers=stage.bootstrap, transactional_id=f"{stage.name}-test"
-    )
-    await producer.start()
-    try:
-        await producer.begin_transaction()
-        for document in content:
-            await producer.send_and_wait(topic, json.dumps(document).encode(), partition=0)
-        await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
-    finally:
-        await producer.stop()
 
 
 @pytest.mark.timeout(240)

@@ -1,25 +1,39 @@
-"""Where an edge continues to read verdicts."""
+"""Where an edge continues, and the metadata of the offsets that it commits."""
 
 from __future__ import annotations
 
 import pytest
 
-from streamdedup.kafka.dead_letter_limit import Tally
-from streamdedup.kafka.lane_offsets import lane_note, next_verdict, read_verdict_offset
+from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
+from streamdedup.kafka.lane_offsets import Metadata, next_verdict
+
+TALLY = Tally(7, 2, 3)
 
 
-@pytest.mark.parametrize("offset", [0, 7, 2**40])
-def test_a_note_holds_the_verdict_offset(offset: int) -> None:
-    """The tally of dead letters, which is in the same note, does not change it."""
-    assert read_verdict_offset(lane_note(Tally(), offset)) == offset
+def test_metadata_is_read_as_it_was_written() -> None:
+    """It has the tally, which a single worker reads too, and where to go on."""
+    text = Metadata(TALLY, 42, 12).encoded()
+    assert text == "dead-letters-1 7 2 3 verdicts-1 42 partitions-1 12"
+    assert Metadata.read(text) == Metadata(TALLY, 42, 12)
+    assert latest_tally([text]) == TALLY
 
 
 @pytest.mark.parametrize(
-    "note", ["", "verdicts-1", "verdicts-1 ", "verdicts-1 -3", "verdicts-1 x", Tally().note()]
+    ("text", "expected"),
+    [
+        ("", Metadata()),
+        ("another program", Metadata()),
+        (TALLY.note(), Metadata(TALLY)),
+        (f"{TALLY.note()} verdicts-1 42", Metadata(TALLY, 42)),
+        ("verdicts-1", Metadata()),
+        ("verdicts-1 x partitions-1 -1", Metadata()),
+        ("verdicts-2 42 partitions-2 3", Metadata()),
+        ("verdicts-1 5 partitions-1", Metadata(verdicts=5)),
+    ],
 )
-def test_a_note_without_a_verdict_offset(note: str) -> None:
-    """Mode single writes such notes, and another program may write any."""
-    assert read_verdict_offset(note) is None
+def test_metadata_of_others_has_fewer_parts(text: str, expected: Metadata) -> None:
+    """A single worker writes only the tally; other programs and versions write anything."""
+    assert Metadata.read(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -30,13 +44,9 @@ def test_a_note_without_a_verdict_offset(note: str) -> None:
         pytest.param(9, 9, id="everything was read"),
         pytest.param(10, 3, id="beyond the end: the topic was recreated"),
         pytest.param(2, 3, id="the record has expired"),
+        pytest.param(None, 3, id="the mode was single before"),
     ],
 )
-def test_the_verdict_offset_to_continue_at(committed: int, expected: int) -> None:
+def test_the_verdict_offset_to_continue_at(committed: int | None, expected: int) -> None:
     """A topic that was recreated is read from its start, and nothing is skipped otherwise."""
-    assert next_verdict(lane_note(Tally(), committed), first=3, end=9) == expected
-
-
-def test_without_a_verdict_offset_the_topic_is_read_from_its_start() -> None:
-    """The mode was single before."""
-    assert next_verdict(Tally().note(), first=3, end=9) == 3
+    assert next_verdict(committed, first=3, end=9) == expected

@@ -5,17 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.batches import KEPT, REJECTED
 from streamdedup.columns import RecordColumns
-from streamdedup.errors import TopicError
 from streamdedup.formats import verdicts
 from streamdedup.formats.verdicts import JudgedRange, VerdictRow
-from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
-from streamdedup.kafka.lane_offsets import lane_note, read_verdict_offset
 from streamdedup.kafka.pairs import Pairs
 from streamdedup.model import Position, Record, SourceRange
 from tests.support.builders import TOPIC, examples
@@ -108,21 +104,3 @@ def test_every_record_gets_its_verdict(
     assert next_offset == 51
     assert not pairs.is_ready
     assert (len(pairs), pairs.size) == (0, 0)
-
-
-def test_missing_verdicts_are_an_error() -> None:
-    """The message says which, and what the operator can do."""
-    pairs = Pairs(PARTITION, 10, 0)
-    pairs.add_verdicts(0, judged(0, 5))
-    with pytest.raises(TopicError, match=r"partition 3: the verdicts on offsets 10 to 20 are"):
-        pairs.add_verdicts(1, judged(20, 30))
-
-
-def test_the_metadata_of_an_offset() -> None:
-    """It holds the tally of dead letters, which a single worker reads too, and where to read on."""
-    tally = Tally(7, 2, 3)
-    note = lane_note(tally, 42)
-    assert read_verdict_offset(note) == 42
-    assert latest_tally([note]) == tally
-    for other in ("", tally.note(), "verdicts-1", "verdicts-1 x", "verdicts-2 42"):
-        assert read_verdict_offset(other) is None

@@ -151,6 +151,14 @@ class Stage:
             Message(json.dumps(document).encode(), None, partition) for document in documents
         )
 
+    def produce_in_transaction(
+        self, documents: Iterable[dict[str, Any]], *, aborts: bool = False
+    ) -> None:
+        """Append JSON documents to partition 0 of the source topic, in one transaction."""
+        values = [json.dumps(document).encode() for document in documents]
+        source = self.topics["source"]
+        asyncio.run(topics.produce_in_transaction(self.bootstrap, source, values, aborts=aborts))
+
     def leave_transaction_open(self, role: str, value: bytes, timeout_s: float) -> None:
         """Write with the worker's transactional id, and disconnect before the commit."""
         identity = self.settings().topics.transactional_id

@@ -164,6 +164,21 @@ def _append(batch: Any, message: Message) -> bool:
     return appended is not None
 
 
+async def produce_in_transaction(
+    bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, *, aborts: bool = False
+) -> None:
+    """Append values to a partition in one transaction, which leaves a marker behind them."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-upstream")
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        for value in values:
+            await producer.send_and_wait(topic, value, partition=partition)
+        await (producer.abort_transaction() if aborts else producer.commit_transaction())
+    finally:
+        await producer.stop()
+
+
 async def produce_uncommitted(
     bootstrap: str, transactional_id: str, topic: str, value: bytes, timeout_s: float
 ) -> None:
@@ -199,6 +214,14 @@ async def read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
             for batch in (await consumer.getmany(timeout_ms=100)).values():
                 records.extend(batch)
         return records
+
+
+async def first_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return the first offset of each partition of a topic that is not deleted."""
+    partitions = (await _partitions(bootstrap, [topic]))[topic]
+    async with _consumer(bootstrap) as consumer:
+        first = await consumer.beginning_offsets(partitions)
+    return {part.partition: offset for part, offset in first.items()}
 
 
 async def end_offsets(bootstrap: str, topics: Sequence[str]) -> dict[str, int]:
