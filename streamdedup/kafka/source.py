@@ -183,7 +183,7 @@ class Source:
         """Return the ranges that were passed since the last call, ordered by partition.
 
         A range ends behind the transaction markers and the aborted records that follow its last
-        record. If the group's offset stayed before them, the partition would show a lag for ever.
+        record. If the group's offset stayed before them, its lag would never be zero.
         And when retention deletes them, it would look as if unread records were deleted.
         """
         before, self._passed = self._passed, self.positions
