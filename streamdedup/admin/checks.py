@@ -25,6 +25,7 @@ from streamdedup.errors import (
     TopicError,
 )
 from streamdedup.formats import changelog
+from streamdedup.index.directory import holds_index
 from streamdedup.index.entries import Checkpoint
 from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.manifest import Manifest
@@ -168,12 +169,12 @@ async def _check_index(
 ) -> Checkpoint | None:
     """Compare the index with the settings; return its checkpoint, None without a usable index."""
     check, directory = "index", settings.index.directory
-    if not (directory / "manifest" / "data.mdb").exists():
-        findings.ok(check, "none yet: the first start builds it from the changelog")
-        return None
     parameters = settings.dedup.sketch_parameters().described()
     wanted = Header(FORMAT, parameters, facts.log(settings.topics.changelog))
     with findings.guarded(check):
+        if not holds_index(directory):
+            findings.ok(check, "none yet: the first start builds it from the changelog")
+            return None
         checkpoint = await _read_checkpoint(directory, wanted)
         if settings.dedup.keeps_texts and not checkpoint.has_all_texts:
             raise IndexMismatch(

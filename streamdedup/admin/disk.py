@@ -9,6 +9,7 @@ from pathlib import Path
 
 from streamdedup.admin.findings import OPERATOR, Findings
 from streamdedup.errors import IndexUnusable
+from streamdedup.index.directory import holds_index
 from streamdedup.index.geometry import Geometry
 from streamdedup.settings.sections import Settings
 
@@ -36,6 +37,7 @@ def check_disk(settings: Settings, findings: Findings) -> None:
     directory = settings.index.directory
     ancestor = nearest_existing(directory)
     with findings.guarded("index directory"):
+        holds_index(directory)  # raises an error if this user may not look at it
         if not ancestor.is_dir():
             raise IndexUnusable(
                 f"{directory}: {ancestor} is not a directory; change index.directory"
@@ -76,8 +78,9 @@ def _check_file_system(kind: str | None, findings: Findings) -> None:
 
 def _check_room(settings: Settings, findings: Findings) -> None:
     directory, budget = settings.index.directory, settings.index.disk_budget
-    used = used_bytes(directory) if directory.is_dir() else 0
-    on_disk = used + shutil.disk_usage(nearest_existing(directory)).free
+    ancestor = nearest_existing(directory)
+    used = used_bytes(directory) if ancestor == directory.absolute() else 0
+    on_disk = used + shutil.disk_usage(ancestor).free
     needed = needed_bytes(settings)
     room = on_disk if budget is None else min(on_disk, budget)
     limit = "the disk has" if budget is None or budget > on_disk else "index.disk_budget allows"
@@ -97,7 +100,7 @@ def _check_room(settings: Settings, findings: Findings) -> None:
 def nearest_existing(directory: Path) -> Path:
     """Return the absolute directory, or its nearest ancestor that exists."""
     directory = directory.absolute()
-    while not directory.exists():
+    while not os.access(directory, os.F_OK):
         directory = directory.parent
     return directory
 

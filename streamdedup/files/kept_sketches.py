@@ -25,8 +25,9 @@ from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import kept_rows
 from streamdedup.files.tables import translated
 from streamdedup.formats.kept_sketches import TOPIC, TYPES
-from streamdedup.index.directory import DATA_FILE, MANIFEST
+from streamdedup.index.directory import holds_index
 from streamdedup.index.loading import load_index
+from streamdedup.index.packing import readable
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG
 from streamdedup.model import NO_TIMESTAMP, SourceRange
@@ -102,8 +103,10 @@ class _Group:
 
 def is_kept_sketches(source: Path) -> bool:
     """Tell whether a source is a Parquet file, or a directory other than that of an index."""
-    if source.is_dir():
-        return not (source / MANIFEST / DATA_FILE).exists()
+    with readable(source):
+        is_directory = source.is_dir()
+    if is_directory:
+        return not holds_index(source)
     return source.name.endswith(SUFFIX)
 
 

@@ -81,7 +81,9 @@ def export_index(directory: Path, file: Path, progress: Progress = no_progress) 
         raise InputError(
             f"{file}: the name of an export must end with one of {', '.join(SUFFIXES)}"
         )
-    if file.exists():
+    with writable(file):
+        exists = file.exists()
+    if exists:
         raise InputError(f"{file} already exists; choose another name")
     partial = file.with_name(file.name + ".partial")
     descriptor = lock_existing(directory)
@@ -120,7 +122,9 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         InputError: the source is not an export, or not what was written.
         IndexUnusable: the directory already holds an index, or files in its place.
     """
-    if not source.exists():
+    with readable(source):
+        exists = source.exists()
+    if not exists:
         raise InputError(f"cannot read {source}: no such file or directory")
     with staged(directory) as staging, ExitStack() as resources:
         open_source = _from_directory if source.is_dir() else unpack

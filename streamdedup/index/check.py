@@ -29,6 +29,7 @@ from streamdedup.index.directory import (
 )
 from streamdedup.index.entries import Checkpoint, SegmentEntry
 from streamdedup.index.header import parameters_of
+from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.sources import FREE
@@ -49,8 +50,9 @@ def check(
         IndexUnusable: the directory holds no index, or cannot be written.
         IndexLocked: another process has the index open.
     """
-    if not any((directory / name).exists() for name in (MANIFEST, SEGMENTS)):
-        raise IndexUnusable(f"{directory} holds no index")
+    with translated(directory):
+        if not any((directory / name).exists() for name in (MANIFEST, SEGMENTS)):
+            raise IndexUnusable(f"{directory} holds no index")
     report = Report()
     with ExitStack() as resources:
         resources.callback(os.close, lock(directory))

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from streamdedup.errors import IndexLocked, IndexUnusable
+from streamdedup.errors import REMEDY, IndexLocked, IndexUnusable
 from streamdedup.index.lmdb_errors import translated
 
 LOCK = "lock"
@@ -67,6 +67,30 @@ def _is_open_here(descriptor: int) -> bool:
     return False
 
 
+def check_place(directory: Path, descriptor: int) -> None:
+    """Check that the directory is still the one that was locked.
+
+    Open files outlive their directory, but new segments would go to another one.
+
+    Args:
+        directory: the directory.
+        descriptor: from :func:`lock`.
+
+    Raises:
+        IndexUnusable: it was removed, moved or replaced.
+    """
+    with translated(directory):
+        try:
+            is_same = os.path.samestat(os.fstat(descriptor), (directory / LOCK).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            is_same = False
+    if not is_same:
+        raise IndexUnusable(
+            f"the index directory {directory} was removed, moved or replaced while it was in use; "
+            f"put it back, or {REMEDY}"
+        )
+
+
 def unlock(descriptor: int) -> None:
     """Release a lock, even if a forked process has inherited its descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -83,9 +107,19 @@ def lock_existing(directory: Path) -> int:
         IndexUnusable: the directory holds no index.
         IndexLocked: another process has the index open.
     """
-    if not (directory / MANIFEST / DATA_FILE).exists():
+    if not holds_index(directory):
         raise IndexUnusable(f"{directory} holds no index")
     return lock(directory)
+
+
+def holds_index(directory: Path) -> bool:
+    """Return whether a directory holds an index.
+
+    Raises:
+        IndexUnusable: this user may not look at the directory, or its name is invalid.
+    """
+    with translated(directory):
+        return (directory / MANIFEST / DATA_FILE).exists()
 
 
 def segment_directory(index: Path, name: str) -> Path:

@@ -21,6 +21,7 @@ from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.geometry import Geometry
 from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
+from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.readahead import Readahead
@@ -146,7 +147,8 @@ class Layers:
 
     def room(self) -> DiskRoom:
         """Return how much room the disk and ``index.disk_budget`` leave."""
-        free = shutil.disk_usage(self._settings.directory).free
+        with translated(self._settings.directory):
+            free = shutil.disk_usage(self._settings.directory).free
         budget = self._settings.disk_budget
         left = free if budget is None else min(free, budget - self.bytes_used)
         return DiskRoom(free, max(0, left))

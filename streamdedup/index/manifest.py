@@ -29,6 +29,7 @@ from streamdedup.index.directory import (
     MANIFEST,
     STAGING,
     fsync,
+    holds_index,
     lock_existing,
     segment_directories,
 )
@@ -74,7 +75,7 @@ class Manifest:
     ) -> None:
         self.directory = directory / MANIFEST
         self._writing = threading.Lock()
-        if not (self.directory / DATA_FILE).exists():
+        if not holds_index(directory):
             if (directory / STAGING).exists():
                 raise IndexUnusable(
                     f"{directory} holds an interrupted import; run the import again, or remove "
@@ -221,7 +222,8 @@ class Manifest:
                 yield records
                 records.save()
                 reach("manifest")
-            self._extend_file()
+            with translated(self.directory):
+                self._extend_file()
 
     def _decode(self, raw: bytes, kind: type[T]) -> T:
         with translated(self.directory):

@@ -105,7 +105,9 @@ class SegmentWriter:
     def write(self, shards: list[range]) -> SegmentEntry:
         """Write all files, one for the documents and one for the columns of each shard."""
         with translated(self._directory):
-            self._directory.mkdir(parents=True)
+            # A directory of an index that is gone must not come back with segments only.
+            self._directory.parent.mkdir(exist_ok=True)
+            self._directory.mkdir()
             documents, (oldest_ms, newest_ms) = self._write_documents()
             entries = [self._write_shard(*numbered) for numbered in enumerate(shards)]
             if self._sync:

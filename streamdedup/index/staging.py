@@ -42,11 +42,15 @@ def staged(directory: Path) -> Iterator[Path]:
         IndexUnusable: the directory already holds an index, or files in its place.
         IndexLocked: another process has the index open.
     """
-    if (directory / MANIFEST).exists():
-        raise IndexUnusable(f"{directory} already holds an index; import into another directory")
+    with translated(directory):
+        if (directory / MANIFEST).exists():
+            raise IndexUnusable(
+                f"{directory} already holds an index; import into another directory"
+            )
     descriptor = lock(directory)
     try:
-        _claim(directory)
+        with translated(directory):
+            _claim(directory)
         staging = directory / STAGING
         try:
             yield staging
@@ -79,8 +83,7 @@ def _claim(directory: Path) -> None:
             "another directory"
         )
     remove_index(directory)  # what an interrupted import has left
-    with translated(directory):
-        staging.mkdir()
+    staging.mkdir()
 
 
 def _has_only(folder: Path, names: set[str]) -> bool:

@@ -34,12 +34,13 @@ from streamdedup.errors import (
 )
 from streamdedup.formats import changelog
 from streamdedup.index.background import BACKGROUND
-from streamdedup.index.directory import lock, unlock
+from streamdedup.index.directory import check_place, lock, unlock
 from streamdedup.index.entries import Checkpoint, Tail
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.geometry import MOST_DOCUMENTS, POSTING_BYTES, Geometry
 from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.layers import Layers
+from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import Rows
 from streamdedup.index.sources import Source
@@ -90,8 +91,9 @@ class Index:
         self._keeps_tail = log == LOCAL_LOG
         self._is_open = True
         header = Header(FORMAT, parameters.described(), log)
-        with ExitStack() as resources:
-            resources.callback(unlock, lock(self.directory))
+        with translated(self.directory), ExitStack() as resources:
+            self._lock = lock(self.directory)
+            resources.callback(unlock, self._lock)
             self._manifest = Manifest(self.directory, header, sync=settings.sync)
             resources.callback(self._manifest.close)
             checkpoint, erasures = self._manifest.checkpoint(), Erasures(self._manifest.erased())
@@ -220,7 +222,12 @@ class Index:
         )
 
     def room(self) -> DiskRoom:
-        """Return how much room the disk and ``index.disk_budget`` leave."""
+        """Return how much room the disk and ``index.disk_budget`` leave.
+
+        Raises:
+            IndexUnusable: the directory was removed, moved or replaced.
+        """
+        self._check_place()
         return self._layers.room()
 
     def numbers_of(self, id_: str) -> list[int]:
@@ -349,6 +356,7 @@ class Index:
             )
         if not self._is_open:
             raise RuntimeError("the index is closed")
+        self._check_place()
         if self._layers.failure is not None:
             raise self._layers.failure
         if self.is_torn:
@@ -356,6 +364,13 @@ class Index:
                 f"{self.directory}: an earlier call was interrupted; close the index and open it "
                 "again, nothing is lost"
             )
+
+    def _check_place(self) -> None:
+        try:
+            check_place(self.directory, self._lock)
+        except IndexUnusable as error:
+            self._layers.failure = error  # nothing may be written any more
+            raise
 
     def _check(self, update: IndexUpdate) -> None:
         """Refuse an update that does not continue the index, or could not be read back."""

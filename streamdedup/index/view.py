@@ -23,6 +23,7 @@ from streamdedup.index.directory import lock_existing
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.erasures import Erasures
 from streamdedup.index.header import parameters_of
+from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import NUMBER_MASK
@@ -59,7 +60,7 @@ class View:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        with ExitStack() as resources:
+        with translated(directory), ExitStack() as resources:
             resources.callback(os.close, lock_existing(directory))
             manifest = Manifest(directory, None, readonly=True)
             resources.callback(manifest.close)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from streamdedup import failpoints
 from streamdedup.errors import (
     IndexDamaged,
     IndexLocked,
     IndexUnusable,
 )
+from streamdedup.index.archive import import_index
+from streamdedup.index.check import check
+from streamdedup.index.directory import holds_index
+from streamdedup.index.store import Index
+from streamdedup.index.view import View
 from streamdedup.settings.sections import Settings
-from tests.index.updates import fill
+from tests.index.updates import WIDTH, fill, key
 from tests.support.builders import (
+    columns,
     open_index,
     small_settings,
 )
@@ -77,6 +87,100 @@ def test_unwritable_directory(tmp_path: Path) -> None:
             os.setuid(65534)
         os._exit(outcome_of(small_settings(tmp_path / "index")))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+
+
+def removed(directory: Path) -> None:
+    """Remove a directory."""
+    shutil.rmtree(directory)
+
+
+def moved(directory: Path) -> None:
+    """Move a directory away."""
+    directory.rename(directory.with_name("elsewhere"))
+
+
+def replaced(directory: Path) -> None:
+    """Put an empty directory into the place of another one."""
+    moved(directory)
+    directory.mkdir()
+
+
+def replaced_by_an_index(directory: Path) -> None:
+    """Put another index into the place of an index."""
+    moved(directory)
+    with open_index(small_settings(directory, delta_documents=16)) as other:
+        fill(other, [[number] for number in range(20)])
+
+
+CALLS: dict[str, Callable[[Index], object]] = {
+    "apply": lambda index: fill(index, [[40]]),
+    "probe": lambda index: index.probe(columns([[key(1)] * WIDTH])),
+    "flush": Index.flush,
+    "settle": Index.settle,
+    "room": Index.room,
+    "close": Index.close,
+}
+
+
+@pytest.mark.damages_index
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("change", [removed, moved, replaced, replaced_by_an_index])
+def test_a_directory_that_goes_while_it_is_in_use(
+    change: Callable[[Path], None], call: str, tmp_path: Path
+) -> None:
+    """The next call says so, nothing is written to its place, and a new start is possible."""
+    settings = small_settings(tmp_path / "index", delta_documents=16)
+    index = open_index(settings)
+    fill(index, [[number] for number in range(20)])
+    index.settle()  # a flush that is under way may still write to the place
+    change(tmp_path / "index")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(IndexUnusable, match="removed, moved or replaced") as raised:
+        CALLS[call](index)
+    assert str(tmp_path / "index") in str(raised.value)
+    if call != "close":
+        with pytest.raises(IndexUnusable, match="removed, moved or replaced"):
+            fill(index, [[41]])
+        index.close()
+    assert sorted(tmp_path.rglob("*")) == before
+    with open_index(settings) as again:
+        fill(again, [[42]])
+
+
+@pytest.mark.damages_index
+def test_a_directory_that_goes_during_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory does not come back with a segment only, which a new start would refuse."""
+    settings = small_settings(tmp_path / "index", delta_documents=16)
+    index = open_index(settings)
+
+    def remove(point: str) -> None:
+        if point == "flush":
+            removed(tmp_path / "index")
+
+    monkeypatch.setattr(failpoints, "_handler", remove)
+    with pytest.raises(IndexUnusable, match="index"):
+        fill(index, [[number] for number in range(40)])
+    with contextlib.suppress(IndexUnusable):
+        index.close()
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.damages_index
+def test_names_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    """Every way to open an index names the directory, and the reason of the system."""
+    directory = tmp_path / ("x" * 300)
+    ways: list[Callable[[], object]] = [
+        lambda: open_index(small_settings(directory)),
+        lambda: View(directory),
+        lambda: check(directory),
+        lambda: import_index(tmp_path, directory),
+        lambda: holds_index(directory),
+    ]
+    for way in ways:
+        with pytest.raises(IndexUnusable, match="xxx: File name too long"):
+            way()
 
 
 def outcome_of(settings: Settings) -> int:

@@ -121,6 +121,20 @@ def test_an_index_refuses_other_workers_and_settings(broker: Broker, tmp_path: P
     )
 
 
+def test_an_index_that_is_removed_under_a_worker(broker: Broker, tmp_path: Path) -> None:
+    """It ends with one line and exit code 9; the next start rebuilds the index."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    stage.produce_json(DOCUMENTS)
+    with stage.start_worker() as worker:
+        stage.wait_for(2, worker)
+        shutil.rmtree(stage.index)
+        stage.produce_json(DOCUMENTS)
+        worker.assert_ends(9, str(stage.index), "removed, moved or replaced")
+    stage.run_until_judged(4)
+    assert sorted(stage.outcomes().values()) == ["clean", "clean", "duplicates", "duplicates"]
+
+
 def test_a_recreated_changelog(broker: Broker, tmp_path: Path) -> None:
     """It ends with exit code 5."""
     stage = Stage(broker.bootstrap, tmp_path)
