@@ -182,6 +182,11 @@ def _run(
         tables = Folder(spark, work)
         if tables.exists():
             raise InputError(f"{work} already exists; choose another directory")
+        if tables.contains(Folder(spark, out)):
+            raise InputError(
+                f"--work {work} is removed at the end, and would contain --out {out}; choose "
+                "another directory"
+            )
         with removed(tables):
             result = run(read(spark, inputs), settings, order, work, progress=_show)
             _write(result.frame.write.partitionBy("outcome"), f"{out}/documents", output_format)

@@ -72,14 +72,15 @@ class _Files:
         """
         ours = {self.documents, self.kept, self.duplicates, self.rejected, self.index}
         try:
-            others = set(self.folder.iterdir()) - ours if self.folder.exists() else set()
-            if others:
+            found = set(self.folder.iterdir()) if self.folder.exists() else set()
+            # The outputs have common names: without its documents the folder is not a demo's.
+            if found and (found - ours or self.documents not in found):
                 raise InputError(
                     f"{self.folder} contains other files; choose another folder with --folder"
                 )
             self.folder.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.index, ignore_errors=True)
-            for path in ours - {self.index}:
+            for path in (self.kept, self.duplicates, self.rejected, self.documents):
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"cannot write {self.folder}: {error.strerror}") from error

@@ -129,6 +129,8 @@ def evaluate(
     from streamdedup.analysis import evaluate as evaluation
     from streamdedup.analysis.corpus import read_corpus
     from streamdedup.cli import label_report, screen
+    from streamdedup.files.kinds import expanded
+    from streamdedup.files.paths import check_report
     from streamdedup.settings.load import load_settings
 
     overrides = options.overrides(
@@ -144,6 +146,9 @@ def evaluate(
         records={"text_fields": text_field, "id_field": id_field},
     )
     settings = load_settings(config, **overrides)
+    corpus = list(expanded(corpus or [], [str(html)] if html else []))
+    if html is not None:
+        check_report(html, [*corpus, *(labels or []), config])
     if labels or not corpus:
         if corpus or not labels:
             raise typer.BadParameter("give either files of documents, or --labels")

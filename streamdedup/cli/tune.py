@@ -83,11 +83,13 @@ def tune(
     """
     from streamdedup.analysis import plots
     from streamdedup.analysis.tune import advise
+    from streamdedup.files.paths import check_report
 
     if (bands is None) != (rows is None):
         raise SettingsError("--bands and --rows belong together; give both or none")
     if plot is not None:
         plots.check_target(plot)
+        check_report(plot, [config])
     dedup = _settings(
         config,
         threshold=threshold,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from streamdedup.errors import InputError
 from streamdedup.files.lines import STANDARD
+from streamdedup.files.pack import PACKED
 from streamdedup.index.directory import FILES
 
 TEMPORARY = ".streamdedup-"
@@ -84,6 +85,22 @@ def check_paths(
                 )
             written[one] = path
         _check_place(path, index)
+
+
+def check_report(path: Path, reads: Iterable[str | Path | None]) -> None:
+    """Check that a report replaces no file that the command reads.
+
+    Args:
+        path: the file of the report.
+        reads: the files that the command reads; None if one is not given.
+
+    Raises:
+        InputError: it is one of them, or its name stands for a compressed file.
+    """
+    if _file(str(path)) in {_file(str(one)) for one in reads if one is not None}:
+        raise InputError(f"the output {path} is one of the inputs; give another file")
+    if PACKED.search(path.name):
+        raise InputError(f"{path} would not be compressed; give a name without {path.suffix}")
 
 
 def _check_place(path: str, index: Path | None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -82,10 +83,11 @@ def export_index(directory: Path, file: Path, progress: Progress = no_progress) 
             f"{file}: the name of an export must end with one of {', '.join(SUFFIXES)}"
         )
     with writable(file):
-        exists = file.exists()
+        exists = file.is_symlink() or file.exists()
     if exists:
         raise InputError(f"{file} already exists; choose another name")
-    partial = file.with_name(file.name + ".partial")
+    # A name that no other file has: it is removed after an error.
+    partial = file.with_name(f".streamdedup-{secrets.token_hex(8)}.partial")
     descriptor = lock_existing(directory)
     try:
         head, files = _list_files(directory)

@@ -76,11 +76,11 @@ def packing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
     """Write an archive.
 
     Args:
-        path: the file to write.
+        path: the file to write, which must not exist.
         name: its suffix decides about the compression; see :data:`SUFFIXES`.
     """
     with ExitStack() as resources:
-        stream = resources.enter_context(path.open("wb"))
+        stream = resources.enter_context(path.open("xb"))
         if name.endswith((".gz", ".tgz")):
             packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1)
             stream = cast("Any", resources.enter_context(packed))

@@ -153,6 +153,14 @@ class Folder:
         """Tell whether it exists."""
         return bool(self._files.exists(self._path))
 
+    def contains(self, other: Folder) -> bool:
+        """Return whether another folder is this one, or below it."""
+        return f"{other.qualified()}/".startswith(f"{self.qualified()}/")
+
+    def qualified(self) -> str:
+        """Return its whole path, with the file system."""
+        return str(self._files.makeQualified(self._path))
+
     def remove(self) -> None:
         """Remove it, with everything in it."""
         self._files.delete(self._path, True)

@@ -101,3 +101,15 @@ def test_the_demo_refuses_a_folder_with_other_files(
     assert command("demo", "--folder", ".") == 4
     assert b"streamdedup: . contains other files" in capfdbinary.readouterr().err
     assert Path("in.jsonl").exists()
+
+
+def test_the_demo_refuses_the_outputs_of_a_job(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """They may have the names of the demo's outputs."""
+    Path("mine/index").mkdir(parents=True)
+    Path("mine/kept.jsonl").write_text("{}\n")
+    assert command("demo", "--folder", "mine") == 4
+    assert b"streamdedup: mine contains other files" in capfdbinary.readouterr().err
+    assert Path("mine/kept.jsonl").read_text() == "{}\n"
+    assert Path("mine/index").is_dir()

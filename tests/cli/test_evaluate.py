@@ -184,3 +184,28 @@ def test_tables_and_csv_have_the_report_of_lines(tmp_path: Path) -> None:
     result = run(tmp_path / "c.parquet", "--text-field", "text")
     assert isinstance(result.exception, InputError)
     assert "its columns are name, body, group" in str(result.exception)
+
+
+def test_a_page_replaces_no_input(corpus: Path) -> None:
+    """By no path; a page in the folder of the documents is no document."""
+    link = corpus.with_name("link.html")
+    link.symlink_to(corpus)
+    config = corpus.with_name("settings.yaml")
+    config.write_text("{}")
+    before = corpus.read_bytes()
+    for arguments in (
+        (corpus, "--html", link),
+        ("--labels", corpus, "--html", corpus),
+        (corpus, "--config", config, "--html", config),
+    ):
+        result = run(*arguments)
+        assert isinstance(result.exception, InputError)
+        assert "is one of the inputs; give another file" in str(result.exception)
+    result = run(corpus, "--html", "page.html.gz")
+    assert "give a name without .gz" in str(result.exception)
+    link.unlink()
+    config.unlink()
+    for _ in range(2):
+        result = run(corpus.parent / "*", "--html", corpus.with_name("page.html"))
+        assert "261, " in result.stdout
+    assert corpus.read_bytes() == before

@@ -230,7 +230,7 @@ def test_an_export_comes_back_as_it_was(command: Command, suffix: str) -> None:
         source = f"x{suffix}"
         output = json.loads(command(0, "export", "ix", source, "--json"))
         assert output == {"documents": 5, "file": source, "bytes": Path(source).stat().st_size}
-        assert not list(Path().glob("*.partial"))
+        assert not list(Path().glob(".streamdedup-*"))
     assert json.loads(command(0, "import", source, "iy", "--json"))["documents"] == 5
     assert sorted(each.name for each in Path("iy").iterdir()) == ["lock", "manifest", "segments"]
     assert all_bytes(Path("iy", "segments")) == all_bytes(Path("ix", "segments"))
@@ -240,6 +240,20 @@ def test_an_export_comes_back_as_it_was(command: Command, suffix: str) -> None:
         assert verdict.original.id == "story-0"
         # Offsets continue, so that no document is judged twice.
         assert verdict.position.offset == len(STORIES)
+
+
+@pytest.mark.damages_index
+def test_an_export_leaves_other_files_alone(command: Command) -> None:
+    """Neither a file with a similar name, nor a link with the name of the export, is replaced."""
+    make_index(Path("ix"))
+    Path("x.tar.partial").write_text("notes")
+    command(0, "export", "ix", "x.tar")
+    Path("y.tar.partial").write_text("notes")
+    Path("ix/segments").rename("segments")
+    command(12, "export", "ix", "y.tar")
+    assert {Path(f"{name}.tar.partial").read_text() for name in "xy"} == {"notes"}
+    Path("link.tar").symlink_to("nowhere")
+    assert "link.tar already exists" in command(4, "export", "ix", "link.tar")
 
 
 def test_an_export_takes_the_tail_along(command: Command) -> None:

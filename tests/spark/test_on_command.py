@@ -219,6 +219,8 @@ def test_errors_are_one_line(files: Path, rows: list[Row], tmp_path: Path) -> No
     cases: list[tuple[int, str, tuple[object, ...]]] = [
         (4, f"{taken} already exists", (files, "--order", "number", "--out", taken)),
         (4, f"{taken} already exists", (*good, "--work", taken)),
+        (4, "would contain --out", (*good, "--work", out)),
+        (4, "would contain --out", (files, "--order", "nr", "--out", out / "a", "--work", out)),
         (4, "Path does not exist", (tmp_path / "no", "--order", "number", "--out", out)),
         (4, "no column 'nr' to order it by", (files, "--order", "nr", "--out", out)),
         (4, "no column 'txet'", (*good, "--text-field", "txet")),
