@@ -187,7 +187,7 @@ def test_tables_and_csv_have_the_report_of_lines(tmp_path: Path) -> None:
 
 
 def test_a_page_replaces_no_input(corpus: Path) -> None:
-    """By no path; a page in the folder of the documents is no document."""
+    """By no path; a page in the folder of the documents is left out."""
     link = corpus.with_name("link.html")
     link.symlink_to(corpus)
     config = corpus.with_name("settings.yaml")
