@@ -416,4 +416,4 @@ def test_mistakes_are_one_line(
 def test_an_open_index_is_left_alone(command: Command, arguments: tuple[str, ...]) -> None:
     """Each command needs exclusive access to the index."""
     with open_index(small_settings(Path("ix"))):
-        assert "is open in another process" in command(10, *arguments)
+        assert "is open in this process already" in command(10, *arguments)
