@@ -25,7 +25,7 @@ class Profile:
     def __init__(self, folder: Path) -> None:
         program = shutil.which("py-spy")
         if program is None:
-            raise ProcessEnded("--profile needs py-spy: pip install 'streamdedup[bench]'")
+            raise ProcessEnded("--profile needs py-spy: pip install '.[bench]'")
         self._program = program
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)

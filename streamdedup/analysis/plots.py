@@ -1,6 +1,6 @@
 """*Blocking.* S-curves, as a PNG or SVG file and as text.
 
-matplotlib is optional (``pip install 'streamdedup[plot]'``) and imported when a file is drawn.
+matplotlib is optional (the extra ``plot``) and imported when a file is drawn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import plotext
 
 from streamdedup.errors import InputError, SettingsError
+from streamdedup.extras import install
 from streamdedup.sketch.bands import Banding
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ def _new_figure() -> Figure:
         # pyplot would need a display.
         from matplotlib.figure import Figure
     except ImportError:
-        raise SettingsError("--plot needs matplotlib: pip install 'streamdedup[plot]'") from None
+        raise SettingsError(
+            f"--plot needs matplotlib, which is not installed; run {install('plot')}"
+        ) from None
     return Figure(figsize=_INCHES, layout="constrained")
 
 

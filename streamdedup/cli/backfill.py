@@ -13,6 +13,7 @@ import typer
 from streamdedup.cli import options
 from streamdedup.cli.interrupts import interruptible
 from streamdedup.errors import InputError, SettingsError
+from streamdedup.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
@@ -120,8 +121,8 @@ def backfill(
     `streamdedup backfill s3a://lake/news --event-time-field published --out s3a://lake/kept
     --master yarn`
 
-    spark-submit runs the same command: docs/backfill.md shows how. It needs
-    `pip install 'streamdedup[spark]'`, and Java 17 or newer.
+    spark-submit runs the same command: docs/backfill.md shows how. It needs the extra
+    `spark`, and Java 17 or newer.
 
     Exit codes: 0 done, 3 invalid settings, 4 an input or output, or every row was rejected, 130 and
     143 interrupted.
@@ -171,9 +172,7 @@ def _run(
         from streamdedup.spark.plan import backfill as run
         from streamdedup.spark.session import Folder, read, removed, session
     except ImportError as error:
-        raise InputError(
-            f"{error.name} is not installed; run pip install 'streamdedup[spark]'"
-        ) from None
+        raise InputError(f"{error.name} is not installed; run {install('spark')}") from None
     started = time.monotonic()
     with session(master, names) as spark:
         if Folder(spark, out).exists():

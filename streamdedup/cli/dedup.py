@@ -109,7 +109,7 @@ def dedup(
     Examples: `streamdedup dedup posts.jsonl.gz --kept kept.jsonl`,
     `streamdedup dedup 'data/*.parquet' --text-field body --kept kept.parquet --index index`
 
-    Parquet and Arrow need `pip install 'streamdedup[arrow]'`.
+    Parquet and Arrow need the extra `arrow`.
 
     Exit codes: 0 done, 3 invalid settings, 4 an input or output file, or every line was rejected,
     9-13 the index, 130 and 143 interrupted.

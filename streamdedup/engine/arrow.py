@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import I64, NO_BLOBS, Blobs, Fields
 from streamdedup.errors import InputError
+from streamdedup.extras import install
 from streamdedup.formats.records import is_missing, parse_time
 from streamdedup.model import NO_TIMESTAMP, Rejection
 from streamdedup.settings.sections import RecordSettings
@@ -36,8 +37,7 @@ def load(name: str = "pyarrow") -> Any:
         return import_module(name)
     except ImportError as error:
         raise InputError(
-            "Parquet and Arrow need pyarrow, which is not installed; run pip install "
-            "'streamdedup[arrow]'"
+            f"Parquet and Arrow need pyarrow, which is not installed; run {install('arrow')}"
         ) from error
 
 

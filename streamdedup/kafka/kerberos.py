@@ -11,6 +11,7 @@ from typing import Any
 
 from aiokafka import conn
 
+from streamdedup import extras
 from streamdedup.errors import SettingsError
 from streamdedup.kafka.tokens import TokenRefused, TokenUnavailable
 
@@ -29,7 +30,7 @@ def install() -> None:
     if conn.gssapi is None:
         raise SettingsError(
             "kafka.security.sasl_mechanism GSSAPI needs a package that is not installed; run "
-            "\"pip install 'streamdedup[kerberos]'\""
+            f"{extras.install('kerberos')}"
         )
     conn.SaslGSSAPIAuthenticator = _Authenticator
 

@@ -23,6 +23,7 @@ from aiokafka import conn, errors
 from aiokafka.abc import AbstractTokenProvider
 
 from streamdedup.errors import SettingsError
+from streamdedup.extras import install
 from streamdedup.settings.kafka import SecuritySettings
 
 _USED_SHARE = 0.8
@@ -189,8 +190,7 @@ def _signer() -> Any:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ImportError as error:
         raise SettingsError(
-            "kafka.security.msk_region needs a package that is not installed; run "
-            "\"pip install 'streamdedup[msk]'\""
+            f"kafka.security.msk_region needs a package that is not installed; run {install('msk')}"
         ) from error
     return MSKAuthTokenProvider
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import SettingsError
+from streamdedup.extras import install
 from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.schemas import Schema
 from streamdedup.model import Record
@@ -99,9 +100,7 @@ async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[byte
 
 
 def _missing(what: str) -> SettingsError:
-    return SettingsError(
-        f"{what} needs packages that are not installed: pip install 'streamdedup[registry]'"
-    )
+    return SettingsError(f"{what} needs packages that are not installed; run {install('registry')}")
 
 
 def _read(path: Path) -> str:

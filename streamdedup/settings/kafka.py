@@ -44,7 +44,7 @@ class SecuritySettings(Section):
         "SCRAM-SHA-512"
     )
     """Kafka's sasl.mechanism. OAUTHBEARER needs token_url or msk_region. GSSAPI is Kerberos, and
-    needs `pip install 'streamdedup[kerberos]'`."""
+    needs the extra `kerberos`."""
     sasl_username: str = ""
     """User name of the login. With token_url: the client id."""
     sasl_password: SecretStr | None = None
@@ -62,7 +62,7 @@ class SecuritySettings(Section):
     certificate. Default: the authorities that the system trusts."""
     msk_region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = None
     """AWS region of an MSK cluster. OAUTHBEARER signs its tokens with AWS credentials (IAM). Needs
-    `pip install 'streamdedup[msk]'`."""
+    the extra `msk`."""
 
     kerberos_service_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")] = "kafka"
     """First part of the brokers' Kerberos principals, for GSSAPI. The worker's own principal and

@@ -17,7 +17,7 @@ class RegistrySettings(Section):
 
     urls: UrlList = ()
     """URLs of a registry with Confluent's API. Several are the same registry; the first one that
-    answers is used. Needs `pip install 'streamdedup[registry]'`."""
+    answers is used. Needs the extra `registry`."""
     username: str = ""
     """User name of the login (HTTP basic authentication)."""
     password: SecretStr | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.extras import install
 from tests.cli.examples import Command
 
 
@@ -16,9 +17,7 @@ def test_pyspark_is_not_installed(
     assert command("backfill", "in.jsonl", "--order", "id", "--out", "out") == 4
     output, errors = capfdbinary.readouterr()
     assert output == b""
-    assert errors.decode() == (
-        "streamdedup: pyspark is not installed; run pip install 'streamdedup[spark]'\n"
-    )
+    assert errors.decode() == (f"streamdedup: pyspark is not installed; run {install('spark')}\n")
     assert list(Path().iterdir()) == [Path("in.jsonl")]
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamdedup.extras import install
 from streamdedup.settings.load import load_settings
 from tests.support import kept_sketches
 from tests.support.commands import CommandLine
@@ -146,7 +147,7 @@ def test_sources_that_are_no_archive(
     assert "empty holds neither an index nor Parquet files of kept sketches" in complaint
     assert_nothing_left()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install 'streamdedup[arrow]'" in command(4, *IMPORT)
+    assert install("arrow") in command(4, *IMPORT)
     assert_nothing_left()
 
 

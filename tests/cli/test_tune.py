@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from streamdedup.cli import main
 from streamdedup.errors import InputError, SettingsError
+from streamdedup.extras import install
 
 
 def tune(*arguments: str | Path) -> Result:
@@ -110,4 +111,4 @@ def test_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = tune("--plot", tmp_path / "x.png").exception
     assert isinstance(error, SettingsError)
-    assert "pip install 'streamdedup[plot]'" in str(error)
+    assert install("plot") in str(error)

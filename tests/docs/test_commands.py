@@ -114,15 +114,15 @@ def test_files_and_targets_of_listed_commands_exist() -> None:
 
 
 def test_extras_exist() -> None:
-    """`pip install 'streamdedup[NAME]'` names an extra."""
+    """`pip install '.[NAME]'` names an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {
         extra
         for _, text in inline_commands()
-        for extras in re.findall(r"streamdedup\[([\w,]+)\]", text)
+        for extras in re.findall(r"install '(?:\.|streamdedup)\[([\w,]+)\]", text)
         for extra in extras.split(",")
     }
-    assert {"msk", "plot"} <= named <= project["optional-dependencies"].keys()
+    assert {"arrow", "registry"} <= named <= project["optional-dependencies"].keys()
 
 
 def unknown_words(text: str) -> list[str]:

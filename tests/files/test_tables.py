@@ -445,7 +445,7 @@ def test_a_pipe_is_not_replaced_by_a_table(folder: Path) -> None:
 def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the command that installs it."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"run pip install 'streamdedup\[arrow\]'"):
+    with pytest.raises(InputError, match=r"run pip install 'pyarrow[<>=]"):
         run(Job((str(folder / "in.parquet"),)), Settings())
 
 

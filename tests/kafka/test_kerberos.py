@@ -16,7 +16,7 @@ def test_without_the_package_the_message_says_what_to_install(
     """The extra is optional."""
     monkeypatch.setattr(conn, "gssapi", None)
     security = SecuritySettings(protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
-    with pytest.raises(SettingsError, match=r"pip install 'streamdedup\[kerberos\]'"):
+    with pytest.raises(SettingsError, match=r"pip install 'gssapi[<>=]"):
         connection_options(KafkaSettings(security=security))
 
 

@@ -90,5 +90,5 @@ async def test_missing_aws_credentials_are_one_line() -> None:
 def test_a_missing_signer_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the command that installs it."""
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(SettingsError, match=r"pip install 'streamdedup\[msk\]'"):
+    with pytest.raises(SettingsError, match=r"pip install 'aws-msk-iam-sasl-signer-python[<>=]"):
         token_provider(msk("eu-west-1"))

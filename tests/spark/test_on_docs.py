@@ -26,7 +26,7 @@ HERE = {
     "s3a://lake/news": "archive",
     "--master yarn --num-executors 20 --executor-memory 8g": "--master local[2]",
     "/data/index": "index",
-    "pip install 'streamdedup[spark]'\n": "",
+    "pip install '.[spark]'\n": "",
 }
 """What replaces parts of the commands: this machine instead of a cluster."""
 

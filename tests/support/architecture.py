@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sketch",),
     ("batches",),
     ("columns",),
-    ("failpoints", "kernels", "model", "errors"),
+    ("failpoints", "kernels", "extras", "model", "errors"),
 )
 """From the top down. A room imports rooms of lower layers, and its own modules."""
 
