@@ -60,7 +60,8 @@ def difference(stored: Header, expected: Header) -> str:
     if differences:
         return (
             f"the index was built with {', '.join(differences)}; restore the settings, or use "
-            "another index directory and changelog"
+            "another index directory and changelog; if the other worker of a pair has these "
+            "settings, remove this index directory: a worker rebuilds it from their changelog"
         )
     return f"the index belongs to {stored.log}, not to {expected.log}; use another directory"
 

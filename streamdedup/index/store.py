@@ -284,7 +284,7 @@ class Index:
             self._layers.adopt()
             if applied <= self._state.applied:
                 return
-            self._check(update)
+            self._check(update, f" at offset {applied - 1}")
             self._layers.make_room(len(update.documents))
             # Nothing below fails half-way: the index never holds a part of an update.
             if self._keeps_tail:
@@ -372,13 +372,21 @@ class Index:
             self._layers.failure = error  # nothing may be written any more
             raise
 
-    def _check(self, update: IndexUpdate) -> None:
-        """Refuse an update that does not continue the index, or could not be read back."""
+    def _check(self, update: IndexUpdate, place: str = "") -> None:
+        """Refuse an update that does not continue the index, or could not be read back.
+
+        Args:
+            update: the update.
+            place: where the changelog has it, for messages.
+        """
         # A new index may begin in mid-changelog: its retention may have deleted the beginning.
         if update.first_number != self._state.next_number and self._state.next_number:
             raise IndexDamaged(
                 f"{self.directory}: the next document has number {self._state.next_number}, the "
-                f"changelog continues with {update.first_number}; {REMEDY}"
+                f"changelog continues{place} with {update.first_number}; {REMEDY}; if the rebuild "
+                "ends in the same way, the changelog lacks entries: restore the topic, or delete "
+                "its records before that offset with 'kafka-delete-records.sh', and remove the "
+                "index directory again"
             )
         Clock.from_state(update.clock)
         documents = update.documents

@@ -41,7 +41,7 @@ class ChangelogWriter(TransactionalWriter):
         visible = await end_offsets(self._settings.kafka, partitions, "read_committed")
         if visible[changelog] >= self._applied:
             return False
-        return await self.end_of_changelog("read_uncommitted") == self._applied
+        return await self._end_of_changelog("read_uncommitted") == self._applied
 
     async def _wait_for_markers(self) -> None:
         """Wait until readers see the whole changelog.
@@ -49,17 +49,13 @@ class ChangelogWriter(TransactionalWriter):
         The coordinator writes markers after it has confirmed the end of a transaction. Until then
         the index may be ahead of what readers see.
         """
-        written = await self.end_of_changelog("read_uncommitted")
+        written = await self._end_of_changelog("read_uncommitted")
         async with asyncio.timeout(self._timeout_s):
-            while await self.end_of_changelog() < written:  # noqa: ASYNC110
+            while await self._end_of_changelog() < written:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
 
-    async def end_of_changelog(self, isolation_level: str = "read_committed") -> int:
-        """Return the end offset of the changelog for readers at this level.
-
-        Raises:
-            BrokerUnavailable: the brokers do not answer.
-        """
+    async def _end_of_changelog(self, isolation_level: str = "read_committed") -> int:
+        """Return the end offset of the changelog for readers at this level."""
         changelog = TopicPartition(self._changelog, 0)
         with translated(f"cannot read {self._changelog}"):
             ends = await end_offsets(self._settings.kafka, [changelog], isolation_level)

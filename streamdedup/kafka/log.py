@@ -11,7 +11,13 @@ from aiokafka import TopicPartition
 
 from streamdedup.errors import TopicError
 from streamdedup.formats import changelog
-from streamdedup.kafka.connection import check_connection, new_consumer, stop, translated
+from streamdedup.kafka.connection import (
+    POLL_S,
+    check_connection,
+    new_consumer,
+    stop,
+    translated,
+)
 from streamdedup.kafka.topics import NEW_CHANGELOG
 from streamdedup.settings.sections import Settings
 
@@ -21,6 +27,8 @@ _POLL_MS = 200
 _MAX_RECORDS = 64
 _LOOK_S = 1.0
 """Silence after which the brokers are asked whether they still answer, and then again."""
+_MARKER_LOOKS = 50
+"""Looks, ``POLL_S`` apart, for the markers of the last transaction."""
 
 
 class ChangelogReader:
@@ -109,6 +117,25 @@ class ChangelogReader:
                     self.first_stranger = message.offset
                 self.strangers += 1
         return entries
+
+    async def holds_only_markers(self, offset: int) -> bool:
+        """Return whether no entry follows a transaction that ends at ``offset``.
+
+        The coordinator writes markers after it has confirmed the end of a transaction; this waits
+        for them, for a moment.
+        """
+        looks = _MARKER_LOOKS
+        while self.end <= offset and looks:
+            looks -= 1
+            await asyncio.sleep(POLL_S)
+            with translated(f"cannot read {self._partition.topic}"):
+                ends = await self._consumer.end_offsets([self._partition])
+            self.end = ends[self._partition]
+        if not self.first <= offset < self.end:
+            return False
+        async for _ in self.entries(offset):
+            return False
+        return True
 
     def warn_of_strangers(self) -> None:
         """Log a warning if records of another program were left out."""

@@ -19,6 +19,7 @@ Where batches come from, and what is written of them, is the feed's: a worker's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -162,6 +163,7 @@ class Keeper:
         self._notes: dict[str, bytes] = {}
         self._checkpoint_interval_s = 0.0
         self._commits = asyncio.Lock()
+        self._passed = -1
         self._election = (
             Election(settings, lambda: state.applied_offset) if settings.standby.enabled else None
         )
@@ -201,6 +203,8 @@ class Keeper:
         make_feed: Callable[[ClusterFacts, ChangelogWriter], Feed[Any]],
         on_open: Callable[[], None],
     ) -> None:
+        # A failed transaction leaves the lock of its session locked.
+        self._commits = asyncio.Lock()
         facts = await reach_brokers(self._settings, self._phases, self._schemas)
         index = await self._open_index(facts, on_open)
         await claim(self._settings)
@@ -224,6 +228,8 @@ class Keeper:
                 log.info("running", partitions=self._state.partitions, documents=stats.documents)
                 await self._process(feed, writer)
                 self._phases.enter("draining")
+                with contextlib.suppress(StreamdedupError):  # everything is committed
+                    await self._pass_last_markers()
         finally:
             await self.index.discard_staged()
 
@@ -281,8 +287,7 @@ class Keeper:
         """Apply the changelog, without an end."""
         state = self._state
         applied = await self.index.call(lambda: index.applied)
-        begin = reader.first if index.is_new else applied
-        end = reader.end
+        begin, end = self._first_offset(index, reader, applied), reader.end
         state.replay_done, state.replay_total = begin, end
         self._phases.enter("replaying")
         log.info("following the changelog", begin=begin, end=end)
@@ -317,7 +322,7 @@ class Keeper:
         reader = ChangelogReader(self._settings)
         try:
             await reader.start()
-            begin = reader.first if index.is_new else applied
+            begin = self._first_offset(index, reader, applied)
             self._phases.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
             log.info("replaying the changelog", begin=begin, end=reader.end)
@@ -339,7 +344,37 @@ class Keeper:
         index = self.index.opened
         update = IndexUpdate.empty(await self.index.call(lambda: index.next_number))
         await self.index.call(index.apply, update, end, self._notes)
-        self._state.replay_done = end
+        self._state.replay_done = self._passed = end
+
+    async def _pass_last_markers(self) -> None:
+        """Pass the markers of the last transaction, if only they follow what the index holds.
+
+        If this process was paused, another one may have taken over and appended entries.
+        """
+        async with self._commits:
+            index = self.index.opened
+            applied = await self.index.call(lambda: index.applied)
+            if applied == self._passed:
+                return
+            reader = ChangelogReader(self._settings)
+            try:
+                await reader.start()
+                if await reader.holds_only_markers(applied):
+                    await self._pass_markers(reader.end)
+            finally:
+                await reader.close()
+
+    def _first_offset(self, index: Index, reader: ChangelogReader, applied: int) -> int:
+        """Return the changelog offset at which an index that is complete up to one continues."""
+        if not index.is_new:
+            return applied
+        if reader.first and self._settings.index.window is None:
+            log.warning(
+                "the changelog has lost its beginning, and copies of its documents pass as new",
+                topic=self._settings.topics.changelog,
+                begin=reader.first,
+            )
+        return reader.first
 
     async def _apply(self, index: Index, data: bytes, applied: int) -> None:
         await self.index.call(self._apply_entry, index, data, applied)
@@ -354,7 +389,7 @@ class Keeper:
     async def _process(self, feed: Feed[Batch], writer: ChangelogWriter) -> None:
         """Read ahead in a second task, judge in this one, commit in a third, until ``stop``."""
         queue: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=feed.ahead)
-        self._commits, in_flight = asyncio.Lock(), InFlight(self._state)
+        in_flight = InFlight(self._state)
 
         async def finish(batch: Batch, judgement: Judgement, transaction: BuiltTransaction) -> None:
             """Commit the transaction of a staged batch, and confirm its update."""
@@ -371,7 +406,7 @@ class Keeper:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(feed.read(queue, in_flight))
-                upkeep = [group.create_task(self._keep_up(writer))]
+                upkeep = [group.create_task(self._keep_up())]
                 if self._election is not None:
                     upkeep.append(group.create_task(self._give_way(self._election)))
                 while (batch := await queue.get()) is not None:
@@ -396,23 +431,19 @@ class Keeper:
         await election.lose()
         raise Fenced("another worker with the same topics.changelog was elected")
 
-    async def _keep_up(self, writer: ChangelogWriter | None = None) -> None:
+    async def _keep_up(self) -> None:
         """Renew the claim at intervals, and write the index to disk unless it does so by itself.
 
         The index flushes full deltas, which may take a slow stream longer than the changelog's
         retention.
-
-        Args:
-            writer: writes the changelog; None for a standby, which reads it.
         """
         durable = applied = -1
         while True:
             await asyncio.sleep(self._checkpoint_interval_s)
             await claim(self._settings)
             stats = await self.index.show()
-            if writer is not None and applied == stats.applied:
-                async with self._commits:  # so every entry before the end is in the index
-                    await self._pass_markers(await writer.end_of_changelog())
+            if applied == stats.applied:  # a quiet stream
+                await self._pass_last_markers()
                 stats = await self.index.show()
             applied = stats.applied
             if durable == stats.durable < stats.applied:

@@ -152,6 +152,54 @@ def test_a_slow_stream_needs_only_recent_entries(broker: Broker, tmp_path: Path)
     assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
 
 
+def test_an_empty_changelog_after_a_silence(broker: Broker, tmp_path: Path) -> None:
+    """Its retention deletes all entries of a quiet stream; the index still has their documents."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    documents = stream(20)
+    stage.produce_json(documents[:10])
+    stage.run_until_committed({0: 10})
+    stage.delete_records("changelog", stage.end("changelog"))
+    stage.produce_json(documents[10:])
+    stage.run_until_committed({0: 20})
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
+    # The start above left markers, too.
+    stage.delete_records("changelog", stage.end("changelog"))
+    with stage.start_worker() as worker:
+        worker.wait_until_ready()
+        worker.drain()
+
+
+@pytest.mark.long
+def test_a_changelog_that_lacks_an_entry(broker: Broker, tmp_path: Path) -> None:
+    """No index can be rebuilt from it; the message says how to give up what is before the gap."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.configure(batch={"documents": 10})
+    stage.create_topics()
+    documents = stream(30)
+    stage.produce_json(documents)
+    stage.run_until_committed({0: 30})
+    entries = [record.value for record in stage.read("changelog")]
+    assert len(entries) >= 3
+    stage.delete_topic("changelog")
+    stage.create_topics()
+    stage.produce_to("changelog", [entries[0], *entries[2:]])  # as from a backup
+    shutil.rmtree(stage.index)
+    with stage.start_worker() as worker:
+        worker.assert_ends(12, "at offset 1", "kafka-delete-records.sh")
+    stage.delete_records("changelog", 1)
+    shutil.rmtree(stage.index)
+    stage.produce_json(documents[-5:])
+    with stage.start_worker() as worker:
+        worker.wait_for_event(
+            "the changelog has lost its beginning, and copies of its documents pass as new"
+        )
+        stage.wait_for(35, worker)
+        worker.drain()
+    assert stage.outcomes()[0, 30] == "duplicates"  # of the last entry
+
+
 @pytest.mark.long
 def test_records_of_another_program_in_the_changelog(broker: Broker, tmp_path: Path) -> None:
     """A running worker warns and continues, and a rebuild leaves them out."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.broker.broker import Broker
+from tests.support import topics
+from tests.support.faulty import Fault
 from tests.support.feed import PARTITIONS, Feed
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
@@ -21,6 +27,12 @@ from tests.support.workers import WorkerProcess
 pytestmark = pytest.mark.kafka
 
 SESSION_S = 6
+STANDBY: dict[str, dict[str, Any]] = {
+    "kafka": {"session_timeout": f"{SESSION_S}s"},
+    "standby": {"enabled": True},
+    "index": {"delta_documents": 64},
+}
+Start = Callable[[Stage], WorkerProcess]
 
 
 class Pair:
@@ -32,10 +44,10 @@ class Pair:
         standby: the other one.
     """
 
-    def __init__(self, stages: list[Stage], feed: Feed) -> None:
+    def __init__(self, stages: list[Stage], feed: Feed, start: Start) -> None:
         self._stages = stages
         self.feed = feed
-        self.active = stages[0].start_worker()
+        self.active = start(stages[0])
         self.active.wait_for_event("running")
         self.standby = stages[1].start_worker()
         self.standby.wait_for_event("standing by")
@@ -53,20 +65,27 @@ class Pair:
 
 
 @contextmanager
-def pair_on(broker: Broker, folder: Path) -> Iterator[tuple[Stage, Pair]]:
-    """Yield a stage with two workers that have judged a block of documents."""
+def pair_on(
+    broker: Broker,
+    folder: Path,
+    start: Start = Stage.start_worker,
+    keep_s: int | None = None,
+) -> Iterator[tuple[Stage, Pair]]:
+    """Yield a stage with two workers that have judged a block of documents.
+
+    Args:
+        broker: the broker.
+        folder: of the stage.
+        start: starts the first worker.
+        keep_s: seconds for which the changelog keeps an entry; by default it keeps all.
+    """
     stage = Stage(broker.bootstrap, folder)
+    if keep_s is not None:
+        kept = {stage.topics["changelog"]: {"retention.ms": f"{keep_s}000"}}
+        asyncio.run(topics.create(broker.bootstrap, kept, partitions=1))
     stage.create_topics(PARTITIONS)
-    stages = [
-        stage.variant(
-            name,
-            kafka={"session_timeout": f"{SESSION_S}s"},
-            standby={"enabled": True},
-            index={"delta_documents": 64},
-        )
-        for name in ("first", "second")
-    ]
-    pair = Pair(stages, Feed(stage))
+    stages = [stage.variant(name, **STANDBY) for name in ("first", "second")]
+    pair = Pair(stages, Feed(stage), start)
     try:
         pair.judge(pair.active)
         yield stages[0], pair
@@ -143,6 +162,94 @@ def test_a_worker_that_continues_stands_by(broker: Broker, tmp_path: Path) -> No
         pair.active.drain()
         pair.standby.drain()
         assert_undisturbed(stage)
+
+
+@pytest.mark.long
+def test_a_standby_needs_no_entry_that_it_has_applied(broker: Broker, tmp_path: Path) -> None:
+    """After a silence the changelog is empty: the standby starts again, and takes over."""
+    with pair_on(broker, tmp_path) as (stage, pair):
+        end = stage.end("changelog")
+        wait_until(lambda: pair.standby.metric("index_applied_offset") == end, "the last marker")
+        pair.standby.drain()
+        stage.delete_records("changelog", end)
+        with stage.variant("../second", **STANDBY).start_worker() as again:
+            again.wait_for_event("standing by")
+            pair.active.drain()
+            pair.judge(again)
+            again.drain()
+        assert len(stage.outcomes()) == pair.feed.fed
+
+
+@pytest.mark.long
+def test_a_standby_behind_the_changelog(broker: Broker, tmp_path: Path) -> None:
+    """It ends and says what to do, the other one judges; with a new index it takes over."""
+    with pair_on(broker, tmp_path) as (stage, pair):
+        pair.standby.drain()
+        for _ in range(2):
+            pair.judge(pair.active)
+        stage.delete_records("changelog", stage.end("changelog"))
+        pair.judge(pair.active)
+        second = stage.variant("../second", **STANDBY)
+        with second.start_worker() as again:
+            again.assert_ends(
+                5, "the entries in between were deleted", "remove the index directory"
+            )
+        pair.judge(pair.active)
+        shutil.rmtree(second.index)
+        with second.start_worker() as again:
+            again.wait_for_event("standing by")
+            pair.active.drain()
+            pair.judge(again)
+            again.drain()
+        assert len(stage.outcomes()) == pair.feed.fed
+
+
+@pytest.mark.long
+def test_a_fenced_worker_writes_its_index_while_it_stands_by(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """It was stopped in a transaction; the changelog then keeps entries for seconds only."""
+    fault = Fault("offsets", 3, "stop", 0, str(tmp_path / "fault"))
+    start = functools.partial(
+        Stage.start_worker, env=fault.environment(), module="tests.support.faulty"
+    )
+    with pair_on(broker, tmp_path, start, keep_s=4) as (stage, pair):
+        feed, first = pair.feed, pair.active
+
+        def has_stopped() -> bool:
+            if feed.is_committed():
+                feed.add()
+            return bool(fault.processes())
+
+        wait_until(has_stopped, "the worker to stop in a transaction")
+        pair.standby.wait_for_event("running")
+        first.process.send_signal(signal.SIGCONT)
+        pair.judge(pair.standby)
+        wait_until(lambda: first.metric("active") == 0, "the first worker to stand by")
+        end = stage.end("changelog")
+        wait_until(lambda: first.metric("index_durable_offset") == end, "the index to be on disk")
+
+
+@pytest.mark.long
+def test_a_paused_worker_passes_no_entry_of_its_successor(broker: Broker, tmp_path: Path) -> None:
+    """When it continues, a checkpoint is due before it hears that it was replaced."""
+    with pair_on(broker, tmp_path, keep_s=4) as (stage, pair):
+        first, second, end = pair.active, pair.standby, stage.end("changelog")
+        wait_until(lambda: first.metric("index_durable_offset") == end, "a quiet stream")
+        first.process.send_signal(signal.SIGSTOP)
+        pair.feed.add()
+        taken_over(second, time.monotonic())
+        pair.judge(second)
+        first.process.send_signal(signal.SIGCONT)
+        first.wait_for_event("fenced")
+        pair.judge(second)
+        documents = second.metric("index_documents")
+        wait_until(lambda: first.metric("index_documents") == documents, "the first to follow")
+        first.wait_until_ready()
+        second.kill()
+        pair.judge(first)
+        first.drain()
+        assert len(stage.outcomes()) == pair.feed.fed
 
 
 def test_a_session_timeout_that_the_brokers_refuse(broker: Broker, tmp_path: Path) -> None:

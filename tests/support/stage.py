@@ -220,6 +220,11 @@ class Stage:
         ends = asyncio.run(topics.end_offsets(self.bootstrap, list(names.values())))
         return {role: ends[name] for role, name in names.items()}
 
+    def end(self, role: str) -> int:
+        """Return the offset behind the last record or marker of a topic with one partition."""
+        name = self.topics[role]
+        return asyncio.run(topics.end_offsets(self.bootstrap, [name]))[name]
+
     def start_worker(
         self, *flags: str, env: Mapping[str, str] | None = None, module: str = "streamdedup"
     ) -> WorkerProcess:
