@@ -47,3 +47,11 @@ def test_long_differences_are_shortened() -> None:
     one, _ = differences(" ".join(many), " ".join(many).replace("old", "new"))
     assert 400 < len(marked(one)) < 600
     assert marked(one).endswith(" …")
+
+
+@pytest.mark.parametrize(("common", "shortened"), [(17, False), (18, True)])
+def test_a_common_part_is_shortened_if_two_words_are_saved(common: int, shortened: bool) -> None:
+    """Eight words stay on each side, and an ellipsis takes the place of a word."""
+    middle = " ".join(WORDS.split()[:common])
+    one, _ = differences(f"a {middle} b", f"x {middle} y")
+    assert ("…" in marked(one)) is shortened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist, stdev
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from streamdedup.dedup.quality import Figure, Quality, Sums, interval
 from streamdedup.dedup.weights import Assumption, Weighing, missed_variances
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.bands import Banding
+from streamdedup.sketch.codec import SignatureCodec
 
 EXACT = DedupSettings(bands=9, rows=13, verify="exact")
 ESTIMATE = DedupSettings(bands=9, rows=13)
@@ -53,6 +55,7 @@ def test_without_data_nothing_is_known() -> None:
         assert one.add(JudgementCounts(), documents) == Sums()
         figures = one.figures()
         assert figures.documents == documents
+        assert figures.sums == Sums()
         for figure in (figures.recall, figures.precision, figures.pairs.recall):
             assert math.isnan(figure.value)
             assert math.isnan(figure.error)
@@ -270,3 +273,73 @@ def test_doubts_add_to_the_error() -> None:
     figure = Figure(0.5, 0.03).with_doubts(0.04, 0.0)
     assert figure.value == 0.5
     assert figure.error == pytest.approx(0.05)
+
+
+def test_the_precision_of_clear_duplicates_is_certain() -> None:
+    """The doubts about it are differences, which vanish far from the threshold."""
+    one = Quality(ESTIMATE)
+    one.add(counts([(20, NONE)] * 50, settings=ESTIMATE), 50)
+    assert one.figures().precision.error < 0.01
+
+
+def test_both_generations_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The duplicates of the previous generation are still among those found."""
+    monkeypatch.setattr(quality, "GENERATION", 10)
+    one = Quality(ESTIMATE)
+    for _ in range(2):
+        one.add(counts([(0, NONE)] * 6, settings=ESTIMATE), 6)
+    assert one.figures().sums.found == pytest.approx(12.0)
+
+
+def test_the_variance_of_an_uncertain_match() -> None:
+    """By hand: a pair at the threshold with probability p, and found with probability h."""
+    unequal, weighing = 46, Weighing(ESTIMATE)
+    one = Quality(ESTIMATE)
+    sums = one.add(counts([(unequal, NONE)], settings=ESTIMATE), 1)
+    ratio = (1 / 9) / weighing.expected[weighing.class_of[unequal]]
+    p, h = sums.found, 1 - (1 - weighing.found()[unequal]) ** ratio
+    assert 0.1 < p < 0.9
+    expected = ((p * (1 - h)) ** 2 / h + p * (1 - h)) / h
+    assert sums.missed_variance == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("settings", [ESTIMATE, EXACT, DedupSettings(bands=30, rows=5)])
+def test_a_found_pair_shares_a_band_at_least(settings: DedupSettings) -> None:
+    """So that the expected number of shared bands is one or more, and all of equal texts."""
+    weighing, bands = Weighing(settings), settings.banding().bands
+    shared = bands * weighing.expected[: weighing.class_of[46]]
+    assert shared.min() >= 1.0
+    assert shared[0] == pytest.approx(bands, rel=0.01)
+
+
+@pytest.mark.parametrize(("threshold", "tolerance"), [(0.7, 0.15), (0.97, 0.5)])
+@pytest.mark.parametrize("slope", [-12.0, 9.0])
+def test_the_slope_of_a_known_density(threshold: float, tolerance: float, slope: float) -> None:
+    """Tweedie: the density ``exp(slope * x)`` moves the mean by the slope times the variance."""
+    settings = DedupSettings(threshold=threshold, bands=60, rows=2)
+    weighing = Weighing(settings)
+    offsets = weighing.estimates - threshold
+    near = np.round(1e6 * np.exp(slope * offsets) * weighing.found()).astype(np.int64)
+    flat, tilted = (
+        weighing.weights(near, Assumption(1.0, has_slope, 1.0)).true for has_slope in (False, True)
+    )
+    error = max(SignatureCodec.of(settings.sketch_parameters()).standard_error(threshold), 1 / 512)
+    normal = NormalDist()
+    certain = (flat > 0.05) & (flat < 0.95)
+    moves = [
+        normal.inv_cdf(after) - normal.inv_cdf(before)
+        for before, after in zip(flat[certain], tilted[certain], strict=True)
+    ]
+    assert moves == pytest.approx([slope * error] * len(moves), rel=tolerance)
+
+
+def test_the_ratio_of_shared_bands() -> None:
+    """It is the mean over the bands, with the standard error of a mean."""
+    found = quality._Counts(1, 1, 4)  # noqa: SLF001 - figures show it only with other errors
+    found.expected = 2.0
+    found.shared = np.array([1.0, 2.0, 3.0, 2.0])
+    assert found.ratio().value == pytest.approx(1.0)
+    assert found.ratio().error == pytest.approx(stdev([0.5, 1.0, 1.5, 1.0]) / 2)
+    single = quality._Counts(1, 1, 1)  # noqa: SLF001 - the same
+    single.expected = 2.0
+    assert single.ratio().error == 0.0

@@ -214,3 +214,27 @@ def test_a_topic_without_room_for_the_additions_is_an_error(role: str) -> None:
     with pytest.raises(TopicError, match=r"max\.message\.bytes.*limits\.id_bytes") as caught:
         composer(None, **{role: 4 * KIB - 1})
     assert getattr(Settings().topics, role) in str(caught.value)
+
+
+def test_a_header_name_that_cannot_be_written_is_refused() -> None:
+    """The message has its bytes in a readable form, those of the first invalid name."""
+    names = [name.decode("utf-8", "surrogateescape") for name in (b"a", b"\xff", b"\xfe")]
+    headers = tuple((name, b"") for name in names)
+    rejections = composer().refused([record(headers=headers[:1]), record(headers=headers)], NOW_MS)
+    [(row, rejection)] = rejections.items()
+    assert (row, rejection.stage, rejection.reason) == (1, "produce", "InvalidHeaderName")
+    assert "the header name '\\\\xff' is not valid UTF-8" in rejection.message
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "words"),
+    [
+        (NOW_MS + 2 * DAY_MS, "ahead of the clock than the clean topic's message.timestamp.after."),
+        (NOW_MS - 3 * DAY_MS, "behind the clock than the clean topic's message.timestamp.before."),
+    ],
+)
+def test_a_refused_timestamp_names_the_limit(timestamp_ms: int, words: str) -> None:
+    """So that an operator can raise the limit of the topic."""
+    [rejection] = composer().refused([record(timestamp_ms=timestamp_ms)], NOW_MS).values()
+    assert words in rejection.message
+    assert str(timestamp_ms) in rejection.message

@@ -72,3 +72,19 @@ def test_new_topics_have_room_for_every_addition() -> None:
     room = roomy_message_bytes(settings, len(NOISE))
     for added in (additions.clean, additions.duplicates, additions.dead_letter):
         assert fits(topic(room), record(NOISE), "none", added)
+
+
+def test_a_topic_accepts_a_record_of_exactly_its_room() -> None:
+    """One byte more is too much."""
+    room = 64 * KIB - 4096
+    assert fits(topic(), record(NOISE[:room]), "none")
+    assert not fits(topic(), record(NOISE[: room + 1]), "none")
+
+
+def test_additions_count_the_longest_form_of_an_id() -> None:
+    """A byte of an id takes up to six in JSON; ids are in the record and in its matches."""
+    settings = load_settings(limits={"id_bytes": 100}, output={"max_matches": 3})
+    additions = Additions.from_settings(settings)
+    assert additions.clean == 4096 + 600
+    assert additions.duplicates == 4096 + 2 * 600 + 3 * (1024 + 600)
+    assert additions.dead_letter == 4096

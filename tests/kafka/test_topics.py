@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -149,3 +150,43 @@ def test_checkpoints_follow_the_retention(retention_ms: int, seconds: int) -> No
     """Several checkpoints fit the retention, and a restart replays at most some minutes."""
     interval = checkpoint_interval(facts(retention_ms=retention_ms))
     assert interval == dt.timedelta(seconds=seconds)
+
+
+SPLIT = load_settings(mode="split")
+
+
+def problems_of_split(role: str, **changes: Any) -> list[str]:
+    """Return the problems of usable topics of mode split after changes to one of them."""
+    topics = {topic: facts(name=topic, partitions=1) for topic in topic_names(SPLIT)}
+    name = getattr(SPLIT.topics, role)
+    topics[name] = facts(name=name, **changes)
+    return topic_problems(SPLIT, topics)
+
+
+def test_usable_topics_of_mode_split_have_no_problems() -> None:
+    """As many partitions of verdicts as of the source are enough, and more are no problem."""
+    assert problems_of_split("source", partitions=1) == []
+    assert problems_of_split("verdicts", partitions=3) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "changes", "words"),
+    [
+        ("sketches", {"partitions": 2}, "the sketches topic .* 2 partitions.* order of judgement"),
+        ("verdicts", {"cleanup_policy": "compact"}, "the verdicts topic .* cleanup.policy compact"),
+        ("source", {"partitions": 2}, "verdicts topic .* 1 partitions, but .* has 2; .* at least"),
+        ("clean", {"min_insync_replicas": 2}, "lower min.insync.replicas, or add replicas$"),
+    ],
+)
+def test_an_unusable_topic_of_mode_split(role: str, changes: dict[str, Any], words: str) -> None:
+    """Each problem is one sentence with its fix."""
+    [problem] = problems_of_split(role, **changes)
+    assert re.search(words, problem)
+
+
+def test_missing_topics_of_mode_split_are_named_once() -> None:
+    """A topic that does not exist has no other problem."""
+    usable = {topic: facts(name=topic) for topic in topic_names(SPLIT)}
+    for missing in usable:
+        [problem] = topic_problems(SPLIT, {n: f for n, f in usable.items() if n != missing})
+        assert problem.startswith(f"missing topics: {missing};")

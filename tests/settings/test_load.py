@@ -211,3 +211,20 @@ def test_an_empty_variable_is_null(monkeypatch: pytest.MonkeyPatch, name: str) -
     """An empty variable sets a path, field or number to null."""
     monkeypatch.setenv("STREAMDEDUP_" + name.upper().replace(".", "__"), "")
     assert look_up(load_settings(), name) is None
+
+
+def test_one_problem_has_no_count() -> None:
+    """Only further problems are counted."""
+    assert "more)" not in refusal(dedup={"threshold": 3})
+
+
+def test_a_mistake_in_yaml_has_its_place(file: Path) -> None:
+    """Lines and columns count from one, as in editors."""
+    file.write_text("dedup:\n  threshold: ]\n")
+    assert "(line 2, column 14)" in refusal(file)
+
+
+def test_a_profile_in_brackets_may_have_spaces_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable holds a list as YAML does."""
+    monkeypatch.setenv("STREAMDEDUP_DEDUP__PROFILE", "[ nfkc, casefold ] ")
+    assert load_settings().dedup.profile == ("nfkc", "casefold")
