@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -149,3 +150,14 @@ def test_reinstated_records_have_the_headers_of_kept_ones(form: HeaderForm) -> N
     kept = [*record.headers, *clean_headers(Verdict(Outcome.KEPT, "id", SOURCE), rule)]
     headers = reinstated_headers(record, "id", "2026-01-01", rule)
     assert headers == [*kept, (REINSTATED, b"2026-01-01")]
+
+
+def test_omitted_values_of_other_lengths_are_other_records() -> None:
+    """Of a value that was too large, its length is all that a dead letter has."""
+    contents = set()
+    for length in (5, 6, 6):
+        record = dead_letter(Record(SOURCE, b"x" * length, b"key", (), 5), omitted=True)
+        letter = read_dead_letter(replace(record, value=None))
+        assert letter is not None
+        contents.add(letter.copy.content)
+    assert len(contents) == 2

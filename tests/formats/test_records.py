@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamdedup.formats.objects import Refusal
-from streamdedup.formats.records import Decoder
+from streamdedup.formats.records import Decoder, parse_time
 from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
@@ -274,3 +274,17 @@ def test_fields_of_a_table_become_a_document() -> None:
         with pytest.raises(Refusal) as refused:
             decode(text, id_, b"", -1)
         assert refused.value.rejection.reason == reason
+
+
+def test_the_unit_of_a_number_follows_from_its_size() -> None:
+    """Seconds, milli-, micro- and nanoseconds until 5138; a larger number is refused."""
+    for per_second in (1, 10**3, 10**6, 10**9):
+        assert parse_time(10**11 * per_second - per_second) == (10**11 - 1) * 1000
+    with pytest.raises(ValueError, match="out of range"):
+        parse_time(10**20)
+
+
+def test_another_value_of_messagepack_is_named() -> None:
+    """The message says what was expected, and what was found."""
+    with pytest.raises(Refusal, match="the value is MessagePack map of type list"):
+        decode(b"\x90", {"format": "messagepack"})

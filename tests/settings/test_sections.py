@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import pickle
@@ -179,3 +180,30 @@ def test_settings_load_no_numba(module: str) -> None:
     code = f"import sys, streamdedup.settings.{module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert {"numba", "llvmlite"}.isdisjoint(done.stdout.split())
+
+
+def test_how_early_event_times_may_be() -> None:
+    """As far ahead as the window is long, unless a setting says otherwise."""
+    window = {"window": "7d", "allowed_lateness": "1d"}
+    assert load_settings(index=window).index.ahead() == dt.timedelta(days=7)
+    nearer = load_settings(index={**window, "allowed_ahead": "1h"}).index
+    assert nearer.ahead() == dt.timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("processors", "processes"), [(1, 1), (2, 1), (3, 2), (8, 7)])
+def test_a_processor_is_left_to_the_worker_itself(
+    monkeypatch: pytest.MonkeyPatch, processors: int, processes: int
+) -> None:
+    """The pool has one process less than there are processors, unless a setting says otherwise."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    assert load_settings().pool.size() == processes
+    assert load_settings(pool={"workers": 5}).pool.size() == 5
+
+
+def test_avro_and_its_schemas_need_each_other() -> None:
+    """One without the other is a mistake."""
+    message = "format avro and schema_files need each other"
+    assert message in refusal(records={"format": "avro"})
+    assert message in refusal(records={"format": "json", "schema_files": ["a.avsc"]})
+    schemas = {"format": "avro", "schema_files": ["a.avsc"]}
+    assert load_settings(records=schemas).records.format == "avro"

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.settings.units import format_duration, format_size, parse_duration, parse_size
+from streamdedup.settings.units import (
+    format_duration,
+    format_size,
+    milliseconds,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +115,9 @@ def test_durations_are_formatted_in_days_at_most(text: str) -> None:
     """The largest unit is the day; months and years have no fixed length."""
     written = {"90m": "1h30m", "24h": "1d"}.get(text, text)
     assert format_duration(parse_duration(text)) == written
+
+
+def test_milliseconds_are_whole() -> None:
+    """The rest is dropped."""
+    found = milliseconds(dt.timedelta(milliseconds=7, microseconds=999))
+    assert (found, type(found)) == (7, int)
