@@ -145,7 +145,9 @@ def _obtain() -> Path:
         subprocess.run([*command, f"-DoutputDirectory={scratch}"], check=True, timeout=600)
         unpacked = Path(scratch) / "unpacked"
         with tarfile.open(next(Path(scratch).glob("*.tar.gz"))) as archive:
-            archive.extractall(unpacked, filter="data")
+            # Before Python 3.11.4 extractall() has no filter.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(unpacked)  # noqa: S202 - filtered
         with contextlib.suppress(OSError):  # another run was faster
             unpacked.rename(folder)
     return folder
