@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from streamdedup.sketch.bands import Banding
 
 _BANDING = re.compile(r"\s*(\d{1,5})\s*[xX\u00d7]\s*(\d{1,5})\s*")
-_MOST_VALUES = 9000
 """MinHash values of a banding at most."""
 _EXAMPLES = 3
 """Examples of each kind in the terminal; the page has more."""
@@ -174,10 +173,11 @@ def _parse_banding(text: str) -> Banding:
 
     match = _BANDING.fullmatch(text)
     banding = Banding(int(match[1]), int(match[2])) if match else Banding(0, 0)
-    if not 1 <= banding.values <= _MOST_VALUES:
+    fits = banding.bands <= options.MOST_BANDS and banding.rows <= options.MOST_ROWS
+    if not (fits and 1 <= banding.values <= options.MOST_VALUES):
         raise SettingsError(
-            f"--banding {text}: expected bands x rows, such as 20x7, of at most {_MOST_VALUES} "
-            "values"
+            f"--banding {text}: expected bands x rows, such as 20x7, of at most "
+            f"{options.MOST_BANDS} bands, {options.MOST_ROWS} rows and {options.MOST_VALUES} values"
         )
     return banding
 
@@ -187,7 +187,7 @@ def _warn(bandings: list[Banding], settings: Settings) -> None:
 
     dedup = settings.dedup
     for banding in bandings:
-        for doubt in doubts(banding, dedup.threshold, dedup.recall, _MOST_VALUES):
+        for doubt in doubts(banding, dedup.threshold, dedup.recall, options.MOST_VALUES):
             sys.stderr.write(f"streamdedup: {doubt}\n")
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 INPUT, JUDGEMENT, OUTPUT = "Input", "Judgement", "Output"
 """The panels of a long help text."""
 
+MOST_BANDS, MOST_ROWS, MOST_VALUES = 1000, 1000, 9000
+"""Bounds of dedup.bands, dedup.rows and dedup.num_perm, here because the settings load late."""
 POSITION = "TOPIC:PARTITION:OFFSET"
 """How help texts write a position."""
 

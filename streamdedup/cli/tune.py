@@ -43,13 +43,19 @@ Bands = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=options.MOST_BANDS,
         help="Bands of a choice to compare with the options; needs --rows.",
         rich_help_panel=options.JUDGEMENT,
     ),
 ]
 Rows = Annotated[
     int | None,
-    typer.Option(min=1, help="Rows of that choice.", rich_help_panel=options.JUDGEMENT),
+    typer.Option(
+        min=1,
+        max=options.MOST_ROWS,
+        help="Rows of that choice.",
+        rich_help_panel=options.JUDGEMENT,
+    ),
 ]
 Plot = Annotated[
     Path | None,
@@ -123,7 +129,15 @@ def _settings(config: Path | None, **flags: Any) -> DedupSettings:
 def _banding(bands: int | None, rows: int | None) -> Banding | None:
     from streamdedup.sketch.bands import Banding
 
-    return None if bands is None or rows is None else Banding(bands, rows)
+    if bands is None or rows is None:
+        return None
+    banding = Banding(bands, rows)
+    if banding.values > options.MOST_VALUES:
+        raise SettingsError(
+            f"{banding} need {banding.values} MinHash values, dedup.num_perm is at most "
+            f"{options.MOST_VALUES}; lower --bands or --rows"
+        )
+    return banding
 
 
 def _plan(dedup: DedupSettings) -> Plan:
@@ -171,7 +185,9 @@ def _rows(advice: Advice) -> Iterator[list[Text]]:
             is_pick = option.banding == pick
             yield _row(option, "pick" if is_pick else "", "bold green" if is_pick else "")
     if advice.given is not None:
-        yield _row(advice.given, "given", "red" if advice.doubts else "")
+        fits = advice.given.banding.values <= advice.plan.num_perm
+        name = "given" if fits else "refused"
+        yield _row(advice.given, name, "red" if advice.doubts else "")
 
 
 def _row(option: Option, name: str, style: str) -> list[Text]:

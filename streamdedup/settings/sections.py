@@ -211,8 +211,8 @@ class QualitySettings(Section):
     """How the worker and the edges check their verdicts while they run; see docs/quality.md."""
 
     shadow_sample: int = Field(default=1000, ge=0, le=10**9)
-    """One document in this many is also compared exactly with recent kept documents. Uses at most
-    2 % of one processor. 0: none is."""
+    """On average one document in this many, in blocks of 64 offsets, is also compared exactly with
+    recent kept documents. Uses at most 2 % of one processor. 0: none is."""
 
 
 class LogSettings(Section):

@@ -157,7 +157,10 @@ def doubts(banding: Banding, threshold: float, recall: float, num_perm: int) -> 
             f"{banding.swapped().candidate_probability(threshold):.2%} at {threshold:g}"
         )
     if banding.values > num_perm:
-        problems.append(f"{banding} need {banding.values} MinHash values, num_perm is {num_perm}")
+        problems.append(
+            f"{banding} need {banding.values} MinHash values, num_perm is {num_perm}, so that the "
+            "settings refuse them; raise dedup.num_perm or lower dedup.bands or dedup.rows"
+        )
     return problems
 
 

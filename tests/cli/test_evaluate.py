@@ -87,7 +87,7 @@ def test_swapped_bands_are_noticed(corpus: Path) -> None:
     assert "did you mean 20 bands of 5 rows" in result.stderr
 
 
-@pytest.mark.parametrize("banding", ["20", "0x5", "20x", "9001x1", "20,5"])
+@pytest.mark.parametrize("banding", ["20", "0x5", "20x", "9001x1", "1001x1", "20,5"])
 def test_wrong_banding(corpus: Path, banding: str) -> None:
     """An invalid banding is one line."""
     error = run(corpus, "--banding", banding).exception

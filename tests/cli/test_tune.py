@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamdedup.cli import main
+from streamdedup.cli import main, options
 from streamdedup.errors import InputError, SettingsError
 from streamdedup.extras import install
+from streamdedup.settings.dedup import DedupSettings
 
 
 def tune(*arguments: str | Path) -> Result:
@@ -65,6 +67,25 @@ def test_swapped_bands_cannot_be_missed() -> None:
     assert "did you mean 450 bands of 20 rows" in result.stdout
     assert "need 9000 MinHash values" in result.stdout
     assert len(tuned("--bands", "20", "--rows", "450")["doubts"]) == 3
+
+
+def test_a_banding_that_the_settings_refuse_is_marked() -> None:
+    """Its curve is shown beside the options, in a row that is called refused."""
+    shown = tune("--num-perm", "100", "--bands", "200", "--rows", "7").stdout
+    assert re.search(r"^ *refused +200 +7 ", shown, re.MULTILINE)
+    assert "given" not in shown
+    assert "so that the settings refuse them; raise dedup.num_perm" in " ".join(shown.split())
+
+
+def test_bounds_are_those_of_the_settings() -> None:
+    """No command computes what no setting can hold."""
+    fields = DedupSettings.model_fields
+    bounds = [fields[name].metadata[-1].le for name in ("bands", "rows", "num_perm")]
+    assert bounds == [options.MOST_BANDS, options.MOST_ROWS, options.MOST_VALUES]
+    assert tune("--bands", "1001", "--rows", "1").exit_code == 2
+    error = tune("--bands", "901", "--rows", "10").exception
+    assert isinstance(error, SettingsError)
+    assert "dedup.num_perm is at most 9000" in str(error)
 
 
 def test_bands_of_the_settings_are_judged(tmp_path: Path) -> None:
