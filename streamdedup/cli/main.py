@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -21,7 +22,8 @@ from streamdedup.cli import (
     topics,
     tune,
 )
-from streamdedup.errors import StreamdedupError
+from streamdedup.cli.streams import replace_output
+from streamdedup.errors import PoolUnusable, StreamdedupError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,8 +68,20 @@ def _root(
 
 def main() -> None:
     """Run the command line; an expected error prints one line and a documented exit code."""
+    replace_output()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except StreamdedupError as error:
-        sys.stderr.write(f"streamdedup: {error}\n")
-        sys.exit(error.exit_code)
+        _end(error)
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+        _end(PoolUnusable("too many open files; raise the limit, for example with ulimit -n 1024"))
+
+
+def _end(error: StreamdedupError) -> NoReturn:
+    sys.stderr.write(f"streamdedup: {error}\n")
+    sys.exit(error.exit_code)
