@@ -242,6 +242,13 @@ def test_times_are_exact(milliseconds: int) -> None:
     assert decode(value, TIMES).event_time_ms == milliseconds
 
 
+def test_a_time_in_utf8() -> None:
+    """Values in binary formats may hold a time as bytes."""
+    assert parse_time(b"2024-02-29T12:34:56.789Z") == parse_time("2024-02-29T12:34:56.789Z")
+    with pytest.raises(ValueError, match="utf-8"):
+        parse_time(b"\xff")
+
+
 @pytest.mark.parametrize(
     ("key", "identity"),
     [
