@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from streamdedup.sketch.bands import Banding
 
 _BANDING = re.compile(r"\s*(\d{1,5})\s*[xX\u00d7]\s*(\d{1,5})\s*")
-"""MinHash values of a banding at most."""
 _EXAMPLES = 3
 """Examples of each kind in the terminal; the page has more."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aiokafka import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, TopicError
-from streamdedup.kafka.connection import POLL_S, translated
+from streamdedup.kafka.connection import POLL_S
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.topics import NEW_CHANGELOG, output_names
 from streamdedup.kafka.writer import TransactionalWriter, end_offsets
@@ -51,14 +51,12 @@ class ChangelogWriter(TransactionalWriter):
         """
         written = await self._end_of_changelog("read_uncommitted")
         async with asyncio.timeout(self._timeout_s):
-            while await self._end_of_changelog() < written:  # noqa: ASYNC110
+            while await self._end_of_changelog("read_committed") < written:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
 
-    async def _end_of_changelog(self, isolation_level: str = "read_committed") -> int:
-        """Return the end offset of the changelog for readers at this level."""
+    async def _end_of_changelog(self, isolation_level: str) -> int:
         changelog = TopicPartition(self._changelog, 0)
-        with translated(f"cannot read {self._changelog}"):
-            ends = await end_offsets(self._settings.kafka, [changelog], isolation_level)
+        ends = await end_offsets(self._settings.kafka, [changelog], isolation_level)
         return ends[changelog]
 
     def _logged(self, first: int, end: int) -> int:

@@ -94,10 +94,7 @@ def next_verdict(committed: int | None, first: int, end: int) -> int:
 
 
 async def find_offsets(
-    source: AIOKafkaConsumer,
-    verdicts: AIOKafkaConsumer,
-    settings: Settings,
-    partition: int,
+    source: AIOKafkaConsumer, verdicts: AIOKafkaConsumer, settings: Settings, partition: int
 ) -> LaneOffsets:
     """Find out where to continue a partition; its producer has fenced the predecessor before.
 

@@ -32,7 +32,6 @@ class Pairs:
     """The records of a partition that wait for verdicts, and verdicts that wait for records.
 
     Args:
-        partition: the partition, for messages.
         begin: the source offset from which on records are expected.
         verdict_offset: the offset from which on verdicts are read.
 
@@ -43,9 +42,8 @@ class Pairs:
         size: bytes of the values of the records that wait.
     """
 
-    def __init__(self, partition: int, begin: int, verdict_offset: int) -> None:
+    def __init__(self, begin: int, verdict_offset: int) -> None:
         self.read_to = self.judged_to = self.paired_to = begin
-        self._partition = partition
         self._verdict_offset = verdict_offset
         self.size = 0
         self._records: deque[RecordColumns] = deque()

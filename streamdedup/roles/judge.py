@@ -254,13 +254,11 @@ class _SketchFeed(Feed[_Read]):
         topic = self._topics.verdicts
         verdicts = [
             Outgoing(topic, None, value, (), None, sketched.source.partition)
-            for first, sketched in zip(_firsts(accepted), accepted, strict=True)
+            for first, sketched in [
+                *zip(_firsts(accepted), accepted, strict=True),
+                *((0, empty) for empty in refused),
+            ]
             for value in encoder.encode(sketched, first)
-        ]
-        verdicts += [
-            Outgoing(topic, None, value, (), None, sketched.source.partition)
-            for sketched in refused
-            for value in encoder.encode(sketched, 0)
         ]
         entry_bytes = self._settings.batch.changelog_entry_bytes
         return Transaction(

@@ -107,7 +107,7 @@ class Lane:
     def open(self, offsets: LaneOffsets) -> None:
         """Begin at some offsets."""
         self.offsets = offsets
-        self.pairs = Pairs(self.partition, offsets.source, offsets.verdicts)
+        self.pairs = Pairs(offsets.source, offsets.verdicts)
         self.sketched_to = offsets.source
         self._written = self._sketched = offsets.metadata.tally
 
@@ -164,7 +164,7 @@ class Lane:
             self._changed.set()
 
     def reach_verdict(self, offset: int) -> None:
-        """Take note of the next verdict offset."""
+        """Tell the lane the next verdict offset that will be read."""
         if offset >= self.offsets.judged and not self._is_caught_up.is_set():
             # These verdicts stand, whoever sketched the records. If the group's offset is past
             # them, the first range covers the offsets in between, which have no record to judge.
@@ -179,7 +179,7 @@ class Lane:
         return records[int((offsets < self.sketched_to).sum()) :]
 
     def reach_record(self, offset: int) -> None:
-        """Take note of the next offset of the source."""
+        """Tell the lane the next source offset that will be read."""
         if offset > self.pairs.read_to:
             self.pairs.reach(offset)
             self._changed.set()

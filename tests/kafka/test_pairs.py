@@ -62,7 +62,7 @@ def test_every_record_gets_its_verdict(
     turns: list[bool],
 ) -> None:
     """Whatever the order in which records and verdicts arrive, and wherever they are cut."""
-    pairs = Pairs(PARTITION, begin, 100)
+    pairs = Pairs(begin, 100)
     batches, ranges = cuts(read, begin, 51), list(enumerate(cuts(decided, 0, 51), 100))
     taken: list[int] = []
     next_offset = begin
