@@ -58,6 +58,10 @@ class BrokerUnavailable(StreamdedupError):
     exit_code = 7
 
 
+class ProducerForgotten(BrokerUnavailable):
+    """The brokers have forgotten an idle producer; nothing was begun. Exit code 7."""
+
+
 class RegistryUnavailable(BrokerUnavailable):
     """The schema registry does not answer; retry later. Exit code 7."""
 

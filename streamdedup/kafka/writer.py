@@ -20,6 +20,7 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
+from streamdedup.errors import ProducerForgotten
 from streamdedup.failpoints import reach
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
 from streamdedup.kafka.clocks import clock_warning, least_difference_ms
@@ -49,6 +50,13 @@ _RETRY_MS = 20
 
 _PRODUCER_FENCED = 90
 """An error code that aiokafka does not know."""
+
+_NOT_FOUND = 105
+"""The error code for a transactional id that the brokers do not know (any more)."""
+
+_IDLE_S = 10.0
+"""Time without a transaction after which the brokers may have forgotten the producer. They do after
+``transactional.id.expiration.ms``, by default a week."""
 
 _END_REQUESTS = 100
 """Requests, ``POLL_S`` apart, after which an unknown error is accepted as the cause."""
@@ -98,6 +106,7 @@ class TransactionalWriter:
             **connection_options(kafka),
         )
         self._building = BatchBuilding(self._producer, self._partitions)
+        self._used_at = time.monotonic()
 
     async def start(self) -> None:
         """Connect, fence a predecessor, and end the transaction that it may have left open.
@@ -108,6 +117,7 @@ class TransactionalWriter:
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.start()
+            self._used_at = time.monotonic()
             await self._mark_every_partition()
 
     async def _mark_every_partition(self) -> None:
@@ -156,6 +166,25 @@ class TransactionalWriter:
 
     async def _transaction_start_ms(self) -> int | None:
         """Return the start of the open transaction by the coordinator's clock; None if unknown."""
+        state = await self._described()
+        start_ms = int(state["transaction_start_time_ms"])
+        return start_ms if state["error_code"] == 0 and start_ms >= 0 else None
+
+    async def _check_remembered(self) -> None:
+        """Check that the brokers still know an idle producer.
+
+        Raises:
+            ProducerForgotten: they do not. The next transaction would fail.
+        """
+        idle_s = time.monotonic() - self._used_at
+        if idle_s > _IDLE_S and (await self._described())["error_code"] == _NOT_FOUND:
+            raise ProducerForgotten(
+                f"the brokers have forgotten this producer after {idle_s:.0f} s without a record "
+                "(transactional.id.expiration.ms): a new session starts another one"
+            )
+
+    async def _described(self) -> dict[str, Any]:
+        """Return what the coordinator knows about the transactional id."""
         sender = self._producer._sender
         id_ = sender._txn_manager.transactional_id
         node = await sender._find_coordinator(CoordinationType.TRANSACTION, id_)
@@ -163,10 +192,10 @@ class TransactionalWriter:
         try:
             answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
         except errors.IncompatibleBrokerVersion:
-            return None  # a broker before Kafka 3.0
+            # A broker before Kafka 3.0 does not tell.
+            return {"error_code": 0, "transaction_start_time_ms": -1}
         (state,) = answer.to_object()["transaction_states"]
-        start_ms = int(state["transaction_start_time_ms"])
-        return start_ms if state["error_code"] == 0 and start_ms >= 0 else None
+        return dict(state)
 
     def _check_clock(self, ahead_ms: int) -> None:
         if warning := clock_warning(ahead_ms, self._output_facts):
@@ -193,6 +222,7 @@ class TransactionalWriter:
         An error is replaced by the one that made the transaction fail.
         """
         async with asyncio.timeout(self._timeout_s):
+            await self._check_remembered()
             await self._producer.begin_transaction()
             try:
                 yield
@@ -204,6 +234,7 @@ class TransactionalWriter:
                 if isinstance(cause.__cause__, errors.UnknownError):
                     await self._check_fencing()
                 raise cause from error
+            self._used_at = time.monotonic()
 
     async def _check_fencing(self) -> None:
         """Find out whether an unknown error was caused by another producer.

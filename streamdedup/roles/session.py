@@ -19,6 +19,7 @@ import structlog
 from streamdedup.errors import (
     BrokerUnavailable,
     Fenced,
+    ProducerForgotten,
     RegistryUnavailable,
     SettingsError,
     StreamdedupError,
@@ -209,6 +210,8 @@ class Commits:
         """Do what :meth:`TransactionalWriter.commit` does."""
         try:
             applied = await writer.commit(transaction)
+        except ProducerForgotten:
+            raise  # no transaction was begun
         except (Fenced, BrokerUnavailable) as error:
             self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
             self._timeouts.count(error)

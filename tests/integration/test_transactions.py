@@ -13,10 +13,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Level
-from streamdedup.errors import SettingsError
+from streamdedup.errors import ProducerForgotten, SettingsError
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.messages import Transaction
 from streamdedup.roles.app import run_role
 from tests.support import topics
 from tests.support.numbered import documents
@@ -54,6 +55,27 @@ async def test_a_start_waits_until_the_changelog_is_visible(broker: Broker, tmp_
         await other.stop()
         await writer.close()
         await reader.close()
+
+
+async def test_a_producer_that_the_brokers_have_forgotten(broker: Broker, tmp_path: Path) -> None:
+    """A session ends before the next transaction of an idle producer, so that none fails."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    await asyncio.to_thread(stage.create_topics)
+    settings = stage.settings()
+    writer = ChangelogWriter(settings, await inspect(settings), 0)
+    try:
+        await writer.start()
+        empty = writer.build(Transaction([], [], {}, ""))
+        writer._used_at -= 60  # noqa: SLF001 - instead of a minute
+        await writer.commit(empty)
+        manager = writer._producer._txn_manager  # noqa: SLF001 - brokers forget after a week
+        manager.transactional_id = f"{stage.name}-forgotten"
+        await writer.commit(empty)
+        writer._used_at -= 60  # noqa: SLF001 - instead of a minute
+        with pytest.raises(ProducerForgotten, match=r"after 60 s .*transactional\.id\.expiration"):
+            await writer.commit(empty)
+    finally:
+        await writer.close()
 
 
 async def test_transactions_that_never_fit_their_timeout(
