@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 SPARK := .venv-spark
 DOCS := .venv-docs
+MUTANTS := .venv-mutants
 LOCKS := deploy/requirements
 PORT ?= 9092
 ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage test-kafka broker lint types format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +52,9 @@ coverage: $(VENV)/dev.stamp ## Check that sketch, dedup and formats are covered 
 	@$(BIN)/python -m coverage report
 	@$(BIN)/python -m coverage report --show-missing --fail-under 100 \
 		--include 'streamdedup/sketch/*,streamdedup/dedup/*,streamdedup/formats/*'
+
+mutants: $(MUTANTS)/mutants.stamp ## Change the code a little, and check that the tests notice (ARGS="dedup --all")
+	@$(MUTANTS)/bin/python -m tests.mutants $(ARGS)
 
 test-kafka: $(VENV)/dev.stamp ## Run only the tests that need Kafka
 	@$(BIN)/python -m pytest -m "kafka and not long and not faults" $(ARGS)
@@ -136,6 +140,8 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--no-header --no-annotate --extra registry pyproject.toml --output-file $(LOCKS)/registry.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --extra dev --extra spark pyproject.toml --output-file $(LOCKS)/spark.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --extra dev --extra mutants pyproject.toml --output-file $(LOCKS)/mutants.lock
 	@echo 'hatchling>=1.27,<2' | $(BIN)/uv pip compile --quiet --upgrade --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/build.lock
@@ -147,7 +153,7 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 		--output-file $(LOCKS)/audit.lock
 
 clean: ## Remove the environments and the output of the demos
-	rm -rf $(VENV) $(BENCH) $(DOCS) $(SPARK) build/docs demo-out demo-out-spark
+	rm -rf $(VENV) $(BENCH) $(DOCS) $(MUTANTS) $(SPARK) build/docs build/mutants demo-out demo-out-spark
 
 $(VENV)/bin/python:
 	@for python in python3 python3.13 python3.12 python3.11; do \
@@ -188,6 +194,14 @@ $(SPARK)/spark.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/spark.lock
 	@test -x $(SPARK)/bin/python || $(BIN)/python -m venv $(SPARK)
 	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/spark.lock
 	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+# The tool is needed for mutants only.
+$(MUTANTS)/mutants.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/mutants.lock
+	@echo "Installing streamdedup, the dependencies of the tests and mutmut"
+	@test -x $(MUTANTS)/bin/python || $(BIN)/python -m venv $(MUTANTS)
+	@$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/mutants.lock
+	@$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 # The site's tools are needed for the site only.
