@@ -98,9 +98,9 @@ def judge_all(stage: Stage) -> None:
     stage.produce(BATCH)
     asyncio.run(produce_in_transactions(stage.bootstrap, stage.topics["source"]))
     with stage.start_worker() as worker:
-        stage.wait_until_committed({0: 8, 1: 11, 2: 0}, worker)
+        stage.wait_until_committed({0: 8, 1: 16, 2: 0}, worker)
         stage.produce(LATER)
-        stage.wait_until_committed({0: 8, 1: 11, 2: 2}, worker)
+        stage.wait_until_committed({0: 8, 1: 16, 2: 2}, worker)
         wait_until(lambda: all_read(worker.get("/status")[1]), "the lag to reach 0")
         worker.drain()
 
