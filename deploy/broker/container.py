@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -82,13 +82,17 @@ class KafkaContainer(DockerContainer):
     Equal numbers let the broker reach its own advertised listeners, which transactions need.
     """
 
-    def __init__(self, ports: Ports, access: Access | None) -> None:
+    def __init__(
+        self, ports: Ports, access: Access | None, special: Mapping[str, str] | None
+    ) -> None:
         super().__init__(image_name())
         published = [ports.client] if access is None else ports.of_clients()
         # The engine accepts (host, port) here, although the type of testcontainers does not.
         bound = {f"{port}/tcp": (LOOPBACK, port) for port in published}
         self.ports = cast("dict[str, int | None]", bound)
-        properties = server_properties(ports, access, bind_host=_ALL_INSIDE, log_dir=_DATA)
+        properties = server_properties(
+            ports, access, bind_host=_ALL_INSIDE, log_dir=_DATA, special=special
+        )
         self.env = {
             **as_environment(properties),
             "CLUSTER_ID": CLUSTER_ID,
@@ -101,9 +105,15 @@ class ContainerServer:
 
     origin = ORIGIN_CONTAINER
 
-    def __init__(self, folder: Path, ports: Ports, access: Access | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ports: Ports,
+        access: Access | None,
+        special: Mapping[str, str] | None,
+    ) -> None:
         self._folder = folder
-        self._kafka = KafkaContainer(ports, access)
+        self._kafka = KafkaContainer(ports, access, special)
         self._created = False
         self._watchdog: subprocess.Popen[bytes] | None = None
 

@@ -86,9 +86,17 @@ def assign_ports(client_port: int | None) -> Ports:
 
 
 def server_properties(
-    ports: Ports, access: Access | None, *, bind_host: str, log_dir: str
+    ports: Ports,
+    access: Access | None,
+    *,
+    bind_host: str,
+    log_dir: str,
+    special: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the settings of a single combined KRaft node that listens on `bind_host`."""
+    """Return the settings of a single combined KRaft node that listens on `bind_host`.
+
+    Those in `special`, if given, replace the others.
+    """
     listeners = {"CLIENT": ports.client}
     if access is not None:
         listeners |= {"LOGIN": ports.login, "TLS": ports.tls}
@@ -107,6 +115,7 @@ def server_properties(
         ),
         "log.dirs": log_dir,
         **(_open_properties() if access is None else _secured_properties(access)),
+        **(special or {}),
     }
 
 

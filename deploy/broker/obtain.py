@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from deploy.broker.access import Access, make_access
@@ -47,15 +47,23 @@ def running_broker(*, secured: bool = False) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def own_broker(*, secured: bool = False, port: int | None = None) -> Iterator[Broker]:
-    """Start a broker and yield it; `port`, if given, is the loopback port for plaintext."""
+def own_broker(
+    *,
+    secured: bool = False,
+    port: int | None = None,
+    special: Mapping[str, str] | None = None,
+) -> Iterator[Broker]:
+    """Start a broker and yield it.
+
+    `port`, if given, is the loopback port for plaintext; `special` holds settings of Kafka's.
+    """
     if port is not None and not is_free(port):
         raise BrokerFailed(f"port {port} of {LOOPBACK} is in use; choose another one")
     ports = assign_ports(port)
     access = make_access() if secured else None
     folder = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
     try:
-        with _discarded(_choose_server(folder, ports, access)) as server:
+        with _discarded(_choose_server(folder, ports, access, special)) as server:
             secured_listeners = None if access is None else _secured(ports, access, folder)
             broker = Broker(f"{LOOPBACK}:{ports.client}", server, secured_listeners)
             broker.start()
@@ -74,16 +82,18 @@ def _broker_of_environment(bootstrap: str) -> Broker:
     return Broker(bootstrap)
 
 
-def _choose_server(folder: Path, ports: Ports, access: Access | None) -> Server:
+def _choose_server(
+    folder: Path, ports: Ports, access: Access | None, special: Mapping[str, str] | None
+) -> Server:
     forced = os.environ.get(ORIGIN_VARIABLE, "").strip()
     if forced not in ("", ORIGIN_CONTAINER, ORIGIN_MAVEN):
         raise BrokerUnobtainable(
             f"invalid {ORIGIN_VARIABLE} {forced!r}: neither container nor maven"
         )
     if forced != ORIGIN_MAVEN and _can_run_container(required=forced == ORIGIN_CONTAINER):
-        return ContainerServer(folder, ports, access)
+        return ContainerServer(folder, ports, access, special)
     properties = server_properties(
-        ports, access, bind_host=LOOPBACK, log_dir=str(data_folder(folder))
+        ports, access, bind_host=LOOPBACK, log_dir=str(data_folder(folder)), special=special
     )
     return JavaServer(find_java(), obtain_jars(), folder, properties)
 
