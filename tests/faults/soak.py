@@ -9,7 +9,8 @@ resets, a fault at a random fail-point, clock steps, a full disk, a takeover by 
 ``read_committed`` reader counts every position as it appears. In the end all documents are judged
 by an undisturbed worker, and :func:`tests.support.oracle.assert_undisturbed` compares everything.
 
-With ``--mode split`` there are three edges, a judge and its standby, and each fault meets one.
+With ``--mode pair`` there are a worker and its standby, with ``--mode split`` three edges, a judge
+and its standby; each fault meets one of them.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Report:
 
 NAMES = {
     "single": ("worker",),
+    "pair": ("worker-0", "worker-1"),
     "split": ("judge-0", "judge-1", "edge-0", "edge-1", "edge-2"),
 }
 """The processes, by mode."""
@@ -87,15 +89,22 @@ class Soak:
     """The faults, in an order that a seed decides."""
 
     def __init__(
-        self, stage: Stage, broker: Broker, network: Network, seed: int, report: Report
+        self,
+        stage: Stage,
+        names: tuple[str, ...],
+        broker: Broker,
+        network: Network,
+        seed: int,
+        report: Report,
     ) -> None:
         self._stage, self._broker, self._network, self.report = stage, broker, network, report
         self._rng = random.Random(seed)
         self._number = 0
         self._workers: dict[str, WorkerProcess] = {}
-        self._names = NAMES[stage.mode]
+        self._names = names
+        self._has_standby = len(names) > 1
         self._stages = {
-            name: stage if stage.mode == "single" else stage.variant(name) for name in self._names
+            name: stage.variant(name) if self._has_standby else stage for name in self._names
         }
         self._target = self._names[0]
         self.actions: dict[Callable[[], None], int] = {
@@ -116,8 +125,8 @@ class Soak:
             self.lose_response: 2,
             self.delay: 1,
         }
-        if stage.mode == "split":
-            del self.actions[self.take_over]  # a standby does that
+        if self._has_standby:
+            del self.actions[self.take_over]  # the standby does that
 
     def strike(self) -> None:
         """Let one fault happen."""
@@ -135,7 +144,8 @@ class Soak:
         for name in self._names:
             if name not in self._workers:
                 env = environment if name == self._target else {}
-                flags = [] if name == "worker" else ["--role", self._role(name)]
+                role = self._role(name)
+                flags = [] if role == "worker" else ["--role", role]
                 worker = self._stages[name].start_worker(*flags, env=env, module=FAULTY)
                 self._workers[name] = worker
         return self._workers[self._target]
@@ -162,7 +172,7 @@ class Soak:
 
     def finish(self, total: int) -> None:
         """Run everything undisturbed until all records have an outcome, and drain it."""
-        if self._stage.mode == "single":
+        if not self._has_standby:
             self._stage.run_until_judged(total)
             return
         self.start()
@@ -338,15 +348,16 @@ def soak(seconds: float, seed: int, per_second: int, folder: Path, mode: str) ->
     """Run, print the report, and return whether everything is as it must be."""
     report = Report()
     with own_broker() as broker, Network(broker.bootstrap, random.Random(seed)) as network:
-        stage = Stage(broker.bootstrap, folder, mode=mode)
+        names = NAMES[mode]
+        stage = Stage(broker.bootstrap, folder, mode="split" if mode == "split" else "single")
         stage.create_topics(PARTITIONS)
         stage.configure(**SETTINGS)
-        if mode == "split":
+        if len(names) > 1:
             stage.configure(kafka={"session_timeout": "6s"}, standby={"enabled": True})
         stage.configure(kafka={"bootstrap_servers": network.bootstrap})
         checker = Checker(stage)
         checker.start()
-        faults = Soak(stage, broker, network, seed, report)
+        faults = Soak(stage, names, broker, network, seed, report)
         began, reported = time.monotonic(), time.monotonic()
         with Feeder(stage, PARTITIONS, per_second) as feeder:
             while time.monotonic() - began < seconds:
