@@ -21,6 +21,7 @@ from streamdedup.index.check_report import Broken, Report
 from streamdedup.index.check_segments import Expected, SegmentChecker, walk_file
 from streamdedup.index.directory import (
     DATA_FILE,
+    LMDB_FILES,
     LOCK,
     MANIFEST,
     SEGMENTS,
@@ -116,7 +117,7 @@ def _left_over(directory: Path, entries: list[SegmentEntry]) -> list[str]:
     """Return a line for each file or directory that the manifest does not name."""
     known = {
         directory: {LOCK, MANIFEST, SEGMENTS},
-        directory / MANIFEST: {DATA_FILE, "lock.mdb"},
+        directory / MANIFEST: set(LMDB_FILES),
         directory / SEGMENTS: {entry.name for entry in entries},
     }
     for entry in entries:

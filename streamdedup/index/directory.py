@@ -16,6 +16,8 @@ LOCK = "lock"
 MANIFEST = "manifest"
 """The directory of the manifest. An index exists if and only if it holds :data:`DATA_FILE`."""
 DATA_FILE = "data.mdb"
+LMDB_FILES = (DATA_FILE, "lock.mdb")
+"""What LMDB keeps in the directory of the manifest."""
 SEGMENTS = "segments"
 STAGING = "importing"
 """Where an import, or a compaction, writes until the manifest is complete."""
@@ -144,12 +146,26 @@ def segment_directories(index: Path) -> list[Path]:
 def remove_index(directory: Path) -> None:
     """Remove an index and the remains of an interrupted import; keep all other files.
 
-    The caller holds the lock.
+    The caller holds the lock. A directory without an index may have other files of these names,
+    since a user may name a wrong one.
     """
     with translated(directory):
-        for name in (MANIFEST, SEGMENTS, STAGING):
-            if (directory / name).exists():
-                shutil.rmtree(directory / name)
+        staging = directory / STAGING
+        for index in (staging, directory):
+            for path in segment_directories(index):
+                shutil.rmtree(path)
+            if (index / MANIFEST).is_dir():
+                for name in LMDB_FILES:
+                    (index / MANIFEST / name).unlink(missing_ok=True)
+            for name in (MANIFEST, SEGMENTS):
+                _remove_empty(index / name)
+        (staging / LOCK).unlink(missing_ok=True)
+        _remove_empty(staging)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def fsync(path: Path) -> None:

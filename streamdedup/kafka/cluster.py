@@ -165,6 +165,12 @@ def _narrowed(limit_ms: int) -> int:
     return max(limit_ms - TIMESTAMP_MARGIN_MS, limit_ms // 2)
 
 
+def _refusal(operation: str, topic: str) -> BrokerRefused:
+    return BrokerRefused(
+        f"not authorised: {operation} on topic {topic}; add this ACL (docs/operations.md lists all)"
+    )
+
+
 async def _describe(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, Any]:
     """Describe topics without creating them."""
     answer = await admin._send_request(MetadataRequest(names))
@@ -172,7 +178,7 @@ async def _describe(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[st
     for topic in cluster["topics"]:
         error = errors.for_code(topic["error_code"])
         if error in REFUSALS:
-            raise BrokerRefused(f"not authorised to describe topic {topic['topic']}")
+            raise _refusal("Describe", topic["topic"])
         if error not in (errors.NoError, errors.UnknownTopicOrPartitionError):
             raise error(topic["topic"])
     return cluster
@@ -185,7 +191,7 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
         for code, message, _, name, entries in response.resources:
             error = errors.for_code(code)
             if error in REFUSALS:
-                raise BrokerRefused(f"not authorised to read the settings of topic {name}")
+                raise _refusal("DescribeConfigs", name)
             if error is not errors.NoError:
                 raise error(message or name)
             configs[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import functools
 import json
+import math
 import re
 import ssl
 import time
@@ -166,9 +167,9 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
     if not isinstance(facts, dict):
         facts = {}
     if status == 200:  # noqa: PLR2004 - HTTP's OK
-        token, lifetime_s = facts.get("access_token"), facts.get("expires_in", 0)
-        if isinstance(token, str) and token and isinstance(lifetime_s, int | float):
-            return token, float(lifetime_s)
+        token = facts.get("access_token")
+        if isinstance(token, str) and token:
+            return token, _lifetime_s(facts.get("expires_in"))
         raise TokenRefused(
             f"the answer of {url} holds no token; set kafka.security.token_url to the provider's "
             "token endpoint"
@@ -182,6 +183,18 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
         f"{message}; fix kafka.security.sasl_username and sasl_password_file, which are the client "
         "id and secret, token_scope or token_url"
     )
+
+
+def _lifetime_s(value: object) -> float:
+    """Return the lifetime of a token; 0 if the provider does not tell.
+
+    RFC 6749 only recommends to tell, and some providers write a string.
+    """
+    try:
+        lifetime_s = float(str(value))
+    except ValueError:
+        return 0.0
+    return lifetime_s if math.isfinite(lifetime_s) else 0.0
 
 
 def _signer() -> Any:

@@ -157,9 +157,16 @@ class Registry:
         what = f"the schema with {describe_prefix(prefix)}"
         if len(prefix) == GUID_BYTES:
             guid = str(uuid.UUID(bytes=prefix[1:]))
-            return await self._ask(self._client.get_schema_by_guid(guid), what)
-        number = int.from_bytes(prefix[1:], "big")
-        return await self._ask(self._client.get_schema(number), what)
+            found = await self._ask(self._client.get_schema_by_guid(guid), what)
+        else:
+            number = int.from_bytes(prefix[1:], "big")
+            found = await self._ask(self._client.get_schema(number), what)
+        if found.schema_str is None:
+            # A proxy's answer, for example. Kept as a schema, it would refuse every record.
+            raise RegistryUnavailable(
+                f"the registry {', '.join(self._settings.urls)} answers without a schema: {what}"
+            )
+        return found
 
     async def _references(self, schema: Any) -> list[tuple[str, str]]:
         """Return what a schema refers to, each after what it refers to itself."""

@@ -362,6 +362,7 @@ def soak(seconds: float, seed: int, per_second: int, folder: Path, mode: str) ->
         with Feeder(stage, PARTITIONS, per_second) as feeder:
             while time.monotonic() - began < seconds:
                 faults.strike()
+                feeder.assert_feeding()
                 if time.monotonic() - reported > 30:
                     reported = time.monotonic()
                     line = report.line(reported - began, feeder.sent, len(checker.seen))

@@ -21,7 +21,7 @@ from streamdedup.errors import (
 )
 from streamdedup.index.archive import import_index
 from streamdedup.index.check import check
-from streamdedup.index.directory import holds_index
+from streamdedup.index.directory import holds_index, remove_index
 from streamdedup.index.store import Index
 from streamdedup.index.view import View
 from streamdedup.settings.sections import Settings
@@ -209,3 +209,25 @@ def test_foreign_files(tmp_path: Path) -> None:
         with open_index(settings) as index:
             fill(index, [[number] for number in range(20)])
     assert [path.read_text() for path in foreign] == ["not ours"] * 3
+
+
+@pytest.mark.damages_index
+def test_removal_keeps_foreign_files(tmp_path: Path) -> None:
+    """A directory that somebody names by mistake may have folders with the names of an index."""
+    with open_index(small_settings(tmp_path, delta_documents=16)) as index:
+        fill(index, [[number] for number in range(40)])
+    names = ("manifest/of/cargo", "segments/7.bak", "segments/notes/x", "importing/list")
+    foreign = [tmp_path / name for name in names]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("not ours")
+    remove_index(tmp_path)
+    left = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {*foreign, tmp_path / "lock"}
+
+
+def test_removal_of_a_file_in_place_of_the_manifest(tmp_path: Path) -> None:
+    """It stays too."""
+    (tmp_path / "manifest").write_text("not ours")
+    remove_index(tmp_path)
+    assert (tmp_path / "manifest").read_text() == "not ours"

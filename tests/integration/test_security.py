@@ -232,8 +232,11 @@ def produce_slowly(stage: Stage, worker: WorkerProcess, parts: int) -> None:
 
 
 def test_tokens_are_replaced_before_they_expire(bearer: Stage, provider: IdentityProvider) -> None:
-    """A worker outlives its tokens, although the broker closes connections with them."""
-    provider.lifetime_s = 4.0
+    """A worker outlives its tokens, although the broker closes connections with them.
+
+    It has the lifetime from the provider, although some write a string.
+    """
+    provider.lifetime_s, provider.quotes_lifetime = 4.0, True
     with bearer.start_worker() as worker:
         worker.wait_until_ready()
         before = len(provider.issued)

@@ -104,14 +104,23 @@ def test_references_come_in_the_order_of_their_definition(
     assert names == ["x.Inner", "x.Middle", "x.Other"]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(429, "429"), (500, "500"), (503, "503"), (200, "without a schema")],
+)
 def test_a_registry_that_fails_is_asked_again(
-    registry: SchemaRegistry, gate: Front, status: int
+    registry: SchemaRegistry, gate: Front, status: int, cause: str
 ) -> None:
-    """The batch waits; no record is refused."""
+    """The batch waits; no record is refused, and no schema is kept."""
     gate.status = status
-    with pytest.raises(RegistryUnavailable, match=rf"id 7 from .*{gate.url}.*{status}"):
-        call(registry.settings(urls=[gate.url]), lambda client: client.provide(records(prefix(7))))
+    known: dict[bytes, Schema] = {}
+    with pytest.raises(RegistryUnavailable, match=f"(?=.*{gate.url})(?=.*id 7).*{cause}"):
+        call(
+            registry.settings(urls=[gate.url]),
+            lambda client: client.provide(records(prefix(7))),
+            known,
+        )
+    assert not known
 
 
 def test_a_registry_that_is_away(registry: SchemaRegistry, gate: Front) -> None:

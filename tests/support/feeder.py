@@ -13,6 +13,7 @@ from typing import Self
 from aiokafka import AIOKafkaProducer
 
 from tests.support.corpora import Documents
+from tests.support.patience import wait_until
 from tests.support.stage import Stage
 
 _PAUSE_S = 0.05
@@ -47,6 +48,9 @@ class Feeder:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        # A fault that met its first request would end it.
+        wait_until(lambda: self.sent > 0 or self._error is not None, "the first documents")
+        self.assert_feeding()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,12 +58,16 @@ class Feeder:
         self._cancel()
         self._thread.join()
 
+    def assert_feeding(self) -> None:
+        """Raise the error that has ended it, if any."""
+        if self._error is not None:
+            raise self._error
+
     def finish(self) -> int:
         """Stop, wait until all documents are in the topic, and return their number."""
         self._stop.set()
         self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self.assert_feeding()
         return self.sent
 
     def _run(self) -> None:

@@ -38,6 +38,7 @@ class IdentityProvider:
         client_secret: its secret.
         user: the subject of the tokens.
         lifetime_s: the lifetime of the tokens.
+        quotes_lifetime: whether it writes the lifetime as a string.
         expired: whether the tokens are expired when they are issued.
         answer: status and body of every answer, instead of a token.
         url: the token endpoint.
@@ -50,6 +51,7 @@ class IdentityProvider:
     user: str = "streamdedup"
     lifetime_s: float = 3600.0
     expired: bool = False
+    quotes_lifetime: bool = False
     answer: tuple[int, bytes] | None = None
     url: str = ""
     issued: list[str] = field(default_factory=list)
@@ -66,7 +68,8 @@ class IdentityProvider:
         self.scopes += form.get("scope", [])
         token = unsigned_token(self.user, -60 if self.expired else self.lifetime_s)
         self.issued.append(token)
-        facts = {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s}
+        lifetime = str(self.lifetime_s) if self.quotes_lifetime else self.lifetime_s
+        facts = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime}
         return 200, json.dumps(facts).encode()
 
 
