@@ -23,6 +23,7 @@ Kept = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
+        callback=options.filled,
         help="Kept lines, unchanged; - is stdout. Kept rows of Parquet and Arrow go to a .parquet, "
         ".arrow or .feather file, with all columns.",
         rich_help_panel=options.OUTPUT,
@@ -32,6 +33,7 @@ Duplicates = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
+        callback=options.filled,
         help="For each duplicate, the kept documents that it repeats: JSON Lines, or a table if "
         "FILE ends with .parquet, .arrow or .feather.",
         rich_help_panel=options.OUTPUT,
@@ -41,6 +43,7 @@ Rejected = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
+        callback=options.filled,
         help="For each line that is not a document, the reason (JSON Lines).",
         rich_help_panel=options.OUTPUT,
     ),

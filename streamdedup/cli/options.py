@@ -27,11 +27,10 @@ POSITION = "TOPIC:PARTITION:OFFSET"
 
 
 def filled(param: typer.CallbackParam, value: Any) -> Any:
-    """Return the path of an option or argument as it is given, unless it is empty."""
-    if value == "":
-        raise SettingsError(
-            f"{param.opts[0]} is empty; give a path, or . for the working directory"
-        )
+    """Return the path of an option or argument, or its paths, unless one is empty."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        name = "a FILE" if isinstance(value, list) else param.opts[0]
+        raise SettingsError(f"{name} is empty; give a path, or . for the working directory")
     return value
 
 
@@ -49,6 +48,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FILES = typer.Argument(
     metavar="FILE...",
+    callback=filled,
     help="JSON Lines or CSV (plain, gzip, bzip2, xz, zstd), Parquet or Arrow; directories and "
     "quoted patterns; - is stdin (JSON Lines).",
 )

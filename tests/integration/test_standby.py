@@ -57,6 +57,14 @@ class Pair:
         self.feed.add()
         self.feed.wait(worker)
 
+    def assert_takes_over(self, worker: WorkerProcess) -> None:
+        """Check that a new standby judges once the active worker is gone, and drain it."""
+        worker.wait_for_event("standing by")
+        self.active.drain()
+        self.judge(worker)
+        worker.drain()
+        assert len(self._stages[0].outcomes()) == self.feed.fed
+
     def close(self) -> None:
         """End both workers."""
         self.active.process.send_signal(signal.SIGCONT)
@@ -173,11 +181,7 @@ def test_a_standby_needs_no_entry_that_it_has_applied(broker: Broker, tmp_path: 
         pair.standby.drain()
         stage.delete_records("changelog", end)
         with stage.variant("../second", **STANDBY).start_worker() as again:
-            again.wait_for_event("standing by")
-            pair.active.drain()
-            pair.judge(again)
-            again.drain()
-        assert len(stage.outcomes()) == pair.feed.fed
+            pair.assert_takes_over(again)
 
 
 @pytest.mark.long
@@ -197,11 +201,7 @@ def test_a_standby_behind_the_changelog(broker: Broker, tmp_path: Path) -> None:
         pair.judge(pair.active)
         shutil.rmtree(second.index)
         with second.start_worker() as again:
-            again.wait_for_event("standing by")
-            pair.active.drain()
-            pair.judge(again)
-            again.drain()
-        assert len(stage.outcomes()) == pair.feed.fed
+            pair.assert_takes_over(again)
 
 
 @pytest.mark.long
