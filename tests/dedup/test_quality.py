@@ -171,6 +171,16 @@ def test_a_falling_density_lowers_the_probability() -> None:
     assert low < high
 
 
+def test_an_even_density_has_no_slope_next_to_similarity_one() -> None:
+    """The interval is symmetric: it ends where similarity 1 is, on both sides of the threshold."""
+    weighing = Weighing(DedupSettings(bands=9, rows=13, threshold=0.975))
+    even = np.round(1e6 * weighing.found()).astype(np.int64)
+    flat, sloped = (
+        weighing.weights(even, Assumption(1.0, has_slope, 1.0)).true for has_slope in (False, True)
+    )
+    assert sloped == pytest.approx(flat, abs=0.005)
+
+
 def test_at_threshold_one_there_is_no_slope() -> None:
     """The interval around the threshold is empty then."""
     weighing = Weighing(DedupSettings(threshold=1.0))

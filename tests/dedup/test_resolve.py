@@ -327,6 +327,25 @@ def test_counts(tmp_path: Path) -> None:
     assert counts.buckets_truncated >= 1
 
 
+def test_a_replay_of_a_kept_document_is_not_compared(tmp_path: Path) -> None:
+    """The candidates of a position are counted once, also those of the first of a batch."""
+    settings = small_settings(tmp_path, threshold=1.0)
+    rule, preparer = Rule.from_settings(settings), Preparer(settings)
+    texts, offsets = ["abcabcabcd", "abcabcabce", "abcabcabce"], [0, 1, 1]
+    first, second = (
+        preparer.prepare_documents(
+            [Document(texts[row]) for row in rows],
+            [Position(TOPIC, 0, offsets[row]) for row in rows],
+        )
+        for rows in ([0], [1, 2])
+    )
+    with open_index(settings) as index:
+        index.apply(resolve(first, index.probe(first.documents), rule, 0, index.clock).update, 1)
+        judgement = resolve(second, index.probe(second.documents), rule, 1, index.clock)
+    assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.KEPT] * 2
+    assert judgement.counts.candidates == 1
+
+
 def test_verdicts_are_in_the_order_of_the_records(tmp_path: Path) -> None:
     """Rejected records have their verdicts at their own places."""
     settings = small_settings(tmp_path)
