@@ -161,6 +161,8 @@ class Soak:
             return
         if worker.process.poll() is None:
             worker.process.send_signal(number)
+            # A standby may reach the fail-point that stops it much later than a fault waits.
+            worker.process.send_signal(signal.SIGCONT)
         worker.wait()
         self._note_end(worker)
 
