@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import translated
 from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
 from streamdedup.settings.sections import Settings
@@ -111,12 +112,11 @@ async def find_offsets(
             TopicPartition(mine.topic, number)
             for number in source.partitions_for_topic(mine.topic) or {partition}
         ]
-        fetched = await source._coordinator.fetch_committed_offsets(all_partitions)
+        committed = await committed_offsets(source, all_partitions, settings.kafka)
         first = (await source.beginning_offsets([mine]))[mine]
         end = (await source.end_offsets([mine]))[mine]
         first_verdicts = (await verdicts.beginning_offsets([theirs]))[theirs]
         judged = (await verdicts.end_offsets([theirs]))[theirs]
-    committed = {part: entry for part, entry in fetched.items() if entry.offset >= 0}
     notes = {part: Metadata.read(entry.metadata) for part, entry in committed.items()}
     known = [note.first_partitions for note in notes.values()]
     metadata = Metadata(first_partitions=max(known, default=len(all_partitions)))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from aiokafka import TopicPartition
 
 from streamdedup.errors import TopicError
+from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.decoding import MOST_BYTES, is_withheld
 from streamdedup.kafka.source import as_record
@@ -21,6 +22,7 @@ class Reader:
     """Reads committed records, as often as it is asked, and commits no offsets."""
 
     def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
         self._consumer = new_consumer(settings, group_id=settings.group_id)
 
     async def start(self) -> None:
@@ -47,7 +49,9 @@ class Reader:
     async def judged(self, topic: str, partition: int) -> int:
         """Return the offset up to which the worker has judged a partition: that of its group."""
         with translated("cannot read the committed offsets"):
-            return await self._consumer.committed(TopicPartition(topic, partition)) or 0
+            mine = TopicPartition(topic, partition)
+            found = await committed_offsets(self._consumer, [mine], self._settings)
+        return found[mine].offset if mine in found else 0
 
     async def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
         with translated(f"cannot read {partition.topic}"):

@@ -6,6 +6,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from streamdedup.formats.arrays import has_version
+from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.poll import Poller
 from streamdedup.settings.sections import Settings
@@ -25,6 +26,7 @@ class SketchesReader:
 
     def __init__(self, settings: Settings) -> None:
         topic = settings.topics.sketches
+        self._kafka = settings.kafka
         self._partition = TopicPartition(topic, 0)
         self._consumer = new_consumer(settings.kafka, group_id=settings.kafka.group_id)
         self._poller = Poller(self._consumer, topic, settings)
@@ -37,9 +39,10 @@ class SketchesReader:
             self._consumer.assign([partition])
             first = (await self._consumer.beginning_offsets([partition]))[partition]
             end = (await self._consumer.end_offsets([partition]))[partition]
-            committed = await self._consumer.committed(partition)
-        begin = committed if committed is not None and first <= committed <= end else first
-        if committed is not None and begin != committed:
+            found = await committed_offsets(self._consumer, [partition], self._kafka)
+        committed = found[partition].offset if partition in found else first
+        begin = committed if first <= committed <= end else first
+        if begin != committed:
             log.warning(
                 "the committed offset is not in the topic of the sketches",
                 topic=partition.topic,

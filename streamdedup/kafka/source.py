@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.columns import Positions, RecordColumns
+from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source_offsets import SourceOffsets, check_begin
@@ -49,7 +51,7 @@ class Source:
     def __init__(self, settings: Settings, partitions: int) -> None:
         self._topic = settings.topics.source
         self._kafka = settings.kafka
-        self._committed: dict[TopicPartition, int | None] = {}
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._partitions = partitions
         self._passed: dict[int, int] = {}
         self._consumer = source_consumer(settings)
@@ -61,9 +63,7 @@ class Source:
             await self._consumer.start()
             partitions = self._topic_partitions()
             self._consumer.assign(partitions)
-            self._committed = {
-                partition: await self._consumer.committed(partition) for partition in partitions
-            }
+            self._committed = await committed_offsets(self._consumer, partitions, self._kafka)
 
     async def begin(self, judged: Callable[[str, int], int]) -> dict[tuple[str, int], int]:
         """Seek each partition to its committed offset.
@@ -84,7 +84,11 @@ class Source:
         Raises:
             TopicError: a committed offset is not in the topic, or past records without a verdict.
         """
-        committed, partitions = self._committed, self._topic_partitions()
+        partitions = self._topic_partitions()
+        committed = {
+            part: self._committed[part].offset if part in self._committed else None
+            for part in partitions
+        }
         with translated("cannot read the offsets of the source topic"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
@@ -106,13 +110,9 @@ class Source:
             if offset is None or partition.partition in skipped
         }
 
-    async def notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return the metadata that was committed with the offset of each partition."""
-        with translated("cannot read the committed offsets"):
-            committed = await self._consumer._coordinator.fetch_committed_offsets(
-                self._topic_partitions()
-            )
-        return [offset.metadata for offset in committed.values()]
+        return [offset.metadata for offset in self._committed.values()]
 
     def _begin_offsets(
         self,

@@ -213,7 +213,7 @@ def test_foreign_files(tmp_path: Path) -> None:
 
 @pytest.mark.damages_index
 def test_removal_keeps_foreign_files(tmp_path: Path) -> None:
-    """A directory that somebody names by mistake may have folders with the names of an index."""
+    """A directory that a user names by mistake may have folders with the names of an index."""
     with open_index(small_settings(tmp_path, delta_documents=16)) as index:
         fill(index, [[number] for number in range(40)])
     names = ("manifest/of/cargo", "segments/7.bak", "segments/notes/x", "importing/list")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.commit import OffsetFetchResponse_v3
 
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
@@ -16,6 +17,8 @@ from streamdedup.admin.findings import Level
 from streamdedup.errors import ProducerForgotten, SettingsError
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
+from streamdedup.kafka.committed import committed_offsets
+from streamdedup.kafka.connection import new_consumer
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import Transaction
 from streamdedup.roles.app import run_role
@@ -55,6 +58,31 @@ async def test_a_start_waits_until_the_changelog_is_visible(broker: Broker, tmp_
         await other.stop()
         await writer.close()
         await reader.close()
+
+
+async def test_a_group_that_its_coordinator_still_loads(broker: Broker, tmp_path: Path) -> None:
+    """Its offsets are asked for again. The client would take the answer for a group without any."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    await asyncio.to_thread(stage.create_topics)
+    await asyncio.to_thread(stage.commit, {0: 7})
+    kafka, mine = stage.settings().kafka, TopicPartition(stage.topics["source"], 0)
+    consumer = new_consumer(kafka, group_id=kafka.group_id)
+    await consumer.start()
+    coordinator = consumer._coordinator  # noqa: SLF001 - the answers of a broker that restarts
+    send, codes = coordinator._send_req, [14, 15, 16]  # noqa: SLF001
+
+    async def answer(request: object) -> object:
+        if codes:
+            return OffsetFetchResponse_v3(0, [], codes.pop(0))
+        return await send(request)
+
+    try:
+        coordinator._send_req = answer  # noqa: SLF001
+        found = await committed_offsets(consumer, [mine], kafka)
+    finally:
+        await consumer.stop()
+    assert {part: entry.offset for part, entry in found.items()} == {mine: 7}
+    assert not codes
 
 
 async def test_a_producer_that_the_brokers_have_forgotten(broker: Broker, tmp_path: Path) -> None:
