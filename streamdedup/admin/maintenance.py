@@ -378,6 +378,10 @@ async def _replay(
         await asyncio.to_thread(index.apply, update, offset + 1)
         count += 1
         progress(offset + 1 - begin, reader.end - begin)
+    if count:
+        # Retention may delete the last markers too; the topic then begins behind them.
+        end = IndexUpdate.empty(index.next_number)
+        await asyncio.to_thread(index.apply, end, reader.end)
     return count
 
 
