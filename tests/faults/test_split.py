@@ -118,7 +118,8 @@ def test_a_fault_loses_doubles_and_changes_nothing(
             split.drain("judge-0")
         for number in range(SEEDS):
             strikes.strike(number)
-        split.start(f"{role}-0")
+        # SIGTERM ends a process that has not begun yet with another code.
+        split.start(f"{role}-0").wait_for_event("running")
         split.wait(strikes.feed)
         split.drain()
     outcomes = assert_undisturbed(stage)
