@@ -20,6 +20,7 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from streamdedup.errors import TopicError
 from streamdedup.failpoints import reach
 from streamdedup.kafka.cluster import admin_client
+from streamdedup.kafka.committed import check_answer
 from streamdedup.kafka.connection import POLL_S
 from streamdedup.settings.sections import Settings
 
@@ -106,8 +107,5 @@ async def _answer(admin: AIOKafkaAdminClient, group: str, request: Any) -> Any:
     """
     node = await admin.find_coordinator(group)
     answer = await admin._send_request(request, node)
-    codes = [partition[-1] for _, partitions in answer.topics for partition in partitions]
-    for code in [getattr(answer, "error_code", 0), *codes]:
-        if code:
-            raise errors.for_code(code)(f"group {group}")
+    check_answer(answer, group)
     return answer.topics

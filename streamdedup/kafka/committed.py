@@ -56,12 +56,22 @@ async def _fetch(
     coordinator: Any, topics: list[tuple[str, list[int]]]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     answer = await coordinator._send_req(OffsetFetchRequest(coordinator.group_id, topics))
-    entries = [(topic, *entry) for topic, parts in answer.topics for entry in parts]
-    for code in [getattr(answer, "error_code", 0), *(entry[-1] for entry in entries)]:
-        if code:
-            raise errors.for_code(code)(f"group {coordinator.group_id}")
+    check_answer(answer, coordinator.group_id)
     return {
         TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata)
-        for topic, partition, offset, metadata, _ in entries
+        for topic, parts in answer.topics
+        for partition, offset, metadata, _ in parts
         if offset >= 0
     }
+
+
+def check_answer(answer: Any, group: str) -> None:
+    """Check the answer to a request about the offsets of a group.
+
+    Raises:
+        KafkaError: the request failed, for the whole group or for a partition.
+    """
+    codes = [partition[-1] for _, partitions in answer.topics for partition in partitions]
+    for code in [getattr(answer, "error_code", 0), *codes]:
+        if code:
+            raise errors.for_code(code)(f"group {group}")
