@@ -46,6 +46,11 @@ class Tally:
         return f"{_NOTE} {self.judged} {self.run} {self.window:x}"
 
 
+def is_note(text: str) -> bool:
+    """Return whether the metadata of an offset is that of :meth:`Tally.note`."""
+    return text.split(" ", maxsplit=1)[0] == _NOTE
+
+
 def latest_tally(notes: Iterable[str]) -> Tally:
     """Return the latest tally of the notes that were committed with a group's offsets.
 

@@ -1,23 +1,29 @@
 """*Async.* Where an edge continues a partition: in the source, and in the topic of the verdicts.
 
 Both offsets are committed in one transaction with the outputs: the source offset as the group's
-offset, and the verdict offset in its metadata.
+offset, and the verdict offset in its metadata. The same transaction writes them to the topic of the
+verdicts, since a broker may lose a group's offsets, or answer with earlier ones, after it was
+killed (:class:`Progress`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import translated
 from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
+from streamdedup.kafka.messages import Messages, Outgoing
 from streamdedup.settings.sections import Settings
 
 _VERDICTS = "verdicts-1"
 """Word before the verdict offset in the metadata; the number is the version of its format."""
+_PROGRESS = "streamdedup-progress"
+"""Header of the record of a lane's progress; its value is the next source offset."""
 _PARTITIONS = "partitions-1"
 """Word before the number of partitions at the first start in the metadata."""
 
@@ -50,6 +56,33 @@ class Metadata:
         return cls(latest_tally([text]), _number_after(words, _VERDICTS), partitions or 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a lane has committed, as a record in its partition of the topic of the verdicts.
+
+    Attributes:
+        source: the next source offset.
+        metadata: what was committed with it.
+    """
+
+    source: int
+    metadata: Metadata
+
+    def messages(self, topic: str, partition: int) -> Messages:
+        """Return the record."""
+        headers = [(_PROGRESS, str(self.source).encode())]
+        value = self.metadata.encoded().encode()
+        return Messages.of(topic, [Outgoing(topic, None, value, headers, None, partition)])
+
+    @classmethod
+    def read(cls, message: Any) -> Self | None:
+        """Return the progress in a record of the topic of the verdicts, None if it has verdicts."""
+        source = dict(message.headers).get(_PROGRESS)
+        if source is None or not source.isdigit():
+            return None
+        return cls(int(source), Metadata.read((message.value or b"").decode("utf-8", "replace")))
+
+
 def _number_after(words: Sequence[str], word: str) -> int | None:
     """Return the number after a word, None if there is none."""
     if word not in words[:-1]:
@@ -70,6 +103,7 @@ class LaneOffsets:
         judged: the end of the verdicts that exist already.
         metadata: what is committed with the next source offset, apart from the progress.
         is_new: whether the source offset is the first one of this partition, and not committed.
+        is_own: whether a lane has committed the source offset, not an operator or mode single.
     """
 
     source: int
@@ -79,6 +113,7 @@ class LaneOffsets:
     judged: int
     metadata: Metadata
     is_new: bool
+    is_own: bool
 
 
 def next_verdict(committed: int | None, first: int, end: int) -> int:
@@ -124,9 +159,12 @@ async def find_offsets(
         note, offset = notes[mine], committed[mine].offset
         begin = next_verdict(note.verdicts, first_verdicts, judged)
         metadata = replace(metadata, tally=note.tally)
-        return LaneOffsets(offset, first, end, begin, judged, metadata, is_new=False)
+        is_own = note.verdicts is not None
+        return LaneOffsets(offset, first, end, begin, judged, metadata, is_new=False, is_own=is_own)
     # Each partition begins on its own, so an offset of another one does not say that this one is
     # new to the group.
     is_old = not known or partition < metadata.first_partitions
     offset = end if is_old and settings.kafka.start == "latest" else first
-    return LaneOffsets(offset, first, end, first_verdicts, judged, metadata, is_new=True)
+    return LaneOffsets(
+        offset, first, end, first_verdicts, judged, metadata, is_new=True, is_own=False
+    )

@@ -76,8 +76,8 @@ class Source:
                 was.
 
         Returns:
-            First offsets of the partitions that had no committed offset, or whose offset
-            ``kafka.skip_unjudged`` accepts, by (topic, partition). Commit them before anything
+            First offsets of the partitions that had no committed offset, whose offset the brokers
+            have lost, or ``kafka.skip_unjudged`` accepts, by (topic, partition). Commit them before anything
             else, and let the index count what is before them as judged, so that a restart begins at
             the same offsets.
 
@@ -85,10 +85,11 @@ class Source:
             TopicError: a committed offset is not in the topic, or past records without a verdict.
         """
         partitions = self._topic_partitions()
+        lost = self._lost(judged)
         committed = {
             part: self._committed[part].offset if part in self._committed else None
             for part in partitions
-        }
+        } | lost
         with translated("cannot read the offsets of the source topic"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
@@ -107,8 +108,28 @@ class Source:
         return {
             (partition.topic, partition.partition): begin[partition]
             for partition, offset in committed.items()
-            if offset is None or partition.partition in skipped
+            if offset is None or partition.partition in skipped or partition in lost
         }
+
+    def _lost(self, judged: Callable[[str, int], int]) -> dict[TopicPartition, int]:
+        """Return where the index continues, of partitions whose committed offset the brokers lost.
+
+        A worker commits an offset, with metadata, and its changelog entry in one transaction. So an
+        earlier offset with metadata is an old one. One that an operator has set has none.
+        """
+        lost = {
+            part: judged(*part)
+            for part, found in self._committed.items()
+            if found.offset < judged(*part) and is_note(found.metadata)
+        }
+        for part, offset in lost.items():
+            log.warning(
+                "the brokers have lost the offset of the group: committing it again",
+                partition=part.partition,
+                found=self._committed[part].offset,
+                offset=offset,
+            )
+        return lost
 
     def notes(self) -> list[str]:
         """Return the metadata that was committed with the offset of each partition."""

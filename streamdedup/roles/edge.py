@@ -39,7 +39,7 @@ from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.edges import EdgeGroup
 from streamdedup.kafka.follower import Follower
-from streamdedup.kafka.lane_offsets import find_offsets
+from streamdedup.kafka.lane_offsets import Progress, find_offsets
 from streamdedup.kafka.messages import ClusterFacts, Outgoing
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source import as_columns, source_consumer
@@ -47,7 +47,7 @@ from streamdedup.kernels import spare_collector
 from streamdedup.model import SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
-from streamdedup.roles.lane import Lane, VerdictsMissing
+from streamdedup.roles.lane import Lane, OffsetLost, VerdictsMissing
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
@@ -328,6 +328,9 @@ class _Session:
     async def _take_verdicts(self, messages: list[Any]) -> None:
         """Give verdicts to their lanes."""
         for message in messages:
+            if (progress := Progress.read(message)) is not None:
+                self._lanes[message.partition].add_progress(progress)
+                continue
             if not has_version(message.value or b""):
                 log.warning(
                     "another program writes to the topic of the verdicts",
@@ -341,7 +344,7 @@ class _Session:
             except TopicError as error:
                 place = f"{message.topic} partition {message.partition} offset {message.offset}"
                 raise TopicError(
-                    f"{place}: {error}; only the judge may write there; restore the topic"
+                    f"{place}: {error}; only judge and edges may write there; restore the topic"
                 ) from error
             self._lanes[message.partition].add_verdicts(message.offset, judged)
         for partition, offset in self._verdicts.positions().items():
@@ -388,6 +391,8 @@ class _Session:
                     waited_s=patience_s,
                 )
                 patience_s = min(2 * patience_s, _LONGEST_PATIENCE_S)
+                pause_s = 0.0
+            except OffsetLost:
                 pause_s = 0.0
             except Fenced:
                 log.info("another edge has the partition", partition=partition)

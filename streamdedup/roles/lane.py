@@ -21,8 +21,8 @@ from streamdedup.failpoints import reach
 from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
-from streamdedup.kafka.lane_offsets import LaneOffsets
-from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.lane_offsets import LaneOffsets, Progress
+from streamdedup.kafka.messages import ClusterFacts, Messages, Transaction
 from streamdedup.kafka.pairs import Paired, Pairs
 from streamdedup.kafka.source import warn_of_skips
 from streamdedup.kafka.source_offsets import SourceOffsets, check_begin, reset_command
@@ -44,6 +44,10 @@ _NO_LIMIT = DeadLetterLimit(run=0, ratio=0)
 
 class VerdictsMissing(Exception):  # noqa: N818 - not an error: the lane begins again
     """Records were sketched, and there are no verdicts on them."""
+
+
+class OffsetLost(Exception):  # noqa: N818 - not an error: the lane begins again
+    """The brokers had lost the offset of the partition; it is committed again."""
 
 
 class Lane:
@@ -83,8 +87,11 @@ class Lane:
         self.sketched_to = 0
         self.has_written = False
         self._judged_to, self._accepted_from, self._is_refused = 0, 0, False
+        self._progress: Progress | None = None
+        self._has_old_verdicts = False
         self._is_caught_up = asyncio.Event()
         self._source = (topics.source, partition)
+        self._verdicts_topic = topics.verdicts
         self._kafka = settings.kafka
         self._most = settings.batch.documents
         self._composer = composer
@@ -115,29 +122,36 @@ class Lane:
         """Wait for the verdicts that exist already; commit the offset if it is the first one.
 
         Raises:
+            OffsetLost: the brokers had lost the offset, which is committed again.
             TopicError: the offset is not in the topic, or past records without a verdict.
         """
         await self._is_caught_up.wait()
         offsets = self.offsets
+        await self._check_progress()
         begin = SourceOffsets(
             *self._source, offsets.source, self._judged_to, offsets.first, offsets.end
         )
         warn_of_skips(check_begin([begin], self._kafka))
         if offsets.is_new:
-            metadata = self._metadata(offsets.metadata.tally, offsets.verdicts)
-            first = Transaction([], [], {self._source: offsets.source}, metadata)
-            await self._commits.commit(self._writer, self._writer.build(first))
+            progress = self._progress_at(offsets.source, offsets.metadata.tally, offsets.verdicts)
+            await self._commits.commit(self._writer, self._transaction([], progress))
 
-    def _metadata(self, tally: Tally, verdicts: int) -> str:
-        return replace(self.offsets.metadata, tally=tally, verdicts=verdicts).encoded()
-
-    def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
-        """Add verdicts that follow those added before.
-
-        Raises:
-            TopicError: verdicts are missing before them, or the group has lost its offset.
-        """
-        if self.offsets.is_new and offset < self.offsets.judged:
+    async def _check_progress(self) -> None:
+        """Compare the group's offset with the progress that was written with the last outputs."""
+        progress, offsets = self._progress, self.offsets
+        is_lost = offsets.is_new or (
+            offsets.is_own and progress and progress.source > offsets.source
+        )
+        if progress is not None and is_lost:
+            log.warning(
+                "the brokers have lost the offset of the group: committing it again",
+                partition=self.partition,
+                found=None if offsets.is_new else offsets.source,
+                offset=progress.source,
+            )
+            await self._commits.commit(self._writer, self._transaction([], progress))
+            raise OffsetLost
+        if self._has_old_verdicts:
             raise TopicError(
                 f"{self._source[0]} partition {self.partition}: group {self._kafka.group_id} has "
                 "no offset, but there are verdicts, so records may have been written; find the "
@@ -146,6 +160,32 @@ class Lane:
                 f"{reset_command(self._kafka, *self._source, '--to-offset OFFSET')}; if the source "
                 f"topic was recreated, {NEW_SOURCE}"
             )
+
+    def _progress_at(self, source: int, tally: Tally, verdicts: int) -> Progress:
+        metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
+        return Progress(source, metadata)
+
+    def _transaction(self, outputs: list[Messages], progress: Progress) -> BuiltTransaction:
+        noted = progress.messages(self._verdicts_topic, self.partition)
+        offsets = {self._source: progress.source}
+        return self._writer.build(
+            Transaction([*outputs, noted], [], offsets, progress.metadata.encoded())
+        )
+
+    def add_progress(self, progress: Progress) -> None:
+        """Add the progress of an earlier lane; the last one counts."""
+        if not self._is_caught_up.is_set():
+            self._progress = progress
+
+    def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
+        """Add verdicts that follow those added before.
+
+        Raises:
+            TopicError: verdicts are missing before them.
+        """
+        if self.offsets.is_new and offset < self.offsets.judged:
+            self._has_old_verdicts = True
+            return
         start, known = judged.source.start, self.pairs.judged_to
         if start > known:
             raise TopicError(
@@ -262,10 +302,8 @@ class Lane:
         records, verdicts = paired.records, paired.verdicts
         self._written = _NO_LIMIT.after(self._written, records.positions, verdicts.rejections)
         messages = self._composer.outputs(records, verdicts, now_ms())
-        metadata = self._metadata(self._written, paired.verdict_offset)
-        return self._writer.build(
-            Transaction(messages, [], {self._source: paired.next_offset}, metadata)
-        )
+        progress = self._progress_at(paired.next_offset, self._written, paired.verdict_offset)
+        return self._transaction(messages, progress)
 
     async def close(self) -> None:
         """Stop the producer."""
