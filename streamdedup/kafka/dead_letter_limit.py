@@ -47,8 +47,9 @@ class Tally:
 
 
 def is_note(text: str) -> bool:
-    """Return whether the metadata of an offset is that of :meth:`Tally.note`."""
-    return text.split(" ", maxsplit=1)[0] == _NOTE
+    """Return whether the metadata of an offset is that of :meth:`Tally.note`, and nothing else."""
+    words = text.split(" ")
+    return words[0] == _NOTE and len(words) == _WORDS
 
 
 def latest_tally(notes: Iterable[str]) -> Tally:

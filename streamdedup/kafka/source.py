@@ -14,6 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.dead_letter_limit import is_note
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source_offsets import SourceOffsets, check_begin
 from streamdedup.model import Position, Record, SourceRange
@@ -77,9 +78,9 @@ class Source:
 
         Returns:
             First offsets of the partitions that had no committed offset, whose offset the brokers
-            have lost, or ``kafka.skip_unjudged`` accepts, by (topic, partition). Commit them before anything
-            else, and let the index count what is before them as judged, so that a restart begins at
-            the same offsets.
+            have lost, or ``kafka.skip_unjudged`` accepts, by (topic, partition). Commit them before
+            anything else, and let the index count what is before them as judged, so that a restart
+            begins at the same offsets.
 
         Raises:
             TopicError: a committed offset is not in the topic, or past records without a verdict.
@@ -115,7 +116,8 @@ class Source:
         """Return where the index continues, of partitions whose committed offset the brokers lost.
 
         A worker commits an offset, with metadata, and its changelog entry in one transaction. So an
-        earlier offset with metadata is an old one. One that an operator has set has none.
+        earlier offset with metadata is an old one. One that an operator has set has none, and one
+        of an edge has more: a judge is ahead of its edges.
         """
         lost = {
             part: judged(*part)

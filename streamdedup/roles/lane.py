@@ -139,10 +139,9 @@ class Lane:
     async def _check_progress(self) -> None:
         """Compare the group's offset with the progress that was written with the last outputs."""
         progress, offsets = self._progress, self.offsets
-        is_lost = offsets.is_new or (
-            offsets.is_own and progress and progress.source > offsets.source
-        )
-        if progress is not None and is_lost:
+        if progress is not None and (
+            offsets.is_new or (offsets.is_own and progress.source > offsets.source)
+        ):
             log.warning(
                 "the brokers have lost the offset of the group: committing it again",
                 partition=self.partition,

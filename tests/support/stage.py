@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from aiokafka import ConsumerRecord
+from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.kafka.cluster import create_topics
 from streamdedup.settings.load import load_settings
@@ -131,7 +132,7 @@ class Stage:
             topics.committed_offsets(self.bootstrap, self.name, self.topics["source"])
         )
 
-    def commit(self, offsets: Mapping[int, int]) -> None:
+    def commit(self, offsets: Mapping[int, int | OffsetAndMetadata]) -> None:
         """Set the group's offsets, by partition of the source."""
         source = self.topics["source"]
         asyncio.run(topics.commit_offsets(self.bootstrap, self.name, source, offsets))

@@ -18,6 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.record.default_records import DefaultRecordBase, _DefaultRecordBatchBuilderPy
+from aiokafka.structs import OffsetAndMetadata
 
 from tests.support.patience import PATIENCE_S
 
@@ -81,10 +82,21 @@ async def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int,
     }
 
 
+async def committed_entries(
+    bootstrap: str, group: str, topic: str, partitions: int
+) -> dict[int, OffsetAndMetadata]:
+    """Return the offsets of a group with their metadata."""
+    parts = [TopicPartition(topic, number) for number in range(partitions)]
+    async with _consumer(bootstrap, group_id=group) as consumer:
+        coordinator = consumer._coordinator  # noqa: SLF001 - the client has no public way
+        found = await coordinator.fetch_committed_offsets(parts)
+    return {part.partition: entry for part, entry in found.items()}
+
+
 async def commit_offsets(
-    bootstrap: str, group: str, topic: str, offsets: Mapping[int, int]
+    bootstrap: str, group: str, topic: str, offsets: Mapping[int, int | OffsetAndMetadata]
 ) -> None:
-    """Set the offsets of a group, as ``kafka-consumer-groups.sh --reset-offsets`` does."""
+    """Set the offsets of a group; without metadata as ``kafka-consumer-groups.sh`` does."""
     by_partition = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
     async with _consumer(bootstrap, group_id=group) as consumer:
         consumer.assign(list(by_partition))
