@@ -1,0 +1,41 @@
+"""The progress of a lane as a record."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from streamdedup.kafka.dead_letter_limit import Tally, is_note
+from streamdedup.kafka.lane_offsets import Metadata, Progress
+
+METADATA = Metadata(Tally(judged=70, run=2, window=3), verdicts=91, first_partitions=4)
+
+
+def test_progress_is_read_as_it_was_written() -> None:
+    """It goes to the partition of the lane, without a key."""
+    progress = Progress(123, METADATA)
+    written = progress.messages("verdicts", 5)
+    assert (written.topic, written.keys, written.source_partitions.tolist()) == (
+        "verdicts",
+        [None],
+        [5],
+    )
+    message = SimpleNamespace(headers=written.headers[0], value=written.values[0])
+    assert Progress.read(message) == progress
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [("other", b"1")], [("streamdedup-progress", None)], [("streamdedup-progress", b"-1")]],
+)
+def test_other_records_are_not_progress(headers: list[tuple[str, bytes | None]]) -> None:
+    """Verdicts have no such header; those of another program are not trusted."""
+    assert Progress.read(SimpleNamespace(headers=headers, value=None)) is None
+
+
+def test_metadata_of_a_worker() -> None:
+    """An edge adds to it, an operator has none."""
+    assert is_note(METADATA.tally.note())
+    assert not is_note(METADATA.encoded())
+    assert not is_note("")
