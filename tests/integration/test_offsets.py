@@ -22,6 +22,7 @@ from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding
 from streamdedup.formats import verdicts
 from streamdedup.kafka.cluster import create_topics
+from streamdedup.kafka.lane_offsets import Progress
 from streamdedup.kafka.topics import NEW_SOURCE
 from tests.support import topics
 from tests.support.numbered import assert_all_judged_once, documents
@@ -29,6 +30,7 @@ from tests.support.outcomes import POSITION_IN
 from tests.support.patience import wait_until
 from tests.support.split import split_on
 from tests.support.stage import Stage
+from tests.support.topics import Message
 from tests.support.workers import WorkerProcess
 
 pytestmark = pytest.mark.kafka
@@ -219,7 +221,9 @@ def test_skipped_records_count_as_judged_without_later_ones(broker: Broker, tmp_
 def judged_to(stage: Stage) -> int:
     """Return the end of the last verdicts on partition 0."""
     return max(
-        verdicts.decode(record.value).source.next_offset for record in stage.read("verdicts")
+        verdicts.decode(record.value).source.next_offset
+        for record in stage.read("verdicts")
+        if Progress.read(record) is None
     )
 
 
@@ -309,6 +313,33 @@ def test_offsets_that_a_broker_has_lost(mode: str, broker: Broker, tmp_path: Pat
             stage.produce_json(documents(start, start + 10))
             roles.run_until_committed({0: start + 10, 1: 0})
             assert_all_judged_once(stage, start + 10)
+
+
+def test_offsets_and_progress_that_the_brokers_have_deleted(broker: Broker, tmp_path: Path) -> None:
+    """Only the outputs know what was written: the message says where to look."""
+    with reading("split", broker, tmp_path) as roles:
+        stage = roles.stage
+        stage.produce_json(documents(0, 20))
+        roles.run_until_committed({0: 20})
+        judged = [one.value for one in stage.read("verdicts") if Progress.read(one) is None]
+        stage.delete_records("verdicts", -1)
+        asyncio.run(
+            topics.produce(
+                stage.bootstrap, stage.topics["verdicts"], [Message(one) for one in judged]
+            )
+        )
+        stage.produce_json(documents(20, 30))
+        group, source = f"{stage.name}-other", stage.topics["source"]
+        stage.configure(kafka={"group_id": group})
+        roles.refused(
+            "has no offset, but there are verdicts", f"--topic {source}:0 --reset-offsets"
+        )
+        written = max(offset for _, offset in stage.outcomes())
+        asyncio.run(topics.commit_offsets(stage.bootstrap, group, source, {0: written + 1}))
+        with roles.start() as edge:
+            stage.wait_for(30, edge)
+            edge.drain()
+        assert_all_judged_once(stage, 30)
 
 
 @pytest.mark.long

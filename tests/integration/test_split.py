@@ -245,18 +245,6 @@ def test_what_the_operator_did_wrong(broker: Broker, tmp_path: Path) -> None:
         edge.assert_ends(3, "--role edge needs mode split")
 
 
-def test_a_group_without_its_offsets(broker: Broker, tmp_path: Path) -> None:
-    """Brokers delete the offsets of a group that is not used: what was written is unknown."""
-    with split_on(broker.bootstrap, tmp_path, 1) as split:
-        stage = split.stage
-        produce(stage, list(stream(20)), 1)
-        wait_until_written(split, 20)
-        split.drain()
-    stage.configure(kafka={"group_id": f"{stage.name}-other"})
-    with stage.start_worker("--role", "edge") as edge:
-        edge.assert_ends(5, "has no offset, but there are verdicts", "--reset-offsets")
-
-
 def test_new_partitions_are_read(broker: Broker, tmp_path: Path) -> None:
     """Once the topic of the verdicts has them too; without them the roles end and say so."""
     with split_on(broker.bootstrap, tmp_path, 1) as split:
