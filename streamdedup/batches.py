@@ -430,7 +430,7 @@ class Met:
 
     Attributes:
         nearest: ``(n, 2)`` int64: the numbers of unequal values of the two most similar candidates,
-            ``num_perm + 1`` for none; see :class:`streamdedup.dedup.judge.State`.
+            ``num_perm + 1`` for none; see :class:`streamdedup.dedup.judge.JudgingState`.
         is_duplicate: ``(n,)`` bool: whether the document has a match.
         shared: ``(n, bands)`` bool: the bands that it shares with the best match.
         texts: ``(n,)`` uint64: equal for documents with the same text.

@@ -18,7 +18,7 @@ _FROM_KAFKA = (TopicError, BrokerRefused, BrokerUnavailable)
 """The errors that the Kafka administrator can fix; the operator fixes all others."""
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -40,7 +40,7 @@ class Finding:
     """
 
     check: str
-    level: Level
+    level: Severity
     message: str
     who: str = ""
     exit_code: int = 0
@@ -54,20 +54,20 @@ class Findings:
 
     def ok(self, check: str, message: str) -> None:
         """Report that a check passed."""
-        self.collected.append(Finding(check, Level.OK, message))
+        self.collected.append(Finding(check, Severity.OK, message))
 
     def warn(self, check: str, message: str, who: str) -> None:
         """Report something that a worker survives, and the person who can act on it."""
-        self.collected.append(Finding(check, Level.WARNING, message, who))
+        self.collected.append(Finding(check, Severity.WARNING, message, who))
 
     def skip(self, check: str, reason: str) -> None:
         """Report that a check could not be made."""
-        self.collected.append(Finding(check, Level.SKIPPED, reason))
+        self.collected.append(Finding(check, Severity.SKIPPED, reason))
 
     def fail(self, check: str, error: StreamdedupError) -> None:
         """Report an error that would end a worker, with the exit code of that worker."""
         who = ADMINISTRATOR if isinstance(error, _FROM_KAFKA) else OPERATOR
-        self.collected.append(Finding(check, Level.ERROR, str(error), who, error.exit_code))
+        self.collected.append(Finding(check, Severity.ERROR, str(error), who, error.exit_code))
 
     @contextmanager
     def guarded(self, check: str) -> Iterator[None]:
@@ -80,4 +80,4 @@ class Findings:
 
 def exit_code(findings: Sequence[Finding]) -> int:
     """Return the exit code of the first error, which would end a worker; 0 without errors."""
-    return next((one.exit_code for one in findings if one.level is Level.ERROR), 0)
+    return next((one.exit_code for one in findings if one.level is Severity.ERROR), 0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from streamdedup.analysis.join import jaccards
 from streamdedup.analysis.pairs import F64
-from streamdedup.analysis.report import Background
+from streamdedup.analysis.report import UnrelatedPairs
 from streamdedup.analysis.sets import NO_SET
 from streamdedup.analysis.truth import GroundTruth
 from streamdedup.settings.dedup import DedupSettings
@@ -20,7 +20,7 @@ _ROUNDS = 3
 """Rounds of choosing rows; the effective similarity depends slightly on the rows."""
 
 
-def measure_background(truth: GroundTruth, dedup: DedupSettings) -> Background:
+def measure_background(truth: GroundTruth, dedup: DedupSettings) -> UnrelatedPairs:
     """Measure the similarity of random pairs, and choose bands for it."""
     sample = _random_similarities(truth)
     rows = dedup.banding().rows
@@ -30,7 +30,7 @@ def measure_background(truth: GroundTruth, dedup: DedupSettings) -> Background:
             dedup.threshold, dedup.recall, dedup.num_perm, dedup.corpus_documents, effective
         )
         rows = proposal.rows
-    return Background(
+    return UnrelatedPairs(
         pairs=len(sample),
         mean=float(sample.mean()),
         quantiles={f"{q:g}": float(np.quantile(sample, q)) for q in _QUANTILES},

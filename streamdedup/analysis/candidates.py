@@ -18,7 +18,7 @@ from streamdedup.analysis.join import jaccards
 from streamdedup.analysis.pairs import (
     F64,
     MOST_PAIRS,
-    Pairs,
+    SetPairs,
     count_by_level,
     count_equal_pairs,
     pairs_of_band,
@@ -88,7 +88,7 @@ class CandidateCount:
         last = self.report.levels[-1]
         last.found = last.accepted = copies
 
-    def _add(self, pairs: Pairs) -> None:
+    def _add(self, pairs: SetPairs) -> None:
         truth, report = self._truth, self.report
         estimates = self._estimate(pairs)
         weights = truth.weights(pairs)
@@ -110,7 +110,7 @@ class CandidateCount:
             report.histogram[bar] += int(count)
         self._add_alarms(pairs.where(accepted & ~similar), estimates[accepted & ~similar])
 
-    def _add_alarms(self, pairs: Pairs, estimates: F64) -> None:
+    def _add_alarms(self, pairs: SetPairs, estimates: F64) -> None:
         """Keep the false alarms with the smallest true similarities."""
         columns = (pairs.jaccard, estimates, pairs.first, pairs.second)
         rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -121,7 +121,7 @@ class CandidateCount:
         similar = self._truth.similar()
         missed = similar.where(~share_a_band(keys, similar))
         worst = np.lexsort((missed.second, missed.first, -missed.jaccard))[:_EXAMPLES]
-        shown = Pairs(missed.first[worst], missed.second[worst], missed.jaccard[worst])
+        shown = SetPairs(missed.first[worst], missed.second[worst], missed.jaccard[worst])
         rows = zip(*(column.tolist() for column in (*shown, self._estimate(shown))), strict=True)
         return [self._truth.example(*row) for row in rows]
 
@@ -146,7 +146,7 @@ class CandidateCount:
 
 def candidates(
     sets: ShingleSets, keys: U64, banding: Banding, on_progress: Progress
-) -> Iterator[Pairs]:
+) -> Iterator[SetPairs]:
     """Yield the pairs of sets that share a band, each pair once, in portions.
 
     Args:
@@ -173,4 +173,4 @@ def candidates(
         while position < len(order):
             first, second, position = pairs_of_band(keys, order, band, position, capacity)
             if len(first):
-                yield Pairs(first, second, jaccards(sets, first, second))
+                yield SetPairs(first, second, jaccards(sets, first, second))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from streamdedup.engine.arrow import Rows
+from streamdedup.engine.arrow import ArrowRows
 from streamdedup.errors import InputError
 from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import LineReader
@@ -97,7 +97,7 @@ def _decoded(paths: tuple[str, ...], settings: Settings, labelling: Settings | N
 
 
 def _of_rows(
-    rows: tuple[Rows, Rows | None], decoder: Decoder, source: str, number: int
+    rows: tuple[ArrowRows, ArrowRows | None], decoder: Decoder, source: str, number: int
 ) -> _Labelled:
     """Yield the documents of some rows.
 

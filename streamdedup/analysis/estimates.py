@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from streamdedup.analysis.pairs import F64, Pairs
+from streamdedup.analysis.pairs import F64, SetPairs
 from streamdedup.analysis.report import Error
 from streamdedup.analysis.truth import GroundTruth
 from streamdedup.batches import Sketches
@@ -24,7 +24,7 @@ class Estimator:
         self._codec = codec
         self._signatures = sketches.signatures
 
-    def __call__(self, pairs: Pairs) -> F64:
+    def __call__(self, pairs: SetPairs) -> F64:
         """Return the estimate of each pair: ``(pairs,)`` float64."""
         estimates = np.empty(len(pairs))
         order = np.argsort(pairs.first, kind="stable")

@@ -18,7 +18,7 @@ from streamdedup.analysis.clusters import score_clusters
 from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.estimates import Estimator, estimate_errors
 from streamdedup.analysis.exact import measure_truth
-from streamdedup.analysis.report import BandingReport, Report, Truth
+from streamdedup.analysis.report import BandingReport, EvaluationReport, Truth
 from streamdedup.analysis.sets import NO_SET
 from streamdedup.analysis.truth import GroundTruth, Progress
 from streamdedup.settings.sections import Settings
@@ -32,7 +32,7 @@ def evaluate(
     bandings: Sequence[Banding],
     floor: float = 0.5,
     on_progress: Progress | None = None,
-) -> Report:
+) -> EvaluationReport:
     """Compare the sketches of a corpus with the exact similarities.
 
     Args:
@@ -48,7 +48,7 @@ def evaluate(
     report_progress = on_progress or (lambda _step, _done, _total: None)
     truth = measure_truth(corpus, settings, floor, report_progress)
     dedup = settings.dedup
-    return Report(
+    return EvaluationReport(
         documents=len(corpus),
         rejected=corpus.rejected,
         without_shingles=int(np.count_nonzero(truth.sets.set_of == NO_SET)),

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.join import join
-from streamdedup.analysis.pairs import MOST_PAIRS, Pairs
+from streamdedup.analysis.pairs import MOST_PAIRS, SetPairs
 from streamdedup.analysis.sets import I32, NO_SET, ShingleSets, collect
 from streamdedup.analysis.truth import GroundTruth, Progress
 from streamdedup.columns import I64
@@ -68,7 +68,7 @@ def measure_truth(
     )
 
 
-def _join(sets: ShingleSets, floor: float, on_progress: Progress) -> Pairs:
+def _join(sets: ShingleSets, floor: float, on_progress: Progress) -> SetPairs:
     def report(done: int, total: int) -> None:
         on_progress("exact similarities", done, total)
 
@@ -93,7 +93,7 @@ def similar_pairs(
     floor: float,
     most: int,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Pairs:
+) -> SetPairs:
     """Find every pair of different sets with at least this Jaccard similarity.
 
     Args:
@@ -122,4 +122,4 @@ def similar_pairs(
             if on_progress is not None:
                 on_progress(min(end, len(sets)), len(sets))
     larger, smaller, overlap = np.concatenate(parts).astype(np.int64).T
-    return Pairs(smaller, larger, overlap / (sets.sizes[smaller] + sets.sizes[larger] - overlap))
+    return SetPairs(smaller, larger, overlap / (sets.sizes[smaller] + sets.sizes[larger] - overlap))

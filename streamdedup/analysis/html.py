@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from streamdedup.analysis import words
-from streamdedup.analysis.report import BINS, BandingReport, Report
+from streamdedup.analysis.report import BINS, BandingReport, EvaluationReport
 
 _TITLE = "How good the sketches are"
 _TEMPLATE = "evaluate.html.j2"
@@ -25,7 +25,7 @@ class Frame(NamedTuple):
     bottom: float = 60
 
 
-class Tick(NamedTuple):
+class CountTick(NamedTuple):
     """A labelled line of the scale of counts."""
 
     y: float
@@ -41,7 +41,7 @@ class Bar(NamedTuple):
     label: str
 
 
-class Picture(NamedTuple):
+class SCurvePicture(NamedTuple):
     """The coordinates of a histogram of candidates and its S-curve.
 
     Attributes:
@@ -53,13 +53,13 @@ class Picture(NamedTuple):
     """
 
     frame: Frame
-    counts: list[Tick]
+    counts: list[CountTick]
     bars: list[Bar]
     curve: str
     threshold_x: float
 
 
-def page(report: Report) -> str:
+def page(report: EvaluationReport) -> str:
     """Return the page."""
     return template(_TEMPLATE).render(report=report, title=_TITLE, words=words, picture=picture)
 
@@ -77,7 +77,7 @@ def template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def picture(banding: BandingReport, threshold: float) -> Picture:
+def picture(banding: BandingReport, threshold: float) -> SCurvePicture:
     """Lay out the histogram of a banding."""
     frame = Frame()
     powers = max(1, math.ceil(math.log10(max(1, *banding.histogram))))
@@ -95,10 +95,10 @@ def picture(banding: BandingReport, threshold: float) -> Picture:
         )
         for step in range(101)
     )
-    return Picture(
+    return SCurvePicture(
         frame=frame,
         counts=[
-            Tick(foot - height(count), _short(count))
+            CountTick(foot - height(count), _short(count))
             for count in (0, *(10**power for power in range(powers + 1)))
         ],
         bars=[

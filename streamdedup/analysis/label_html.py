@@ -21,7 +21,7 @@ _STEEP = 1e4
 """Slope that a curve is drawn with if one similarity separates the labels."""
 
 
-class Tick(NamedTuple):
+class SimilarityTick(NamedTuple):
     """A label of the scale of similarities."""
 
     x: float
@@ -37,7 +37,7 @@ class Point(NamedTuple):
     label: str
 
 
-class Mark(NamedTuple):
+class MarkedLine(NamedTuple):
     """A vertical line with a label."""
 
     x: float
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
     anchor: str
 
 
-class Picture(NamedTuple):
+class LabelPicture(NamedTuple):
     """The coordinates of the labels and the fitted curve.
 
     Attributes:
@@ -58,9 +58,9 @@ class Picture(NamedTuple):
     """
 
     frame: Frame
-    ticks: list[Tick]
+    ticks: list[SimilarityTick]
     points: list[Point]
-    marks: list[Mark]
+    marks: list[MarkedLine]
     curve: str
     interval: tuple[float, float] | None
 
@@ -72,7 +72,7 @@ def page(report: LabelReport) -> str:
     )
 
 
-def picture(report: LabelReport) -> Picture:
+def picture(report: LabelReport) -> LabelPicture:
     """Lay out the labels over the similarities that have some, and the thresholds."""
     frame, proposal = Frame(), report.proposal
     thresholds = [report.threshold] + ([] if proposal is None else [proposal.threshold])
@@ -88,15 +88,15 @@ def picture(report: LabelReport) -> Picture:
     def height(share: float) -> float:
         return frame.top + frame.height * (1 - share)
 
-    marks = [Mark(across(report.threshold), f"now {report.threshold:g}", "middle")]
+    marks = [MarkedLine(across(report.threshold), f"now {report.threshold:g}", "middle")]
     curve, interval = "", None
     if proposal is not None:
         # The two labels stand on the outer sides of their lines.
         below = proposal.threshold < report.threshold
         now, then = ("start", "end") if below else ("end", "start")
         marks = [
-            Mark(across(report.threshold), f"now {report.threshold:g}", now),
-            Mark(across(proposal.threshold), f"proposed {proposal.threshold:g}", then),
+            MarkedLine(across(report.threshold), f"now {report.threshold:g}", now),
+            MarkedLine(across(proposal.threshold), f"proposed {proposal.threshold:g}", then),
         ]
         interval = across(proposal.low or 0.0), across(proposal.high or 1.0)
         xs = np.linspace(begin, end, _POINTS + 1)
@@ -106,10 +106,10 @@ def picture(report: LabelReport) -> Picture:
             f"{across(x):.1f},{height(y):.1f}"
             for x, y in zip(xs.tolist(), shares.tolist(), strict=True)
         )
-    return Picture(
+    return LabelPicture(
         frame=frame,
         ticks=[
-            Tick(across(begin + step * _STEP), f"{begin + step * _STEP:.2f}")
+            SimilarityTick(across(begin + step * _STEP), f"{begin + step * _STEP:.2f}")
             for step in range(round((end - begin) / _STEP) + 1)
         ],
         points=[

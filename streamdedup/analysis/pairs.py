@@ -17,7 +17,7 @@ MOST_PAIRS = 200_000_000
 """Pairs of different sets that an evaluation accepts."""
 
 
-class Pairs(NamedTuple):
+class SetPairs(NamedTuple):
     """Pairs of shingle sets and their Jaccard similarities.
 
     Attributes:
@@ -33,9 +33,9 @@ class Pairs(NamedTuple):
     def __len__(self) -> int:
         return len(self.first)
 
-    def where(self, mask: NDArray[np.bool_]) -> Pairs:
+    def where(self, mask: NDArray[np.bool_]) -> SetPairs:
         """Return the pairs that ``mask`` selects."""
-        return Pairs(self.first[mask], self.second[mask], self.jaccard[mask])
+        return SetPairs(self.first[mask], self.second[mask], self.jaccard[mask])
 
 
 def count_by_level(jaccard: F64, weights: I64, edges: Sequence[float]) -> list[int]:
@@ -54,7 +54,7 @@ def count_equal_pairs(values: I64 | U64) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-def share_a_band(keys: U64, pairs: Pairs) -> NDArray[np.bool_]:
+def share_a_band(keys: U64, pairs: SetPairs) -> NDArray[np.bool_]:
     """Return for each pair whether its rows of ``keys`` agree in a column: ``(pairs,)`` bool."""
     shared = np.zeros(len(pairs), dtype=np.bool_)
     for band in range(keys.shape[1]):

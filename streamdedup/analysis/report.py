@@ -22,7 +22,7 @@ class Example:
 
 
 @dataclass(slots=True)
-class Level:
+class SimilarityLevel:
     """The pairs whose true similarity lies in ``[low, high)``; copies have a level of their own.
 
     Attributes:
@@ -155,7 +155,7 @@ class BandingReport:
     banding: Banding
     num_perm: int
     pairs: int
-    levels: list[Level]
+    levels: list[SimilarityLevel]
     candidates: int = 0
     refuted: int = 0
     false_alarms: int = 0
@@ -179,7 +179,7 @@ class BandingReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Background:
+class UnrelatedPairs:
     """The similarity of unrelated documents, measured on random pairs below the floor.
 
     Attributes:
@@ -201,7 +201,7 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """All results of an evaluation.
 
     Attributes:
@@ -227,7 +227,7 @@ class Report:
     corpus_documents: int
     truth: list[Truth]
     errors: list[Error]
-    background: Background
+    background: UnrelatedPairs
     bandings: list[BandingReport]
     seconds: dict[str, float]
 

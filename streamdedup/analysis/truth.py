@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdedup.analysis.corpus import Corpus
-from streamdedup.analysis.pairs import Pairs, count_by_level
-from streamdedup.analysis.report import Example, Level
+from streamdedup.analysis.pairs import SetPairs, count_by_level
+from streamdedup.analysis.report import Example, SimilarityLevel
 from streamdedup.analysis.sets import ShingleSets
 from streamdedup.batches import Sketches
 from streamdedup.columns import I64, U64
@@ -43,16 +43,16 @@ class GroundTruth:
     namespaces: U64
     first_document: I64
     counts: I64
-    pairs: Pairs
+    pairs: SetPairs
     threshold: float
     floor: float
     seconds: dict[str, float]
 
-    def similar(self) -> Pairs:
+    def similar(self) -> SetPairs:
         """Return the pairs of different sets at or above the threshold."""
         return self.pairs.where(self.pairs.jaccard >= self.threshold)
 
-    def weights(self, pairs: Pairs) -> I64:
+    def weights(self, pairs: SetPairs) -> I64:
         """Return the number of document pairs behind each pair of sets: ``(pairs,)`` int64."""
         return np.asarray(self.counts[pairs.first] * self.counts[pairs.second], dtype=np.int64)
 
@@ -71,15 +71,15 @@ class GroundTruth:
         tenths = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
         return sorted({*tenths, self.floor, self.threshold})
 
-    def levels(self) -> list[Level]:
+    def levels(self) -> list[SimilarityLevel]:
         """Return the levels with their numbers of pairs; the last level is that of copies."""
         edges = self.edges()
         counts = count_by_level(self.pairs.jaccard, self.weights(self.pairs), edges)
         levels = [
-            Level(low, high, count if low >= self.floor else None)
+            SimilarityLevel(low, high, count if low >= self.floor else None)
             for low, high, count in zip(edges, edges[1:], counts, strict=False)
         ]
-        return [*levels, Level(1.0, 1.0, self.copies())]
+        return [*levels, SimilarityLevel(1.0, 1.0, self.copies())]
 
     def sketch(self, settings: Settings) -> Sketches:
         """Sketch the text of each set."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamdedup.analysis.report import BandingReport, Example, Level, Report
-from streamdedup.dedup.differences import Part, differences
+from streamdedup.analysis.report import BandingReport, EvaluationReport, Example, SimilarityLevel
+from streamdedup.dedup.differences import TextPart, differences
 
 _VERIFIED = {"estimate": "the estimate", "exact": "the texts if the estimate is near the threshold"}
 
@@ -23,15 +23,15 @@ class Excerpt(NamedTuple):
     """Two texts, cut to their differences: id and parts of each, and the facts."""
 
     ids: tuple[str, str]
-    texts: tuple[list[Part], list[Part]]
+    texts: tuple[list[TextPart], list[TextPart]]
     facts: str
 
-    def sides(self) -> list[tuple[str, list[Part]]]:
+    def sides(self) -> list[tuple[str, list[TextPart]]]:
         """Return the id and the parts of each text."""
         return list(zip(self.ids, self.texts, strict=True))
 
 
-def overview(report: Report) -> list[tuple[str, str]]:
+def overview(report: EvaluationReport) -> list[tuple[str, str]]:
     """Return the facts of the evaluation, as names and values."""
     documents = f"{report.documents:,}, {report.distinct:,} distinct"
     if report.rejected:
@@ -47,7 +47,7 @@ def overview(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def truth_grid(report: Report) -> Grid:
+def truth_grid(report: EvaluationReport) -> Grid:
     """Return the pairs of each level of true similarity, and the error of their estimates."""
     errors = {error.low: error for error in report.errors}
     rows = []
@@ -68,7 +68,7 @@ def truth_grid(report: Report) -> Grid:
     )
 
 
-def comparison_grid(report: Report) -> Grid:
+def comparison_grid(report: EvaluationReport) -> Grid:
     """Return a row for each banding."""
     return Grid(
         "Bands and rows",
@@ -105,7 +105,7 @@ def _comparison_row(banding: BandingReport, threshold: float) -> list[str]:
     ]
 
 
-def banding_grid(banding: BandingReport, report: Report) -> Grid:
+def banding_grid(banding: BandingReport, report: EvaluationReport) -> Grid:
     """Return the candidates, misses and false alarms of each level."""
     return Grid(
         f"{banding.banding}, of {banding.num_perm} values",
@@ -122,7 +122,7 @@ def banding_grid(banding: BandingReport, report: Report) -> Grid:
     )
 
 
-def _level_row(level: Level, threshold: float) -> list[str]:
+def _level_row(level: SimilarityLevel, threshold: float) -> list[str]:
     return [
         span(level.low, level.high),
         "" if level.pairs is None else f"{level.pairs:,}",
@@ -134,7 +134,7 @@ def _level_row(level: Level, threshold: float) -> list[str]:
     ]
 
 
-def banding_sentences(banding: BandingReport, report: Report) -> list[str]:
+def banding_sentences(banding: BandingReport, report: EvaluationReport) -> list[str]:
     """Describe the candidates, the verdicts of the stream and the clusters."""
     per_document = banding.candidates / report.documents
     compared = (
@@ -165,7 +165,7 @@ def banding_sentences(banding: BandingReport, report: Report) -> list[str]:
     return sentences
 
 
-def background_sentences(report: Report) -> list[str]:
+def background_sentences(report: EvaluationReport) -> list[str]:
     """Describe the similarity of unrelated documents, and the bands that follow from it."""
     background = report.background
     quantiles = ", ".join(
@@ -186,7 +186,7 @@ def background_sentences(report: Report) -> list[str]:
     return [measured, f"{effective} {proposed}"]
 
 
-def proposal(report: Report) -> str:
+def proposal(report: EvaluationReport) -> str:
     """Return the proposed settings as YAML."""
     background = report.background
     return (

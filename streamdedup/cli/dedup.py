@@ -14,7 +14,7 @@ from streamdedup.cli.interrupts import Interrupts, interruptible
 
 if TYPE_CHECKING:
     from streamdedup.files.job import Job
-    from streamdedup.files.run import Tally
+    from streamdedup.files.run import RunTally
     from streamdedup.settings.sections import Settings
 
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
@@ -141,7 +141,7 @@ def dedup(
     _check_success(tally)
 
 
-def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
+def _run(job: Job, settings: Settings, interrupts: Interrupts) -> RunTally:
     from rich.console import Console
 
     from streamdedup.cli import screen
@@ -151,7 +151,7 @@ def _run(job: Job, settings: Settings, interrupts: Interrupts) -> Tally:
         return run.run(job, settings, run.Hooks(on_batch=update, shield=interrupts.shield))
 
 
-def _check_success(tally: Tally) -> None:
+def _check_success(tally: RunTally) -> None:
     from streamdedup.errors import InputError
 
     first = tally.first_rejection
@@ -168,7 +168,7 @@ def _remedy(index: Path | None) -> str:
     return "run the same command again to resume"
 
 
-def _json_summary(tally: Tally) -> str:
+def _json_summary(tally: RunTally) -> str:
     return json.dumps(
         {
             "documents": tally.documents,
@@ -187,7 +187,7 @@ def _json_summary(tally: Tally) -> str:
     )
 
 
-def _summary(tally: Tally, job: Job) -> str:
+def _summary(tally: RunTally, job: Job) -> str:
     from streamdedup.cli import screen
 
     rate = f"{tally.documents_per_second:,.0f} per second"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.panel import Panel
 
-    from streamdedup.files.run import Tally
+    from streamdedup.files.run import RunTally
     from streamdedup.model import Record, Verdict
     from streamdedup.sketch.codec import SignatureCodec
 
@@ -163,7 +163,7 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
     _print_next_steps(console, files)
 
 
-def _summary(tally: Tally, files: _Files) -> Padding:
+def _summary(tally: RunTally, files: _Files) -> Padding:
     from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from streamdedup.analysis.report import BandingReport, Report
+    from streamdedup.analysis.report import BandingReport, EvaluationReport
     from streamdedup.analysis.words import Excerpt
     from streamdedup.settings.sections import Settings
     from streamdedup.sketch.bands import Banding
@@ -190,13 +190,13 @@ def _warn(bandings: list[Banding], settings: Settings) -> None:
             sys.stderr.write(f"streamdedup: {doubt}\n")
 
 
-def _print_json(report: Report) -> None:
+def _print_json(report: EvaluationReport) -> None:
     from streamdedup.analysis.report import as_json
 
     typer.echo(json.dumps(as_json(report), ensure_ascii=False))
 
 
-def _print(report: Report) -> None:
+def _print(report: EvaluationReport) -> None:
     from streamdedup.analysis import words
     from streamdedup.cli import screen
 
@@ -215,7 +215,7 @@ def _print(report: Report) -> None:
     console.print(words.proposal(report), markup=False)
 
 
-def _print_banding(console: Console, banding: BandingReport, report: Report) -> None:
+def _print_banding(console: Console, banding: BandingReport, report: EvaluationReport) -> None:
     from streamdedup.analysis import words
     from streamdedup.cli import screen
 

@@ -20,9 +20,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.dedup.differences import Part
+from streamdedup.dedup.differences import TextPart
 from streamdedup.errors import InputError
-from streamdedup.files.run import Tally
+from streamdedup.files.run import RunTally
 
 if TYPE_CHECKING:
     from streamdedup.analysis.words import Grid
@@ -65,7 +65,7 @@ def write_page(path: Path, page: str) -> None:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def marked(parts: Iterable[Part], *, brackets: bool) -> Text:
+def marked(parts: Iterable[TextPart], *, brackets: bool) -> Text:
     """Return a text with its differing parts in colour, and in brackets if there is no colour."""
     text = Text()
     for part in parts:
@@ -95,7 +95,7 @@ def progress(step: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def judging_progress(console: Console) -> Iterator[Callable[[Tally], None]]:
+def judging_progress(console: Console) -> Iterator[Callable[[RunTally], None]]:
     """Show a progress bar of the embedded mode: input read, verdicts and throughput.
 
     Args:
@@ -107,7 +107,7 @@ def judging_progress(console: Console) -> Iterator[Callable[[Tally], None]]:
     bar = _bar(console, TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
     task = bar.add_task("", total=None, counts="starting")
 
-    def update(tally: Tally) -> None:
+    def update(tally: RunTally) -> None:
         counts = f"{tally.documents:,} documents, {tally.duplicates:,} duplicates"
         if tally.rejected:
             counts += f", {tally.rejected:,} rejected"
@@ -122,7 +122,7 @@ def judging_progress(console: Console) -> Iterator[Callable[[Tally], None]]:
         yield update
 
 
-def start(tally: Tally) -> str:
+def start(tally: RunTally) -> str:
     """Describe the start-up of a run."""
     text = f"{tally.start_seconds:.1f} s of start-up"
     if not tally.compile_seconds:

@@ -17,21 +17,21 @@ _AROUND, _DIFFERING = 8, 30
 """Words shown on each side of a difference, and words shown of the difference itself."""
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a text, and whether the other text lacks it."""
 
     text: str
     differs: bool
 
 
-def differences(left: str, right: str) -> tuple[list[Part], list[Part]]:
+def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
     """Shorten two texts to their differences, and mark these.
 
     Runs of white space become one space, and case is ignored. Common parts are shortened at the
     same places of both texts. Only the beginning of a long difference is shown.
     """
     one, two = (_WORD.findall(" ".join(text.split())) for text in (left, right))
-    sides: tuple[list[Part], list[Part]] = ([], [])
+    sides: tuple[list[TextPart], list[TextPart]] = ([], [])
     steps = _steps(one, two)
     compared = sum(len(mine) + len(theirs) for _, mine, theirs in steps)
     all_shown = compared == len(one) + len(two)
@@ -39,15 +39,15 @@ def differences(left: str, right: str) -> tuple[list[Part], list[Part]]:
         last = index == len(steps) - 1
         for side, words in zip(sides, (mine, theirs), strict=True):
             if same:
-                side.append(Part(_shortened(words, index > 0 or last, not last), differs=False))
+                side.append(TextPart(_shortened(words, index > 0 or last, not last), differs=False))
             elif words:
-                side.append(Part(_beginning(words), differs=True))
+                side.append(TextPart(_beginning(words), differs=True))
         if not last and max(sum(len(part.text) for part in side) for side in sides) > _EXCERPT:
             all_shown = False
             break
     for side in sides:
         if side and not all_shown and not side[-1].text.endswith("…"):
-            side.append(Part(" …", differs=False))
+            side.append(TextPart(" …", differs=False))
     return list(_trimmed(sides[0])), list(_trimmed(sides[1]))
 
 
@@ -83,10 +83,10 @@ def _beginning(words: list[str]) -> str:
     return "".join(words[:_DIFFERING]) + (" …" if len(words) > _DIFFERING else "")
 
 
-def _trimmed(parts: list[Part]) -> Iterable[Part]:
+def _trimmed(parts: list[TextPart]) -> Iterable[TextPart]:
     """Move the space before a difference out of it, so that only words are marked."""
     for index, part in enumerate(parts):
         inner = part.text.lstrip(" ") if part.differs or index == 0 else part.text
         if len(inner) < len(part.text) and index > 0:
-            yield Part(" ", differs=False)
-        yield Part(inner, part.differs)
+            yield TextPart(" ", differs=False)
+        yield TextPart(inner, part.differs)

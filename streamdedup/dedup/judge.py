@@ -48,7 +48,7 @@ class Documents(NamedTuple):
     offsets: I64
 
 
-class Batch(NamedTuple):
+class BatchArrays(NamedTuple):
     """What else is known of the ``n`` documents of the batch.
 
     Attributes:
@@ -83,7 +83,7 @@ class Hits(NamedTuple):
     numbers: I64
 
 
-class Limits(NamedTuple):
+class RuleArrays(NamedTuple):
     """The rule; see :class:`streamdedup.dedup.resolve.Rule`. -1 stands for no limit of a time.
 
     Attributes:
@@ -105,7 +105,7 @@ class Limits(NamedTuple):
     has_texts: bool
 
 
-class State(NamedTuple):
+class JudgingState(NamedTuple):
     """What the judgement of each document changes.
 
     Attributes:
@@ -207,7 +207,7 @@ def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, I32, int]:
 
 @kernel(inline="always")
 def _is_comparable(
-    row: int, mine: Documents, theirs: Documents, other: int, batch: Batch, limits: Limits
+    row: int, mine: Documents, theirs: Documents, other: int, batch: BatchArrays, limits: RuleArrays
 ) -> bool:
     """Tell whether a document of the same namespace may match: in the window, and earlier."""
     if limits.window_ms >= 0:
@@ -228,10 +228,10 @@ def find(
     row: int,
     mine: Documents,
     stored: Documents,
-    batch: Batch,
+    batch: BatchArrays,
     hits: Hits,
-    limits: Limits,
-    state: State,
+    limits: RuleArrays,
+    state: JudgingState,
 ) -> int:
     """Find the candidates of a document; return how many there are in ``state.found``."""
     oldest = limits.first_number + state.kept[0] - limits.window_documents
@@ -310,7 +310,12 @@ def unequal(one: U64, others: U64, row: int, bits: int) -> np.int64:
 
 @kernel
 def compare(
-    row: int, found: int, mine: Documents, stored: Documents, limits: Limits, state: State
+    row: int,
+    found: int,
+    mine: Documents,
+    stored: Documents,
+    limits: RuleArrays,
+    state: JudgingState,
 ) -> bool:
     """Count the unequal values of a document's signature and those of its candidates.
 
@@ -337,7 +342,12 @@ def compare(
 
 @kernel
 def decide(
-    row: int, found: int, similarities: F64, batch: Batch, limits: Limits, state: State
+    row: int,
+    found: int,
+    similarities: F64,
+    batch: BatchArrays,
+    limits: RuleArrays,
+    state: JudgingState,
 ) -> None:
     """Enter the matches of a document, or keep it.
 
@@ -394,7 +404,7 @@ def decide(
 
 
 @kernel
-def _keep(row: int, batch: Batch, state: State) -> None:
+def _keep(row: int, batch: BatchArrays, state: JudgingState) -> None:
     """Keep a document, which is from now on the newest of its buckets."""
     state.kept_index[row] = state.kept[0]
     state.kept_rows[state.kept[0]] = row
@@ -408,7 +418,7 @@ def _keep(row: int, batch: Batch, state: State) -> None:
 
 
 @kernel
-def shared_bands(rows: I64, places: I64, batch: Batch, hits: Hits) -> Bools:
+def shared_bands(rows: I64, places: I64, batch: BatchArrays, hits: Hits) -> Bools:
     """Return in which bands documents share a bucket with another one.
 
     Args:
@@ -442,10 +452,10 @@ def run(
     start: int,
     mine: Documents,
     stored: Documents,
-    batch: Batch,
+    batch: BatchArrays,
     hits: Hits,
-    limits: Limits,
-    state: State,
+    limits: RuleArrays,
+    state: JudgingState,
 ) -> tuple[int, int]:
     """Judge documents from ``start`` on, up to one whose texts must be compared.
 

@@ -48,7 +48,7 @@ class Figure(NamedTuple):
         return Figure(self.value, math.hypot(self.error, *differences))
 
 
-class Level(NamedTuple):
+class EstimateLevel(NamedTuple):
     """The pairs with an estimate from ``low`` to ``high``.
 
     Attributes:
@@ -133,8 +133,8 @@ class Figures(NamedTuple):
     sums: Sums
     recall: Figure
     precision: Figure
-    pairs: Level
-    levels: list[Level]
+    pairs: EstimateLevel
+    levels: list[EstimateLevel]
 
 
 class _Counts:
@@ -329,7 +329,7 @@ class Quality:
             missed_variance=missed_variance,
         )
 
-    def _level(self, counts: _Counts, low: float, high: float) -> Level:
+    def _level(self, counts: _Counts, low: float, high: float) -> EstimateLevel:
         """Return the recall of the bands among the pairs with an estimate in an interval."""
         estimates, threshold = self._weighing.estimates, self._weighing.threshold
         # The texts may have accepted a pair whose estimate is lower.
@@ -339,7 +339,7 @@ class Quality:
         pairs = counts.accepted[is_in]
         count = int(pairs.sum())
         if not count:
-            return Level(low, high, 0, Figure.unknown())
+            return EstimateLevel(low, high, 0, Figure.unknown())
         found = self._weighing.found(counts.ratio().value)[is_in]
         total = float((pairs / found).sum())
         variance = float((pairs * (1.0 - found) / found**2).sum())
@@ -348,4 +348,4 @@ class Quality:
         )
         recall = Figure(count / total, count * math.sqrt(variance) / total**2)
         by_ratio = (count / low_total - count / high_total) / 2
-        return Level(low, high, count, recall.with_doubts(by_ratio))
+        return EstimateLevel(low, high, count, recall.with_doubts(by_ratio))

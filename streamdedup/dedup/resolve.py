@@ -48,10 +48,10 @@ from streamdedup.dedup.clock import (
 )
 from streamdedup.dedup.judge import (
     NO_PLACE,
-    Batch,
+    BatchArrays,
     Documents,
-    Limits,
-    State,
+    JudgingState,
+    RuleArrays,
     decide,
     run,
     shared_bands,
@@ -203,7 +203,7 @@ class _Judging:
         self._stored = _comparable(
             candidates.documents, candidates.effective_times_ms, sources[:stored]
         )
-        self._arrays = Batch(
+        self._arrays = BatchArrays(
             skipped,
             judged,
             first_rows(documents.positions, judged),
@@ -215,10 +215,10 @@ class _Judging:
         self._limits = self._limits_of(rule)
         self._state = self._new_state(count, stored)
 
-    def _limits_of(self, rule: Rule) -> Limits:
+    def _limits_of(self, rule: Rule) -> RuleArrays:
         estimates = rule.codec.estimates()
         compares = rule.shingling is not None
-        return Limits(
+        return RuleArrays(
             threshold=rule.threshold,
             bucket_size=rule.bucket_size,
             window_documents=rule.window_documents,
@@ -231,12 +231,12 @@ class _Judging:
             has_texts=compares,
         )
 
-    def _new_state(self, count: int, stored: int) -> State:
+    def _new_state(self, count: int, stored: int) -> JudgingState:
         most, shared = self._rule.max_matches, self._candidates.shared
         columns = self._candidates.buckets.shape[1]
         # A document has no more candidates than its buckets hold.
         room = min(stored + count, columns * self._rule.bucket_size)
-        return State(
+        return JudgingState(
             counters=np.zeros(3, dtype=np.int64),
             unequal=np.zeros(len(self._limits.estimates), dtype=np.int64),
             accepted=np.zeros(len(self._limits.estimates), dtype=np.int64),

@@ -41,7 +41,7 @@ def load(name: str = "pyarrow") -> Any:
         ) from error
 
 
-class Rows(NamedTuple):
+class ArrowRows(NamedTuple):
     """The fields of some rows, and the rows that are not documents."""
 
     fields: Fields
@@ -82,7 +82,7 @@ class TableFields:
         paths = [*self._texts, self._id, self._namespace, self._time]
         return list(dict.fromkeys(path[0] for path in paths if path))
 
-    def read(self, batch: Any) -> Rows:
+    def read(self, batch: Any) -> ArrowRows:
         """Return the fields of a record batch."""
         refused: dict[int, Rejection] = {}
         texts = self._read_texts(batch, refused)
@@ -91,7 +91,7 @@ class TableFields:
             ids = Blobs(np.empty(0, dtype=np.uint8), np.zeros(len(batch), dtype=np.int64))
         namespaces = self._read_names(batch, self._namespace)
         times_ms = self._read_times(batch, refused)
-        return Rows(Fields(texts, ids, namespaces or NO_BLOBS, times_ms), refused)
+        return ArrowRows(Fields(texts, ids, namespaces or NO_BLOBS, times_ms), refused)
 
     def _read_texts(self, batch: Any, refused: dict[int, Rejection]) -> Blobs:
         arrow, compute = self._arrow, self._compute

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from streamdedup.columns import Fields, Positions, RecordColumns
-from streamdedup.engine.arrow import Rows, labelled
-from streamdedup.files.lines import Mark
+from streamdedup.engine.arrow import ArrowRows, labelled
+from streamdedup.files.lines import InputMark
 from streamdedup.files.tables import RowValues
 from streamdedup.model import NO_TIMESTAMP, Rejection
 
 
 @dataclass(slots=True)
-class Batch:
+class InputBatch:
     """A batch of lines or rows, and how far the inputs are judged once it has its verdicts.
 
     Attributes:
@@ -46,7 +46,7 @@ class Batch:
     offsets: list[int] = field(default_factory=list)
     topics: list[tuple[str, int]] = field(default_factory=list)
     refused: dict[int, Rejection] = field(default_factory=dict)
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, InputMark] = field(default_factory=dict)
     size_bytes: int = 0
     blank_lines: int = 0
     unfinished_lines: int = 0
@@ -91,7 +91,7 @@ class Batch:
         self._name(label, lines, numbers)
         self.size_bytes += sum(map(len, lines))
 
-    def add_rows(self, topic: str, label: bytes, numbers: Sequence[int], rows: Rows) -> None:
+    def add_rows(self, topic: str, label: bytes, numbers: Sequence[int], rows: ArrowRows) -> None:
         """Add rows of CSV or of a table to the positions and fields.
 
         Args:

@@ -12,14 +12,14 @@ from contextlib import closing
 import numpy as np
 
 from streamdedup.columns import I64
-from streamdedup.engine.arrow import Rows, TableFields
+from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
-from streamdedup.files.batch import Batch
+from streamdedup.files.batch import InputBatch
 from streamdedup.files.csv_rows import CsvFields, CsvReader
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.kinds import Kind
 from streamdedup.files.lines import RENAME, STANDARD, Line, LineReader
-from streamdedup.files.sources import Sources
+from streamdedup.files.sources import InputSources
 from streamdedup.files.tables import TableFile
 from streamdedup.model import Rejection
 from streamdedup.settings.sections import Settings
@@ -53,7 +53,7 @@ class BatchReader:
     def __init__(
         self,
         job: Job,
-        sources: Sources,
+        sources: InputSources,
         settings: Settings,
         ledger: Ledger,
         *,
@@ -69,12 +69,12 @@ class BatchReader:
         self._batch_settings = settings.batch
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
-        self._batch = Batch()
+        self._batch = InputBatch()
         self._bytes_read = 0
         self._reading: tuple[str, LineReader, int] | None = None
-        self._catch_up: Callable[[Batch], None] = lambda _: None
+        self._catch_up: Callable[[InputBatch], None] = lambda _: None
 
-    def batches(self, catch_up: Callable[[Batch], None]) -> Iterator[Batch]:
+    def batches(self, catch_up: Callable[[InputBatch], None]) -> Iterator[InputBatch]:
         """Yield the batches, up to the end of the inputs or a failure.
 
         Args:
@@ -113,13 +113,13 @@ class BatchReader:
             return
         if self._reading is not None:
             self._note_progress(*self._reading)
-        batch, self._batch = self._batch, Batch()
+        batch, self._batch = self._batch, InputBatch()
         try:
             self._catch_up(batch)
         except (InputError, OSError) as error:
             raise _CatchUpError(error) from error
 
-    def _of_lines(self, path: str, lines: LineReader, _: Kind) -> Iterator[Batch]:
+    def _of_lines(self, path: str, lines: LineReader, _: Kind) -> Iterator[InputBatch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
         # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
@@ -136,13 +136,13 @@ class BatchReader:
                 if self._is_full():
                     self._note_progress(topic, lines, before)
                     yield self._batch
-                    self._batch = Batch()
+                    self._batch = InputBatch()
             self._batch.unfinished_lines += lines.left_unfinished
         finally:
             self._note_progress(topic, lines, before)
             self._reading = None
 
-    def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[Batch]:
+    def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[InputBatch]:
         """Yield the batches that an input of CSV fills."""
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
@@ -163,11 +163,11 @@ class BatchReader:
             self._note_progress(topic, lines, before)
             if self._is_full():
                 yield self._batch
-                self._batch = Batch()
+                self._batch = InputBatch()
         self._batch.unfinished_lines += lines.left_unfinished
         self._note_progress(topic, lines, before)
 
-    def _of_table(self, path: str, table: TableFile) -> Iterator[Batch]:
+    def _of_table(self, path: str, table: TableFile) -> Iterator[InputBatch]:
         """Yield the batches that a table fills."""
         columns = self._fields
         if not isinstance(columns, TableFields):
@@ -183,7 +183,7 @@ class BatchReader:
             start = 0
             while start < len(part):
                 stop = self._rows_that_fit(fields.texts.ends, start)
-                rows = Rows(
+                rows = ArrowRows(
                     fields.take(slice(start, stop)),
                     {row - start: why for row, why in refused.items() if start <= row < stop},
                 )
@@ -194,7 +194,7 @@ class BatchReader:
                 self._batch.bytes_read = self._bytes_read = before + table.bytes_read
                 if self._is_full():
                     yield self._batch
-                    self._batch = Batch()
+                    self._batch = InputBatch()
                 start = stop
             number += len(part)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.columns import NO_BLOBS, Blobs, Fields
-from streamdedup.engine.arrow import Rows
+from streamdedup.engine.arrow import ArrowRows
 from streamdedup.errors import InputError
 from streamdedup.files.lines import LineReader
 from streamdedup.formats.records import parse_time
@@ -144,7 +144,7 @@ class CsvFields:
         self._time = self._optional(records.event_time_field)
         self._time_field = records.event_time_field
 
-    def read(self, rows: Sequence[CsvRow]) -> Rows:
+    def read(self, rows: Sequence[CsvRow]) -> ArrowRows:
         """Return the fields of rows."""
         texts: list[bytes] = []
         ids: list[bytes] = []
@@ -171,7 +171,7 @@ class CsvFields:
                     message = f"column {self._time_field!r} is not a valid time: {error}"
                     refused[index] = Rejection("decode", "InvalidEventTime", message[:500])
         columns = Blobs.of(namespaces) if namespaces else NO_BLOBS
-        return Rows(Fields(Blobs.of(texts), Blobs.of(ids), columns, times_ms), refused)
+        return ArrowRows(Fields(Blobs.of(texts), Blobs.of(ids), columns, times_ms), refused)
 
     def _bytes(self, fields: Sequence[str], column: int | None) -> bytes:
         return b"" if column is None else fields[column].encode("utf-8", "surrogateescape")

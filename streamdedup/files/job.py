@@ -32,7 +32,7 @@ import msgspec
 import xxhash
 
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
-from streamdedup.files.lines import STANDARD, Mark
+from streamdedup.files.lines import STANDARD, InputMark
 from streamdedup.files.paths import identity, new_token
 from streamdedup.index.sources import Source
 from streamdedup.index.store import Index
@@ -100,7 +100,7 @@ class _JobNote(msgspec.Struct):
 class _InputNote(msgspec.Struct):
     """How far any job has judged an input, and a number above those of all its documents."""
 
-    mark: Mark
+    mark: InputMark
     end: int
 
 
@@ -108,7 +108,7 @@ class _StandardInputNote(msgspec.Struct):
     """How far a job has judged standard input, and in which run over it."""
 
     run: int
-    mark: Mark
+    mark: InputMark
     finished: bool
 
 
@@ -167,22 +167,22 @@ class Ledger:
         """Return the rows of a table when it was completed last."""
         return self._note.rows.get(outcome, 0)
 
-    def judged(self, path: str) -> Mark:
+    def judged(self, path: str) -> InputMark:
         """Return how far this job has judged an input."""
         if path == STANDARD and self._standard_input is not None:
             return self._standard_input.mark
-        return self._read(self._mark_key(identity(path)), Mark) or Mark()
+        return self._read(self._mark_key(identity(path)), InputMark) or InputMark()
 
-    def known(self, path: str) -> Mark:
+    def known(self, path: str) -> InputMark:
         """Return how far any job has judged an input."""
         if path == STANDARD:
-            return Mark()
+            return InputMark()
         note = self._read(f"input {identity(path)}", _InputNote)
-        return Mark() if note is None else note.mark
+        return InputMark() if note is None else note.mark
 
     def entries(
         self,
-        marks: Mapping[str, Mark],
+        marks: Mapping[str, InputMark],
         outputs: Mapping[Outcome, tuple[int, int]],
         end: int = 0,
     ) -> dict[str, bytes]:
@@ -260,7 +260,7 @@ class Ledger:
 
     def _next_standard_input(self) -> _StandardInputNote:
         runs = self._read("stdin runs", int) or 0
-        return _StandardInputNote(runs + 1, Mark(), finished=False)
+        return _StandardInputNote(runs + 1, InputMark(), finished=False)
 
     def _standard_input_entries(self, note: _StandardInputNote) -> dict[str, Any]:
         runs = max(note.run, self._read("stdin runs", int) or 0)

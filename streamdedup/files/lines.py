@@ -48,7 +48,7 @@ _SPOOL_BYTES = 16 * 1024**2
 """A copy of standard input beyond this size is on disk."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class InputMark(msgspec.Struct, frozen=True):
     """The beginning of an input, up to the last judged line.
 
     Attributes:
@@ -124,9 +124,9 @@ class LineReader:
         self._is_whole = is_whole
         self._copies: list[IO[bytes]] = []
 
-    def mark(self) -> Mark:
+    def mark(self) -> InputMark:
         """Return the mark of the lines read so far."""
-        return Mark(self.lines, self._length, self._hash.digest(), self._ended)
+        return InputMark(self.lines, self._length, self._hash.digest(), self._ended)
 
     def read(self) -> Line | None:
         """Return the next line, or None at the end."""
@@ -179,7 +179,7 @@ class LineReader:
                     f"{encoding} -t UTF-8"
                 )
 
-    def skip(self, mark: Mark) -> None:
+    def skip(self, mark: InputMark) -> None:
         """Skip the lines that a mark covers; call it before the first line is read.
 
         Raises:
@@ -196,7 +196,7 @@ class LineReader:
         if not mark.ended:
             self._end_line()
 
-    def begins_with(self, mark: Mark) -> bool:
+    def begins_with(self, mark: InputMark) -> bool:
         """Return whether the input begins with the lines that a mark covers; skip nothing.
 
         The content is read into a temporary file, and from there once more.

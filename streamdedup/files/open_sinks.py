@@ -7,7 +7,7 @@ from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import OutputFile
 from streamdedup.files.pack import packer
 from streamdedup.files.sinks import LineSink, Sink
-from streamdedup.files.sources import Sources, table_kind
+from streamdedup.files.sources import InputSources, table_kind
 from streamdedup.files.table_sink import Content, Format, TableSink, kept_rows
 from streamdedup.formats.outputs import OutputRule
 from streamdedup.model import Outcome
@@ -17,7 +17,7 @@ from streamdedup.settings.sections import Settings
 class Sinks:
     """Opens the outputs of a job where its earlier runs stopped."""
 
-    def __init__(self, job: Job, sources: Sources, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, job: Job, sources: InputSources, settings: Settings, ledger: Ledger) -> None:
         self._paths = job.outputs()
         self._has_index = job.index is not None
         self._sources = sources

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from streamdedup.engine.arrow import Rows
+from streamdedup.engine.arrow import ArrowRows
 from streamdedup.files.csv_rows import CsvReader
 from streamdedup.files.kinds import Kind
 from streamdedup.files.lines import LineReader
-from streamdedup.files.sources import Sources
+from streamdedup.files.sources import InputSources
 from streamdedup.files.tables import TableFile
 from streamdedup.settings.sections import Settings
 
 
 def read_rows(
-    path: str, kind: Kind, settings: Settings, first: Sources, second: Sources | None
-) -> Iterator[tuple[Rows, Rows | None]]:
+    path: str, kind: Kind, settings: Settings, first: InputSources, second: InputSources | None
+) -> Iterator[tuple[ArrowRows, ArrowRows | None]]:
     """Yield some rows after others; blank lines are left out.
 
     Args:
@@ -31,7 +31,7 @@ def read_rows(
         yield _read(first, part), None if second is None else _read(second, part)
 
 
-def _read(sources: Sources, part: Any) -> Rows:
+def _read(sources: InputSources, part: Any) -> ArrowRows:
     if sources.fields is None:
         raise TypeError("lines have no fields")
     return sources.fields.read(part)

@@ -21,7 +21,7 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import SettingsError
-from streamdedup.files.batch import Batch
+from streamdedup.files.batch import InputBatch
 from streamdedup.files.batches import BatchReader
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.kinds import expanded, for_files
@@ -37,7 +37,7 @@ from streamdedup.settings.sections import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RunTally:
     """The progress of a run.
 
     Attributes:
@@ -90,12 +90,12 @@ class Hooks:
         shield: context manager around each commit; it holds back interrupts.
     """
 
-    on_batch: Callable[[Tally], None] = lambda _: None
+    on_batch: Callable[[RunTally], None] = lambda _: None
     on_verdict: Callable[[Record, Verdict], None] | None = None
     shield: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
+def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
     """Judge all documents of a job's inputs; continue where an earlier run of the job ended.
 
     Raises:
@@ -128,7 +128,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> Tally:
         judging.note(ledger.first_entries())
         judging.note(*ledger.forgotten())
         judging.complete()
-        judging.run(reader, Tally(bytes_total=total))
+        judging.run(reader, RunTally(bytes_total=total))
         if reader.failure is not None:
             raise reader.failure
         judging.finish()
@@ -175,7 +175,7 @@ def _check_times(settings: Settings) -> None:
     )
 
 
-class _Sketching(Protocol):
+class _BatchPreparation(Protocol):
     """Prepares batches: in a pool of processes, or in this process."""
 
     size: int
@@ -233,13 +233,13 @@ class _Run:
         self._sinks = sinks
         self._hooks = hooks
         self._settings = settings
-        self.tally = Tally()
+        self.tally = RunTally()
         self._clock = clock
-        self._sketching: _Sketching | None = None
-        self._first: Batch | None = None
-        self._pending: deque[tuple[Batch, _Sketching, PendingBatch]] = deque()
+        self._sketching: _BatchPreparation | None = None
+        self._first: InputBatch | None = None
+        self._pending: deque[tuple[InputBatch, _BatchPreparation, PendingBatch]] = deque()
 
-    def run(self, reader: BatchReader, tally: Tally) -> None:
+    def run(self, reader: BatchReader, tally: RunTally) -> None:
         """Judge and commit all batches."""
         self.tally = tally
         with ExitStack() as resources:
@@ -252,9 +252,9 @@ class _Run:
                     self._start(SketchPool)
                 self._submit_first()
                 self._submit(batch)
-            self._catch_up(Batch())
+            self._catch_up(InputBatch())
 
-    def _catch_up(self, batch: Batch) -> None:
+    def _catch_up(self, batch: InputBatch) -> None:
         """Judge and commit everything that was read so far, up to a batch that may be empty."""
         self._submit_first()
         if not batch.is_empty():
@@ -262,7 +262,7 @@ class _Run:
         while self._pending:
             self._settle(*self._pending.popleft())
 
-    def _start(self, make: Callable[[Settings], _Sketching]) -> _Sketching:
+    def _start(self, make: Callable[[Settings], _BatchPreparation]) -> _BatchPreparation:
         """Start to prepare batches in this process or a pool; a pool replaces this process."""
         is_first = self._sketching is None
         self._sketching = self._resources.enter_context(closing(make(self._settings)))
@@ -277,7 +277,7 @@ class _Run:
         if first is not None:
             self._submit(first)
 
-    def _submit(self, batch: Batch) -> None:
+    def _submit(self, batch: InputBatch) -> None:
         """Let a batch be prepared; judge the oldest one if there are enough ahead of it."""
         sketching = self._sketching or self._start(InProcess)
         self._pending.append((batch, sketching, sketching.submit(batch.records(), batch.refused)))
@@ -292,7 +292,9 @@ class _Run:
                 update = IndexUpdate.empty(index.next_number)
                 index.apply(update, index.applied + 1, notes, forgotten)
 
-    def _settle(self, batch: Batch, sketching: _Sketching, pending: PendingBatch) -> None:
+    def _settle(
+        self, batch: InputBatch, sketching: _BatchPreparation, pending: PendingBatch
+    ) -> None:
         records = pending.records
         verdicts = self._judge(batch, records, sketching.result(pending)) if len(records) else None
         self._count(batch, verdicts)
@@ -301,7 +303,9 @@ class _Run:
                 self._hooks.on_verdict(record, verdict)
         self._hooks.on_batch(self.tally)
 
-    def _judge(self, batch: Batch, records: RecordColumns, sketched: SketchedBatch) -> Verdicts:
+    def _judge(
+        self, batch: InputBatch, records: RecordColumns, sketched: SketchedBatch
+    ) -> Verdicts:
         """Judge a batch, write its lines to the outputs, and commit it."""
         judgement = self._deduplicator.judge(sketched)
         contents = [
@@ -337,7 +341,7 @@ class _Run:
         for sink in self._sinks.values():
             sink.clean()
 
-    def _count(self, batch: Batch, verdicts: Verdicts | None) -> None:
+    def _count(self, batch: InputBatch, verdicts: Verdicts | None) -> None:
         tally = self.tally
         outcomes = dict.fromkeys(OUTCOMES, 0) if verdicts is None else verdicts.tally()
         rejections = {} if verdicts is None else verdicts.rejections

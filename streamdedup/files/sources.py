@@ -20,7 +20,7 @@ _TABLES = ".parquet, .arrow or .feather"
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class InputSources:
     """What all inputs have in common.
 
     Attributes:
@@ -43,7 +43,7 @@ class Sources:
         return self.kinds[0] if self.kinds else Kind.LINES
 
 
-def examine(inputs: Sequence[str], settings: Settings) -> Sources:
+def examine(inputs: Sequence[str], settings: Settings) -> InputSources:
     """Compare the inputs, and find the columns that the settings name.
 
     Raises:
@@ -61,10 +61,12 @@ def examine(inputs: Sequence[str], settings: Settings) -> Sources:
         return _examine_tables(inputs, kinds, settings)
     if kinds and kinds[0].delimiter:
         return _examine_csv(inputs, kinds, settings)
-    return Sources(kinds)
+    return InputSources(kinds)
 
 
-def _examine_tables(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings) -> Sources:
+def _examine_tables(
+    inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings
+) -> InputSources:
     schema, compression = None, None
     for path, kind in zip(inputs, kinds, strict=True):
         with TableFile(path, kind) as file:
@@ -76,10 +78,12 @@ def _examine_tables(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Se
                     f"{difference(schema, file.schema)}; give files of one schema"
                 )
     fields = TableFields(schema, settings.records, inputs[0])
-    return Sources(kinds, schema, fields, compression=compression)
+    return InputSources(kinds, schema, fields, compression=compression)
 
 
-def _examine_csv(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings) -> Sources:
+def _examine_csv(
+    inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings
+) -> InputSources:
     first: CsvRow | None = None
     named = inputs[0]
     most_bytes = settings.limits.value_bytes
@@ -98,8 +102,8 @@ def _examine_csv(inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Setti
                 f"{', '.join(first.fields or ())}; give files with one header"
             )
     if first is None or first.fields is None:
-        return Sources(kinds)
-    return Sources(kinds, None, CsvFields(first.fields, settings.records, named), first)
+        return InputSources(kinds)
+    return InputSources(kinds, None, CsvFields(first.fields, settings.records, named), first)
 
 
 def table_kind(path: str) -> Kind | None:
@@ -109,7 +113,7 @@ def table_kind(path: str) -> Kind | None:
 
 
 def check_outputs(
-    sources: Sources, kept: str | None, duplicates: str | None, rejected: str | None
+    sources: InputSources, kept: str | None, duplicates: str | None, rejected: str | None
 ) -> None:
     """Check that the extensions of the outputs fit what is written to them.
 

@@ -14,7 +14,7 @@ from streamdedup.columns import Column
 from streamdedup.engine.arrow import load
 from streamdedup.errors import InputError
 from streamdedup.files.kinds import Kind
-from streamdedup.files.lines import Mark
+from streamdedup.files.lines import InputMark
 
 _HASHED_BYTES = 1024**2
 _BUFFER_BYTES = 1024**2
@@ -73,9 +73,9 @@ class TableFile:
     def _schema(self) -> Any:
         return self._file.schema_arrow if self._kind is Kind.PARQUET else self._file.schema
 
-    def mark(self, rows: int, digest: bytes) -> Mark:
+    def mark(self, rows: int, digest: bytes) -> InputMark:
         """Return the mark after so many rows."""
-        return Mark(rows, self._size, digest) if rows else Mark()
+        return InputMark(rows, self._size, digest) if rows else InputMark()
 
     def digest(self) -> bytes:
         """Return XXH3-128 of the whole file."""

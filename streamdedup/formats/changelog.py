@@ -30,7 +30,7 @@ from streamdedup.model import SourceRange
 VERSION = 3
 
 
-class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class ChangelogEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A changelog entry; docs/format.md describes each field."""
 
     version: int
@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Entry)
+_DECODER = msgspec.msgpack.Decoder(ChangelogEntry)
 
 
 def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes]:
@@ -102,7 +102,7 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
     documents = update.documents
     positions = documents.positions
     ids, id_ends = pack_strings(documents.ids)
-    entry = Entry(
+    entry = ChangelogEntry(
         version=VERSION,
         fingerprint=fingerprint,
         first_number=update.first_number,
@@ -160,7 +160,7 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
         raise IndexDamaged(f"a changelog entry is inconsistent: {error}") from error
 
 
-def _parse(data: bytes) -> Entry:
+def _parse(data: bytes) -> ChangelogEntry:
     """Parse an entry whose version is ``VERSION``."""
     try:
         return parse(data, _DECODER, VERSION)
@@ -173,7 +173,7 @@ def _parse(data: bytes) -> Entry:
         ) from error
 
 
-def _documents(entry: Entry) -> DocumentColumns:
+def _documents(entry: ChangelogEntry) -> DocumentColumns:
     ids = unpack_strings(entry.ids, entry.id_ends)
     count = len(ids)
     if len(entry.texts) not in (0, count):

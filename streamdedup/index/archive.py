@@ -35,7 +35,7 @@ from streamdedup.index.manifest import read_segments
 from streamdedup.index.packing import (
     CHUNK_BYTES,
     SUFFIXES,
-    Member,
+    ArchiveMember,
     Summed,
     add,
     add_file,
@@ -155,7 +155,11 @@ def _segment_files(segments: list[SegmentEntry]) -> list[tuple[str, FileEntry]]:
 
 
 def _import(
-    source: Path, members: Iterator[Member], directory: Path, staging: Path, progress: Progress
+    source: Path,
+    members: Iterator[ArchiveMember],
+    directory: Path,
+    staging: Path,
+    progress: Progress,
 ) -> Head:
     """Copy all members to their places, the manifest to the staging directory."""
     head = _read_head(source, members)
@@ -186,7 +190,7 @@ def _import(
     return head
 
 
-def _read_head(source: Path, members: Iterator[Member]) -> Head:
+def _read_head(source: Path, members: Iterator[ArchiveMember]) -> Head:
     member = _expect(source, members, _HEAD)
     with readable(source):
         raw = member.content.read(_MOST_HEAD_BYTES)
@@ -202,7 +206,7 @@ def _read_head(source: Path, members: Iterator[Member]) -> Head:
     return head
 
 
-def _expect(source: Path, members: Iterator[Member], name: str) -> Member:
+def _expect(source: Path, members: Iterator[ArchiveMember], name: str) -> ArchiveMember:
     """Return the next member, which must have this name."""
     with readable(source):
         member = next(members, None)
@@ -214,7 +218,7 @@ def _expect(source: Path, members: Iterator[Member], name: str) -> Member:
     return member
 
 
-def _copy(source: Path, member: Member, target: Path, entry: FileEntry) -> None:
+def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -> None:
     """Copy a member to a file, force it to disk, and compare it with its entry."""
     summed = Summed(member.content)
     with translated(target):
@@ -234,15 +238,15 @@ def _copy(source: Path, member: Member, target: Path, entry: FileEntry) -> None:
         )
 
 
-def _from_directory(source: Path, resources: ExitStack) -> Iterator[Member]:
+def _from_directory(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
     """Return the members that an export of an index would have."""
     resources.callback(os.close, lock_existing(source))
     head, files = _list_files(source)
 
-    def members() -> Iterator[Member]:
-        yield Member(_HEAD, io.BytesIO(msgspec.json.encode(head)))
+    def members() -> Iterator[ArchiveMember]:
+        yield ArchiveMember(_HEAD, io.BytesIO(msgspec.json.encode(head)))
         for name, _ in files:
             with (source / name).open("rb") as content:
-                yield Member(name, content)
+                yield ArchiveMember(name, content)
 
     return members()

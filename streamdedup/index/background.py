@@ -23,7 +23,7 @@ BACKGROUND = "index-background"
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """A finished job, or the error that ended it; without a job, that of a chore."""
 
     job: Job | None
@@ -40,7 +40,7 @@ class Chore(Protocol):
         """Perform the next step."""
 
 
-class Background:
+class JobThread:
     """The thread and its queues of jobs.
 
     Args:
@@ -52,7 +52,7 @@ class Background:
         self._workshop, self._chores = workshop, list(chores)
         self._urgent: deque[Job] = deque()
         self._patient: deque[Job] = deque()
-        self._outcomes: deque[Outcome] = deque()
+        self._outcomes: deque[JobOutcome] = deque()
         self._pending = 0
         self._stopping = False
         # An interrupt cannot come between taking a plain lock and the block that releases it.
@@ -74,7 +74,7 @@ class Background:
         """Number of jobs whose outcome was not taken yet."""
         return self._pending
 
-    def outcome(self, *, wait: bool) -> Outcome | None:
+    def outcome(self, *, wait: bool) -> JobOutcome | None:
         """Take the next outcome.
 
         Args:
@@ -148,7 +148,7 @@ class Background:
         except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
             with self._lock:
                 self._pending += 1
-                self._outcomes.append(Outcome(None, error))
+                self._outcomes.append(JobOutcome(None, error))
                 self._changed.notify_all()
 
     def _perform(self, job: Job) -> None:
@@ -161,7 +161,7 @@ class Background:
             error = caught
             _close_segments(job)
         with self._lock:
-            self._outcomes.append(Outcome(job, error))
+            self._outcomes.append(JobOutcome(job, error))
             self._changed.notify_all()
 
     def _give_way(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from streamdedup.columns import I64, U8
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index.memory import load8, load16, load32, load64
-from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, Rows
+from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, StoredRows
 from streamdedup.kernels import kernel
 
 BLOCK_DOCUMENTS = 1024
@@ -30,7 +30,7 @@ _TEXTS = _IDS + 4
 HEAD_BYTES = _TEXTS + 4
 
 
-def encode(rows: Rows) -> bytes:
+def encode(rows: StoredRows) -> bytes:
     """Return the block of up to ``BLOCK_DOCUMENTS`` rows."""
     count, width = rows.signatures.shape
     head = bytearray(HEAD_BYTES)
@@ -62,7 +62,7 @@ def _frame(values: I64) -> tuple[int, int, bytes]:
     return base, size, (values - np.int64(base)).view(np.uint64).astype(f"<u{size}").tobytes()
 
 
-def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> Rows:
+def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> StoredRows:
     """Read documents from any blocks, and nothing outside of them.
 
     Args:
@@ -86,7 +86,7 @@ def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> Rows:
     _gather_bytes(blocks, rows, _ID_ENDS, _IDS, id_ends, ids)
     if len(texts):
         _gather_bytes(blocks, rows, _TEXT_ENDS, _TEXTS, text_ends, texts)
-    return Rows(signatures, fields, id_ends, ids, text_ends, texts)
+    return StoredRows(signatures, fields, id_ends, ids, text_ends, texts)
 
 
 def find_positions(blocks: I64, sizes: I64, sources: I64, offsets: I64) -> Bools:

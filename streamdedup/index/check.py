@@ -17,7 +17,7 @@ import numpy as np
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexUnusable
 from streamdedup.formats import changelog
-from streamdedup.index.check_report import Broken, Report
+from streamdedup.index.check_report import Broken, CheckReport
 from streamdedup.index.check_segments import Expected, SegmentChecker, walk_file
 from streamdedup.index.directory import (
     DATA_FILE,
@@ -39,7 +39,7 @@ from streamdedup.index.store import LOCAL_LOG
 
 def check(
     directory: Path, *, bucket_size: int | None = None, progress: Progress = no_progress
-) -> Report:
+) -> CheckReport:
     """Check an index that no process has open.
 
     Args:
@@ -54,7 +54,7 @@ def check(
     with translated(directory):
         if not any((directory / name).exists() for name in (MANIFEST, SEGMENTS)):
             raise IndexUnusable(f"{directory} holds no index")
-    report = Report()
+    report = CheckReport()
     with ExitStack() as resources:
         resources.callback(os.close, lock(directory))
         with report.noting("manifest"):
@@ -71,7 +71,7 @@ def _check_manifest(
     directory: Path,
     manifest: Manifest,
     bucket_size: int | None,
-    report: Report,
+    report: CheckReport,
     progress: Progress,
 ) -> None:
     """Check everything that a readable manifest names."""
@@ -131,7 +131,7 @@ def _left_over(directory: Path, entries: list[SegmentEntry]) -> list[str]:
     ]
 
 
-def _check_order(entries: list[SegmentEntry], checkpoint: Checkpoint, report: Report) -> None:
+def _check_order(entries: list[SegmentEntry], checkpoint: Checkpoint, report: CheckReport) -> None:
     """Check that the segments follow on each other up to the checkpoint."""
     end = entries[0].first if entries else checkpoint.next_number
     for entry in entries:
@@ -146,7 +146,7 @@ def _check_order(entries: list[SegmentEntry], checkpoint: Checkpoint, report: Re
 
 
 def _check_tail(
-    manifest: Manifest, checkpoint: Checkpoint, last_offsets: Mapping[int, int], report: Report
+    manifest: Manifest, checkpoint: Checkpoint, last_offsets: Mapping[int, int], report: CheckReport
 ) -> None:
     """Check that the tail continues where the segments end."""
     fingerprint = parameters_of(manifest.header).fingerprint()

@@ -14,7 +14,7 @@ class Broken(Exception):  # noqa: N818 - says what was found
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """What the checker has found.
 
     Attributes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamdedup.columns import I64, U8, U64, Strings
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
-from streamdedup.index.check_report import Broken, Report
+from streamdedup.index.check_report import Broken, CheckReport
 from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
 from streamdedup.index.directory import segment_directory
 from streamdedup.index.entries import Checkpoint, FileEntry, SegmentEntry, ShardEntry
@@ -23,7 +23,7 @@ from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import LINE, address
 from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
 from streamdedup.index.progress import Progress
-from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, Rows
+from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, StoredRows
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
 from streamdedup.index.structure import problem_of
 from streamdedup.index.sums import sum_of
@@ -76,7 +76,7 @@ class SegmentChecker:
     """
 
     def __init__(
-        self, directory: Path, expected: Expected, report: Report, progress: Progress
+        self, directory: Path, expected: Expected, report: CheckReport, progress: Progress
     ) -> None:
         self._directory, self._expected = directory, expected
         self._report, self._progress = report, progress
@@ -116,7 +116,7 @@ class SegmentChecker:
                 f"from {entry.oldest_ms} to {entry.newest_ms}"
             )
 
-    def _check_rows(self, first: int, rows: Rows) -> None:
+    def _check_rows(self, first: int, rows: StoredRows) -> None:
         sources = rows.fields[:, SOURCE]
         if sources.min() < 0 or sources.max() >= len(self._expected.checkpoint.sources):
             raise Broken("a document has a source that the checkpoint does not name")
@@ -212,7 +212,7 @@ def _check_table(file: FileEntry, values: int) -> None:
         raise Broken(f"{file.name} is described by tables of other lengths")
 
 
-def check_ids(rows: Rows) -> None:
+def check_ids(rows: StoredRows) -> None:
     """Check that the ids are UTF-8, each for itself."""
     try:
         Strings(rows.ids, rows.id_ends).check()

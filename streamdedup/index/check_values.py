@@ -15,10 +15,10 @@ from streamdedup.index.filter import Bank
 from streamdedup.index.geometry import POSTING_BYTES
 from streamdedup.index.memory import LINE
 from streamdedup.index.postings import PREFIX_SHIFT, SUBS
-from streamdedup.index.rows import Rows
+from streamdedup.index.rows import StoredRows
 
 
-def decode_block(value: U8, count: int, width: int) -> Rows:
+def decode_block(value: U8, count: int, width: int) -> StoredRows:
     """Return the documents of a block.
 
     Args:
@@ -42,7 +42,7 @@ def decode_block(value: U8, count: int, width: int) -> Rows:
     for ends, size in ((id_ends, texts - ids), (text_ends, len(value) - texts)):
         if ids != end or ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] != size:
             raise Broken("its ids and texts do not fill it")
-    return Rows(
+    return StoredRows(
         signatures.reshape(count, width),
         np.stack(fields, axis=1),
         id_ends,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streamdedup.columns import I64, U8, U64
 from streamdedup.index.memory import address, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
-from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, Rows
+from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, StoredRows
 from streamdedup.kernels import kernel
 
 I32 = NDArray[np.int32]
@@ -89,7 +89,7 @@ class Delta:
         self.count = 0
         self._texts = np.empty(0, dtype=np.uint8)
 
-    def add(self, first: int, keys: U64, rows: Rows) -> None:
+    def add(self, first: int, keys: U64, rows: StoredRows) -> None:
         """Add documents.
 
         Args:
@@ -132,11 +132,11 @@ class Delta:
             filled,
         )
 
-    def rows(self, indices: I64) -> Rows:
+    def rows(self, indices: I64) -> StoredRows:
         """Return documents by their indices in the delta, ``(n,)``."""
         id_ends, ids = _pick(self._id_ends, self._ids, indices)
         text_ends, texts = _pick(self._text_ends, self._texts, indices)
-        return Rows(
+        return StoredRows(
             self._signatures[indices], self._fields[indices], id_ends, ids, text_ends, texts
         )
 

@@ -24,7 +24,7 @@ from streamdedup.index.geometry import SLOTS, Geometry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
-from streamdedup.index.rows import Rows, concatenate
+from streamdedup.index.rows import StoredRows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.segment_writer import Content, FilterSlot, SegmentWriter
 
@@ -151,7 +151,7 @@ class Workshop:
         delta, size = job.delta, self._geometry.bucket_size
         work = np.empty(delta.count, dtype=np.uint64)
 
-        def rows(indices: I64) -> Rows:
+        def rows(indices: I64) -> StoredRows:
             return _without(delta.rows(indices), indices + delta.first, job.erased)
 
         def column(column: int, out: U64, starts: I64) -> int:
@@ -226,7 +226,7 @@ class Workshop:
         return segment
 
 
-def _merged_rows(job: Merge, shifts: I64, width: int, indices: I64) -> Rows:
+def _merged_rows(job: Merge, shifts: I64, width: int, indices: I64) -> StoredRows:
     """Return documents of a merge by their indices in the result, without the erased ones."""
     owners = np.searchsorted(shifts, indices, side="right") - 1
     parts = [
@@ -236,7 +236,7 @@ def _merged_rows(job: Merge, shifts: I64, width: int, indices: I64) -> Rows:
     return _without(concatenate(parts), indices + job.members[0].entry.first, job.erased)
 
 
-def _without(rows: Rows, numbers: I64, erased: frozenset[int]) -> Rows:
+def _without(rows: StoredRows, numbers: I64, erased: frozenset[int]) -> StoredRows:
     """Return rows of which the erased numbers are blank."""
     if not erased:
         return rows

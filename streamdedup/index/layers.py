@@ -15,7 +15,7 @@ from streamdedup.columns import U64
 from streamdedup.errors import IndexFull
 from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
-from streamdedup.index.background import Background, Outcome
+from streamdedup.index.background import JobOutcome, JobThread
 from streamdedup.index.delta import Delta
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.erasures import Erasures
@@ -25,11 +25,11 @@ from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.readahead import Readahead
-from streamdedup.index.rows import Rows
+from streamdedup.index.rows import StoredRows
 from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 from streamdedup.index.segments import Segments
-from streamdedup.index.state import State
+from streamdedup.index.state import IndexState
 from streamdedup.model import DiskRoom
 from streamdedup.settings.sections import IndexSettings
 
@@ -65,11 +65,11 @@ class Layers:
         settings: IndexSettings,
         geometry: Geometry,
         manifest: Manifest,
-        state: State,
+        state: IndexState,
         erasures: Erasures,
     ) -> None:
         self._settings, self._geometry = settings, geometry
-        self._limits = upkeep.Limits.of(settings)
+        self._limits = upkeep.UpkeepLimits.of(settings)
         self._manifest, self._state, self._erasures = manifest, state, erasures
         self._merging = False
         self._unsaved_updates = 0
@@ -92,7 +92,7 @@ class Layers:
             self._segments.check(manifest.damage())
             self._show()
             readahead = Readahead(self._segments.held)
-            self._background = Background(self._workshop(), (readahead, self.scrub))
+            self._background = JobThread(self._workshop(), (readahead, self.scrub))
             resources.callback(self._background.close)
             self._resources = resources.pop_all()
 
@@ -162,7 +162,7 @@ class Layers:
         if not self.live.has_room(documents):
             self._freeze()
 
-    def add(self, first: int, keys: U64, rows: Rows) -> None:
+    def add(self, first: int, keys: U64, rows: StoredRows) -> None:
         """Add documents to the live delta; see :meth:`streamdedup.index.delta.Delta.add`."""
         self.live.add(first, keys, rows)
 
@@ -214,7 +214,7 @@ class Layers:
             self._show()
             self.plan()
 
-    def _adopt(self, outcome: Outcome) -> None:
+    def _adopt(self, outcome: JobOutcome) -> None:
         if outcome.error is not None:
             self.failure = outcome.error
             raise outcome.error

@@ -24,9 +24,9 @@ from streamdedup.index.filter import Bank, slots_of
 from streamdedup.index.geometry import SLOTS
 from streamdedup.index.postings import find, places_of
 from streamdedup.index.prefetch import Prefetch
-from streamdedup.index.rows import SOURCE, Bools, Rows, concatenate
+from streamdedup.index.rows import SOURCE, Bools, StoredRows, concatenate
 from streamdedup.index.segment import Segment
-from streamdedup.index.sources import Sources
+from streamdedup.index.sources import SourcePartitions
 
 _LEAST_HITS = 4096
 """Hits for which memory is reserved, however few keys are looked up."""
@@ -47,7 +47,7 @@ class Lookup:
     """
 
     def __init__(
-        self, width: int, sources: Sources, erasures: Erasures, banks: Sequence[Bank] = ()
+        self, width: int, sources: SourcePartitions, erasures: Erasures, banks: Sequence[Bank] = ()
     ) -> None:
         self._width = width
         self._sources = sources
@@ -207,7 +207,7 @@ class Lookup:
                 f"the index is damaged: a document is invalid ({error}); {REMEDY}"
             ) from error
 
-    def _rows(self, numbers: I64) -> Rows:
+    def _rows(self, numbers: I64) -> StoredRows:
         oldest_first = self._segments[::-1]
         ends = np.searchsorted(numbers, [segment.entry.end for segment in oldest_first]).tolist()
         on_disk = ends[-1] if ends else 0
@@ -250,7 +250,7 @@ class Lookup:
             if first + row not in self._erasures
         ]
 
-    def _all_rows(self) -> Iterator[tuple[int, Rows]]:
+    def _all_rows(self) -> Iterator[tuple[int, StoredRows]]:
         """Yield all documents, ascending, in parts, with the number of each part's first."""
         for segment in reversed(self._segments):
             yield from segment.all_rows(self._width)

@@ -21,7 +21,7 @@ CHUNK_BYTES = 1024**2
 _GZIP_MAGIC, _ZSTANDARD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A file of an export: its path within the index, and its content."""
 
     name: str
@@ -89,7 +89,7 @@ def packing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
         yield resources.enter_context(_tar(stream, "w|"))
 
 
-def unpack(source: Path, resources: ExitStack) -> Iterator[Member]:
+def unpack(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
     """Return the members of an archive; the content of each is valid until the next one.
 
     Args:
@@ -112,12 +112,12 @@ def unpack(source: Path, resources: ExitStack) -> Iterator[Member]:
     return _members(source, tar)
 
 
-def _members(source: Path, tar: tarfile.TarFile) -> Iterator[Member]:
+def _members(source: Path, tar: tarfile.TarFile) -> Iterator[ArchiveMember]:
     for member in tar:
         content = tar.extractfile(member)
         if content is None:
             raise InputError(f"{source} holds {member.name}, which is not a regular file")
-        yield Member(member.name, content)
+        yield ArchiveMember(member.name, content)
 
 
 def _tar(stream: Any, mode: Any) -> tarfile.TarFile:

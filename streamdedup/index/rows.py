@@ -19,7 +19,7 @@ EVENT_TIME, EFFECTIVE_TIME, SOURCE, OFFSET, NAMESPACE = range(FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class StoredRows:
     """``n`` documents as they are stored.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rows:
         offsets: I64,
         *,
         texts: bool,
-    ) -> Rows:
+    ) -> StoredRows:
         """Return the rows of some documents.
 
         Args:
@@ -122,7 +122,7 @@ class Rows:
         ids = Strings(self.ids, self.id_ends)
         return [row for row, candidate in enumerate(ids) if candidate == id_]
 
-    def erase(self, gone: I64) -> Rows:
+    def erase(self, gone: I64) -> StoredRows:
         """Return the rows, some of them without signature, namespace, id and text.
 
         Args:
@@ -136,7 +136,7 @@ class Rows:
         fields[gone, NAMESPACE] = 0
         id_ends, ids = _without(self.id_ends, self.ids, gone)
         text_ends, texts = _without(self.text_ends, self.texts, gone)
-        return Rows(signatures, fields, id_ends, ids, text_ends, texts)
+        return StoredRows(signatures, fields, id_ends, ids, text_ends, texts)
 
 
 def _parts(sources: Sequence[Source]) -> tuple[tuple[str, ...], I64]:
@@ -145,11 +145,11 @@ def _parts(sources: Sequence[Source]) -> tuple[tuple[str, ...], I64]:
     return topics, np.array(partitions, dtype=np.int64)
 
 
-def concatenate(parts: Sequence[Rows]) -> Rows:
+def concatenate(parts: Sequence[StoredRows]) -> StoredRows:
     """Return the rows of all parts, in order. There must be at least one part."""
     if len(parts) == 1:
         return parts[0]
-    return Rows(
+    return StoredRows(
         np.concatenate([part.signatures for part in parts]),
         np.concatenate([part.fields for part in parts]),
         _concatenate_ends([part.id_ends for part in parts]),

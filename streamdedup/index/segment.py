@@ -23,7 +23,7 @@ from streamdedup.index.filter import Bank
 from streamdedup.index.geometry import POSTING_BYTES, SLOTS
 from streamdedup.index.mapped import Mapped
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
-from streamdedup.index.rows import Bools, Rows
+from streamdedup.index.rows import Bools, StoredRows
 
 _PART_BYTES = 1024**2
 """Bytes that are read at once."""
@@ -111,7 +111,7 @@ class Segment:
         shard = self._shard_of(column)
         shard.file.check(shard.chunks_of(column))
 
-    def rows(self, indices: I64, width: int) -> Rows:
+    def rows(self, indices: I64, width: int) -> StoredRows:
         """Return documents by their indices in the segment, ``(n,)``, after a check.
 
         Args:
@@ -131,7 +131,7 @@ class Segment:
         file = self.documents
         return blocks.find_positions(file.addresses, file.sizes, sources, offsets)
 
-    def all_rows(self, width: int) -> Iterator[tuple[int, Rows]]:
+    def all_rows(self, width: int) -> Iterator[tuple[int, StoredRows]]:
         """Yield all documents, one block at a time, with the number of the block's first."""
         count = self.entry.count
         for low in range(0, count, BLOCK_DOCUMENTS):

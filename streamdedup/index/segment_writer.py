@@ -28,7 +28,7 @@ from streamdedup.index.layout import DOCUMENTS_FILE, block_key, chunk_key, plane
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS, pack
-from streamdedup.index.rows import EFFECTIVE_TIME, Rows
+from streamdedup.index.rows import EFFECTIVE_TIME, StoredRows
 from streamdedup.index.sums import sum_of
 
 MOST_CHUNK_BITS = 8
@@ -57,7 +57,7 @@ class Content:
 
     first: int
     count: int
-    rows: Callable[[I64], Rows]
+    rows: Callable[[I64], StoredRows]
     column: SortedColumn
 
 

@@ -14,7 +14,7 @@ from streamdedup.index.filter import Bank
 from streamdedup.index.geometry import SLOTS
 from streamdedup.index.jobs import Remove
 from streamdedup.index.segment import Segment
-from streamdedup.index.upkeep import Limits
+from streamdedup.index.upkeep import UpkeepLimits
 
 RUN_CELLS, SLICE_CELLS = 16, 11
 """Bytes of filter for each key. Runs are small, so they can afford more."""
@@ -36,7 +36,7 @@ class Segments:
         banks: the filters of runs and of slices.
     """
 
-    def __init__(self, directory: Path, columns: int, limits: Limits) -> None:
+    def __init__(self, directory: Path, columns: int, limits: UpkeepLimits) -> None:
         self._directory, self._columns, self._limits = directory, columns, limits
         self._users: Counter[int] = Counter()
         self.held: list[Segment] = []

@@ -25,7 +25,7 @@ class _Numbers(dict[Source, int]):
         return -1
 
 
-class Sources:
+class SourcePartitions:
     """Source partitions, numbered in the order in which the index met them.
 
     A forgotten source leaves its number to a new one.

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from streamdedup.batches import IndexUpdate
 from streamdedup.dedup.clock import Clock
 from streamdedup.index.entries import Checkpoint
-from streamdedup.index.sources import Sources
+from streamdedup.index.sources import SourcePartitions
 
 
-class State:
+class IndexState:
     """What updates change besides documents and erasures, from a checkpoint on.
 
     Args:
@@ -29,7 +29,7 @@ class State:
         self.applied = checkpoint.applied
         self.next_number = checkpoint.next_number
         self.clock = Clock.from_state(checkpoint.clock)
-        self.sources = Sources(checkpoint.sources)
+        self.sources = SourcePartitions(checkpoint.sources)
         self.notes = dict(checkpoint.notes)
         self.has_all_texts = checkpoint.has_all_texts
 

@@ -42,9 +42,9 @@ from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.layers import Layers
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.rows import Rows
+from streamdedup.index.rows import StoredRows
 from streamdedup.index.sources import Source
-from streamdedup.index.state import State
+from streamdedup.index.state import IndexState
 from streamdedup.model import DiskRoom, IndexStats
 from streamdedup.settings.sections import IndexSettings
 from streamdedup.sketch.parameters import SketchParameters
@@ -98,7 +98,7 @@ class Index:
             resources.callback(self._manifest.close)
             checkpoint, erasures = self._manifest.checkpoint(), Erasures(self._manifest.erased())
             self._check_texts(checkpoint)
-            self._state = State(checkpoint)
+            self._state = IndexState(checkpoint)
             self._erasures = erasures
             self._layers = Layers(settings, self._geometry, self._manifest, self._state, erasures)
             resources.callback(self._layers.close)
@@ -418,7 +418,7 @@ class Index:
         if len(documents):
             sources, offsets = self._state.sources.add(documents.positions)
             times_ms = update.effective_times_ms
-            rows = Rows.of(documents, times_ms, sources, offsets, texts=self._texts)
+            rows = StoredRows.of(documents, times_ms, sources, offsets, texts=self._texts)
             self._layers.add(update.first_number, documents.sketches.band_keys, rows)
         self._state.sources.forget(forgotten)
         self._erasures.add(update.deleted)

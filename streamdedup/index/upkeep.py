@@ -32,7 +32,7 @@ RUN_SLOTS = range(SLOTS)
 SLICE_SLOTS = range(SLOTS, 2 * SLOTS)
 
 
-class Part(Protocol):
+class SegmentPart(Protocol):
     """A segment, as far as upkeep is concerned."""
 
     entry: SegmentEntry
@@ -42,11 +42,11 @@ class Part(Protocol):
     """Whether a job works on it."""
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=SegmentPart)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class UpkeepLimits:
     """The settings that upkeep depends on.
 
     Attributes:
@@ -64,7 +64,7 @@ class Limits:
     reach_ms: int | None
 
     @classmethod
-    def of(cls, settings: IndexSettings) -> Limits:
+    def of(cls, settings: IndexSettings) -> UpkeepLimits:
         """Return the limits of the settings."""
         reach = settings.reach()
         # The last run of a slice may reach into the next slice, and up to two deltas are in memory.
@@ -113,7 +113,7 @@ class DueMerge(NamedTuple, Generic[P]):
         return sum(member.entry.size for member in self.members)
 
 
-def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: Limits) -> list[P]:
+def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: UpkeepLimits) -> list[P]:
     """Return the oldest segments if none of their documents can match any more, oldest first.
 
     Args:
@@ -130,14 +130,14 @@ def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: Limits) -
     )
 
 
-def _is_out(entry: SegmentEntry, next_number: int, now_ms: int, limits: Limits) -> bool:
+def _is_out(entry: SegmentEntry, next_number: int, now_ms: int, limits: UpkeepLimits) -> bool:
     if entry.end <= next_number - limits.window_documents:
         return True
     return is_out_of_reach(entry.newest_ms, now_ms, limits.reach_ms)
 
 
 def next_merge(
-    parts: Sequence[P], oldest_in_memory: int, waiting: Collection[int], limits: Limits
+    parts: Sequence[P], oldest_in_memory: int, waiting: Collection[int], limits: UpkeepLimits
 ) -> DueMerge[P] | None:
     """Return the merge that is due.
 
@@ -168,12 +168,12 @@ def next_merge(
     return None
 
 
-def _fit(members: Sequence[Part]) -> bool:
+def _fit(members: Sequence[SegmentPart]) -> bool:
     """Return whether one segment can hold all documents; the last run may be a huge batch."""
     return sum(member.entry.count for member in members) <= MOST_DOCUMENTS
 
 
-def _alike(members: list[P], limits: Limits) -> list[P]:
+def _alike(members: list[P], limits: UpkeepLimits) -> list[P]:
     """Return the newest segments of similar size if there are enough of them, newest first."""
     low, limit = 0, limits.delta_documents
     while limit < limits.part_documents:
@@ -188,7 +188,11 @@ def _alike(members: list[P], limits: Limits) -> list[P]:
 
 
 def free_slot(
-    parts: Sequence[Part], users: Mapping[int, int], first: int, count: int, limits: Limits
+    parts: Sequence[SegmentPart],
+    users: Mapping[int, int],
+    first: int,
+    count: int,
+    limits: UpkeepLimits,
 ) -> int | None:
     """Return the filter slot for a new segment.
 

@@ -27,9 +27,9 @@ from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import NUMBER_MASK
-from streamdedup.index.rows import Bools, Rows
+from streamdedup.index.rows import Bools, StoredRows
 from streamdedup.index.segment import Segment
-from streamdedup.index.sources import Sources
+from streamdedup.index.sources import SourcePartitions
 
 
 class View:
@@ -86,7 +86,7 @@ class View:
             changelog.decode(each.update, fingerprint) for _, each in tail
         ]
         self.erasures = Erasures(manifest.erased())
-        sources = Sources(self.checkpoint.sources)
+        sources = SourcePartitions(self.checkpoint.sources)
         width = self.parameters.signature_bytes
         delta = Delta(max(1, self.tail_documents), self.columns, width)
         for update, (_, stored) in zip(self.updates, tail, strict=True):
@@ -94,7 +94,7 @@ class View:
             documents = update.documents
             if len(documents):
                 located = sources.add(documents.positions)
-                rows = Rows.of(documents, update.effective_times_ms, *located, texts=True)
+                rows = StoredRows.of(documents, update.effective_times_ms, *located, texts=True)
                 delta.add(update.first_number, documents.sketches.band_keys, rows)
             sources.forget(stored.forgotten)
         self.tail = delta if delta.count else None

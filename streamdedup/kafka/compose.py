@@ -19,7 +19,7 @@ from streamdedup.formats.outputs import (
     duplicate_record,
     kept_headers,
 )
-from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
+from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, OutcomeTally
 from streamdedup.kafka.decoding import MOST_BYTES, escaped, is_invalid, is_withheld
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, TopicFacts, Transaction
 from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions, fits, taken
@@ -47,14 +47,14 @@ class Composer:
         self._facts = facts.topics
         self._annotate = settings.output.route == "annotate"
         self._limit = DeadLetterLimit.from_settings(settings.limits)
-        self._tally = Tally()
+        self._tally = OutcomeTally()
         self._entry_bytes = settings.batch.changelog_entry_bytes
         self._rule = OutputRule.from_settings(settings, fingerprint, facts.duplicates_schema_id)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
         self._check_room()
 
-    def resume(self, tally: Tally) -> None:
+    def resume(self, tally: OutcomeTally) -> None:
         """Continue with the dead letters that were counted before."""
         self._tally = tally
 

@@ -28,7 +28,7 @@ _WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class OutcomeTally:
     """The latest outcomes.
 
     Attributes:
@@ -47,27 +47,31 @@ class Tally:
 
 
 def is_note(text: str) -> bool:
-    """Return whether the metadata of an offset is that of :meth:`Tally.note`, and nothing else."""
+    """Return whether the metadata of an offset is :meth:`OutcomeTally.note`, and nothing else."""
     words = text.split(" ")
     return words[0] == _NOTE and len(words) == _WORDS
 
 
-def latest_tally(notes: Iterable[str]) -> Tally:
+def latest_tally(notes: Iterable[str]) -> OutcomeTally:
     """Return the latest tally of the notes that were committed with a group's offsets.
 
     Args:
         notes: the metadata of each partition. A partition has the tally of the last transaction
             with records of it. Texts of other programs are ignored.
     """
-    return max(map(_read, notes), key=lambda tally: tally.judged, default=Tally())
+    return max(map(_read, notes), key=lambda tally: tally.judged, default=OutcomeTally())
 
 
-def _read(note: str) -> Tally:
+def _read(note: str) -> OutcomeTally:
     try:
         kind, judged, run, window = note.split(" ")[:_WORDS]
-        return Tally(int(judged), int(run), int(window, 16)) if kind == _NOTE else Tally()
+        return (
+            OutcomeTally(int(judged), int(run), int(window, 16))
+            if kind == _NOTE
+            else OutcomeTally()
+        )
     except ValueError:
-        return Tally()
+        return OutcomeTally()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,8 @@ class DeadLetterLimit:
         return cls(limits.dead_letter_run, limits.dead_letter_ratio)
 
     def after(
-        self, tally: Tally, positions: Positions, rejections: Mapping[int, Rejection]
-    ) -> Tally:
+        self, tally: OutcomeTally, positions: Positions, rejections: Mapping[int, Rejection]
+    ) -> OutcomeTally:
         """Return the tally after a batch.
 
         Args:
@@ -111,7 +115,7 @@ class DeadLetterLimit:
             judged, run, window = judged + 1, run + 1, (window << 1 | 1) & _WINDOW_BITS
             if reached := self._reached(judged, run, window):
                 raise TooManyDeadLetters(f"{reached}; {_explained(positions, rejections)}")
-        return Tally(*_accepted(len(positions) - before, judged, run, window))
+        return OutcomeTally(*_accepted(len(positions) - before, judged, run, window))
 
     def _reached(self, judged: int, run: int, window: int) -> str:
         """Return the limit that is reached, in words; empty if none is."""

@@ -114,14 +114,16 @@ class Batches:
         self.has_next = self._batches.has_next
         self.size_in_bytes = self._batches.size_in_bytes
 
-    def next_batch(self) -> Batch:
+    def next_batch(self) -> TolerantBatch:
         """Return the next batch."""
         _, length = _LENGTH.unpack_from(self._data, self._begin)
         begin, self._begin = self._begin, self._begin + _LENGTH.size + length
-        return Batch(self._batches.next_batch(), memoryview(self._data)[begin : self._begin])
+        return TolerantBatch(
+            self._batches.next_batch(), memoryview(self._data)[begin : self._begin]
+        )
 
 
-class Batch:
+class TolerantBatch:
     """A batch of records; its attributes are those of aiokafka's batch."""
 
     def __init__(self, quick: Any, data: memoryview) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import structlog
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from streamdedup.kafka.member import Member
+from streamdedup.kafka.member import GroupMember
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
 
-class EdgeGroup(Member):
+class EdgeGroup(GroupMember):
     """This edge's part in the group.
 
     Partitions stay where they are as far as possible. The group only assigns: what keeps an edge

@@ -24,7 +24,7 @@ from aiokafka.coordinator.protocol import (
 )
 
 from streamdedup.kafka.connection import translated
-from streamdedup.kafka.member import Member
+from streamdedup.kafka.member import GroupMember
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 _ACTION = "cannot take part in the election"
 
 
-class Election(Member):
+class Election(GroupMember):
     """This worker's part in the election.
 
     Args:

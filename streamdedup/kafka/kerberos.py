@@ -32,10 +32,10 @@ def install() -> None:
             "kafka.security.sasl_mechanism GSSAPI needs a package that is not installed; run "
             f"{extras.install('kerberos')}"
         )
-    conn.SaslGSSAPIAuthenticator = _Authenticator
+    conn.SaslGSSAPIAuthenticator = _KerberosAuthenticator
 
 
-class _Authenticator(conn.SaslGSSAPIAuthenticator):  # type: ignore[misc]
+class _KerberosAuthenticator(conn.SaslGSSAPIAuthenticator):  # type: ignore[misc]
     """Translates the errors of the Kerberos library, which no client of aiokafka expects."""
 
     def _step(self, payload: bytes | None) -> tuple[bytes, bool] | None:

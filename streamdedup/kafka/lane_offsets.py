@@ -3,7 +3,7 @@
 Both offsets are committed in one transaction with the outputs: the source offset as the group's
 offset, and the verdict offset in its metadata. The same transaction writes them to the topic of the
 verdicts, since a broker may lose a group's offsets, or answer with earlier ones, after it was
-killed (:class:`Progress`).
+killed (:class:`LaneProgress`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import translated
-from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
+from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
 from streamdedup.kafka.messages import Messages, Outgoing
 from streamdedup.settings.sections import Settings
 
@@ -39,7 +39,7 @@ class Metadata:
             number is unknown.
     """
 
-    tally: Tally = field(default_factory=Tally)
+    tally: OutcomeTally = field(default_factory=OutcomeTally)
     verdicts: int | None = None
     first_partitions: int = 0
 
@@ -57,7 +57,7 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LaneProgress:
     """What a lane has committed, as a record in its partition of the topic of the verdicts.
 
     Attributes:

@@ -21,7 +21,7 @@ _LONGEST_HEARTBEAT_MS = 500
 _FOR_EVER_MS = 2**31 - 1
 
 
-class Member(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
+class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
     """This process's part in a consumer group.
 
     Args:

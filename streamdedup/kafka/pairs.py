@@ -28,7 +28,7 @@ class Paired:
     verdict_offset: int
 
 
-class Pairs:
+class VerdictPairs:
     """The records of a partition that wait for verdicts, and verdicts that wait for records.
 
     Args:

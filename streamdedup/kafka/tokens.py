@@ -100,13 +100,13 @@ def token_provider(security: SecuritySettings) -> TokenProvider:
     Raises:
         SettingsError: a package is missing.
     """
-    conn.OAuthAuthenticator = _Authenticator
+    conn.OAuthAuthenticator = _TokenAuthenticator
     if security.msk_region is not None:
         return TokenProvider(functools.partial(_sign, _signer(), security.msk_region))
     return TokenProvider(functools.partial(_request, security, security.token_url or ""))
 
 
-class _Authenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
+class _TokenAuthenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
     """Lets the broker refuse a token.
 
     The broker first answers with the cause, and then waits for a message of one byte before it ends

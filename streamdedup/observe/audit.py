@@ -92,7 +92,7 @@ class Prepared:
         return self.shingles[begin : int(self.ends[index])]
 
 
-class Recent:
+class RecentKept:
     """Kept documents of one batch.
 
     Args:
@@ -131,13 +131,13 @@ class Sample:
     records: RecordColumns
     rows: I64
     originals: list[Position | None]
-    earlier: tuple[Recent, ...]
-    current: Recent
+    earlier: tuple[RecentKept, ...]
+    current: RecentKept
 
 
 def take_sample(
-    records: RecordColumns, verdicts: Verdicts, earlier: Sequence[Recent], one_in: int
-) -> tuple[Recent, Sample | None]:
+    records: RecordColumns, verdicts: Verdicts, earlier: Sequence[RecentKept], one_in: int
+) -> tuple[RecentKept, Sample | None]:
     """Return the kept documents of a batch, and its sample if it has one.
 
     Args:
@@ -149,7 +149,7 @@ def take_sample(
     kept = np.flatnonzero(verdicts.outcomes == KEPT)[-DOCUMENTS:]
     sizes = records.sizes()[kept]
     kept = kept[np.cumsum(sizes[::-1])[::-1] <= VALUES_BYTES]
-    current = Recent(_values(records, kept), kept)
+    current = RecentKept(_values(records, kept), kept)
     sampled = is_sampled(records.positions, one_in) & (verdicts.outcomes <= DUPLICATE)
     rows = np.flatnonzero(sampled)
     if not len(rows):

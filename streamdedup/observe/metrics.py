@@ -32,7 +32,7 @@ from streamdedup.observe.catalogue import (
     CATALOGUE,
     QUALITY_RESULTS,
     SHADOW_RESULTS,
-    Entry,
+    MetricSpec,
     Stage,
     TransactionResult,
 )
@@ -290,7 +290,7 @@ class Metrics:
         """Return all metrics in Prometheus's text format, and its content type."""
         return generate_latest(_WithoutCreated(self._registry)), CONTENT_TYPE
 
-    def _declare(self, entry: Entry) -> None:
+    def _declare(self, entry: MetricSpec) -> None:
         labels = (entry.label,) if entry.label else ()
         metric: Counter | Gauge | Histogram
         match entry.kind:
@@ -330,7 +330,7 @@ class BatchHistogram(Collector):
         entry: a ``batch histogram`` of the catalogue.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: MetricSpec) -> None:
         self._entry = entry
         self._bounds = np.array(entry.buckets)
         self._counts = np.zeros(len(entry.buckets) + 1, dtype=np.int64)

@@ -18,9 +18,9 @@ from typing import Any
 
 from aiohttp import web
 
-from streamdedup.dedup.differences import Part
+from streamdedup.dedup.differences import TextPart
 from streamdedup.model import Position
-from streamdedup.observe.recent import NEAR, SLOT_S, Pair, Recent, compare
+from streamdedup.observe.recent import NEAR, SLOT_S, Pair, RecentActivity, compare
 
 SHOWN = 10
 """Most duplicates shown at a time."""
@@ -47,7 +47,7 @@ _CACHED = 100
 
 _MOST_DIGITS = 18
 
-Sides = tuple[list[Part] | None, list[Part] | None]
+Sides = tuple[list[TextPart] | None, list[TextPart] | None]
 
 
 class Page:
@@ -59,7 +59,7 @@ class Page:
     """
 
     def __init__(
-        self, describe: Callable[[], dict[str, Any]], recent: Callable[[], Recent | None]
+        self, describe: Callable[[], dict[str, Any]], recent: Callable[[], RecentActivity | None]
     ) -> None:
         self._describe = describe
         self._recent = recent
@@ -126,7 +126,7 @@ class Page:
         answer = _facts(pair) | {"texts": await self._sides(pair, recent)}
         return web.json_response(answer, headers=_HEADERS)
 
-    async def _sides(self, duplicate: Pair, recent: Recent | None) -> Sides | None:
+    async def _sides(self, duplicate: Pair, recent: RecentActivity | None) -> Sides | None:
         """Return the parts of both texts with their differences; None if texts are not shown."""
         if recent is None or not recent.show_text:
             return None

@@ -1,8 +1,8 @@
 """*Pure.* What a worker remembers for its page: the last minutes, and the latest pairs.
 
 Rule 1: the memory is bounded; the constants below are the bounds.
-Rule 2: :meth:`Recent.add` runs in the event loop after each batch. It only counts and stores
-references. :func:`compare` decodes and compares texts, only for the pairs that the page shows.
+Rule 2: :meth:`RecentActivity.add` runs in the event loop after each batch. It only counts and
+stores references. :func:`compare` decodes and compares texts, for the shown pairs only.
 Rule 3: without ``status.show_text`` no value of a record is held, and no refuted pair remembered.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from streamdedup.batches import DUPLICATE, KEPT, JudgedVerdicts, JudgementCounts, Verdicts
 from streamdedup.columns import F64, I64
-from streamdedup.dedup.differences import Part, differences
+from streamdedup.dedup.differences import TextPart, differences
 from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import NO_SCHEMAS, Schema
 from streamdedup.model import Match, Outcome, Position, Record
@@ -91,7 +91,7 @@ class Pair:
         return _similarity(self.original)
 
 
-class Recent:
+class RecentActivity:
     """Remembers what the page shows of the latest batches.
 
     Args:
@@ -295,7 +295,7 @@ def histogram(similarities: F64, counts: I64) -> I64:
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)
 
 
-def compare(pair: Pair, decoder: Decoder) -> tuple[list[Part] | None, list[Part] | None]:
+def compare(pair: Pair, decoder: Decoder) -> tuple[list[TextPart] | None, list[TextPart] | None]:
     """Compare the texts of a document and of its original.
 
     This may take a second if the texts were made to be hard to compare.
@@ -314,11 +314,11 @@ def _text(position: Position, value: bytes | None, decoder: Decoder) -> str | No
     return None if value is None else decoder.decode(Record(position, value)).text
 
 
-def _excerpt(text: str | None) -> list[Part] | None:
+def _excerpt(text: str | None) -> list[TextPart] | None:
     if text is None:
         return None
     words = " ".join(text.split())
-    return [Part(words if len(words) <= _EXCERPT else words[:_EXCERPT] + " …", differs=False)]
+    return [TextPart(words if len(words) <= _EXCERPT else words[:_EXCERPT] + " …", differs=False)]
 
 
 def _is_small(record: Record) -> bool:

@@ -22,7 +22,7 @@ from streamdedup.observe.audit import (
     DOCUMENTS,
     VALUES_BYTES,
     Audit,
-    Recent,
+    RecentKept,
     Sample,
     take_sample,
 )
@@ -63,7 +63,7 @@ class Shadow:
         self._processor_clock = processor_clock
         self._one_in = settings.quality.shadow_sample
         self._most_documents = min(DOCUMENTS, settings.index.window_documents)
-        self._recent = deque[Recent]()
+        self._recent = deque[RecentKept]()
         self._audit: Audit | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
         self._running: Future[None] | None = None

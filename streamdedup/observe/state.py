@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamdedup.observe.quality import LiveQuality
-from streamdedup.observe.recent import Recent
+from streamdedup.observe.recent import RecentActivity
 
 Phase = Literal[
     "starting",
@@ -55,7 +55,7 @@ class WorkerState:
     busy: bool = False
     steps: int = 0
     stuck: str = ""
-    recent: Recent | None = None
+    recent: RecentActivity | None = None
     quality: LiveQuality | None = None
 
     def enter(self, phase: Phase, reason: str = "") -> None:

@@ -15,7 +15,7 @@ from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.noise import forget_abandoned
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.quality import LiveQuality
-from streamdedup.observe.recent import Recent
+from streamdedup.observe.recent import RecentActivity
 from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
@@ -47,7 +47,7 @@ async def run_role(settings: Settings, name: Role) -> None:
     asyncio.get_running_loop().set_exception_handler(forget_abandoned)
     pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
     if settings.status.page:
-        state.recent = Recent(settings, time.monotonic, pool.schemas)
+        state.recent = RecentActivity(settings, time.monotonic, pool.schemas)
     samples = settings.quality.shadow_sample > 0 and name != "judge"
     shadow = Shadow(settings, pool.schemas) if samples else None
     state.quality = LiveQuality(settings, judges=name != "edge", shadow=shadow)

@@ -39,7 +39,7 @@ from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import new_consumer, stop, translated
 from streamdedup.kafka.edges import EdgeGroup
 from streamdedup.kafka.follower import Follower
-from streamdedup.kafka.lane_offsets import Progress, find_offsets
+from streamdedup.kafka.lane_offsets import LaneProgress, find_offsets
 from streamdedup.kafka.messages import ClusterFacts, Outgoing
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source import as_columns, source_consumer
@@ -88,7 +88,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sketching:
+class _SketchingBatch:
     """A batch in the pool, and when it was given to it, in seconds of the performance counter."""
 
     pending: PendingBatch
@@ -199,7 +199,7 @@ class _Session:
         self._lanes: dict[int, Lane] = {}
         self._most_waiting = settings.batch.documents * (preparing.size + _AHEAD)
         self._most_bytes = settings.batch.bytes * (preparing.size + _AHEAD)
-        self._queue: asyncio.Queue[_Sketching] = asyncio.Queue(maxsize=preparing.size + 1)
+        self._queue: asyncio.Queue[_SketchingBatch] = asyncio.Queue(maxsize=preparing.size + 1)
         self._stopping = False
 
     async def open(self) -> None:
@@ -286,7 +286,7 @@ class _Session:
             refused = await asyncio.to_thread(self._composer.refused, batch, now_ms())
             pending = await self._preparing.submit(batch, refused)
             self._state.busy = True
-            await self._queue.put(_Sketching(pending, parts, time.perf_counter()))
+            await self._queue.put(_SketchingBatch(pending, parts, time.perf_counter()))
 
     def _by_lane(self, records: RecordColumns) -> Iterator[tuple[Lane, RecordColumns]]:
         """Yield the records of each lane, ordered by partition as they are."""
@@ -328,7 +328,7 @@ class _Session:
     async def _take_verdicts(self, messages: list[Any]) -> None:
         """Give verdicts to their lanes."""
         for message in messages:
-            if (progress := Progress.read(message)) is not None:
+            if (progress := LaneProgress.read(message)) is not None:
                 self._lanes[message.partition].add_progress(progress)
                 continue
             if not has_version(message.value or b""):

@@ -20,10 +20,10 @@ from streamdedup.errors import TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.compose import Composer
-from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
-from streamdedup.kafka.lane_offsets import LaneOffsets, Progress
+from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, OutcomeTally
+from streamdedup.kafka.lane_offsets import LaneOffsets, LaneProgress
 from streamdedup.kafka.messages import ClusterFacts, Messages, Transaction
-from streamdedup.kafka.pairs import Paired, Pairs
+from streamdedup.kafka.pairs import Paired, VerdictPairs
 from streamdedup.kafka.source import warn_of_skips
 from streamdedup.kafka.source_offsets import SourceOffsets, check_begin, reset_command
 from streamdedup.kafka.topics import NEW_SOURCE, output_names
@@ -70,7 +70,7 @@ class Lane:
     """
 
     offsets: LaneOffsets
-    pairs: Pairs
+    pairs: VerdictPairs
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Lane:
         self.sketched_to = 0
         self.has_written = False
         self._judged_to, self._accepted_from, self._is_refused = 0, 0, False
-        self._progress: Progress | None = None
+        self._progress: LaneProgress | None = None
         self._has_old_verdicts = False
         self._is_caught_up = asyncio.Event()
         self._source = (topics.source, partition)
@@ -99,7 +99,7 @@ class Lane:
         self._state = state
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._commits = commits
-        self._written, self._sketched = Tally(), Tally()
+        self._written, self._sketched = OutcomeTally(), OutcomeTally()
         self._changed = asyncio.Event()
         self._advanced_at = time.monotonic()
         self._writer = TransactionalWriter(
@@ -114,7 +114,7 @@ class Lane:
     def open(self, offsets: LaneOffsets) -> None:
         """Begin at some offsets."""
         self.offsets = offsets
-        self.pairs = Pairs(offsets.source, offsets.verdicts)
+        self.pairs = VerdictPairs(offsets.source, offsets.verdicts)
         self.sketched_to = offsets.source
         self._written = self._sketched = offsets.metadata.tally
 
@@ -160,18 +160,18 @@ class Lane:
                 f"topic was recreated, {NEW_SOURCE}"
             )
 
-    def _progress_at(self, source: int, tally: Tally, verdicts: int) -> Progress:
+    def _progress_at(self, source: int, tally: OutcomeTally, verdicts: int) -> LaneProgress:
         metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
-        return Progress(source, metadata)
+        return LaneProgress(source, metadata)
 
-    def _transaction(self, outputs: list[Messages], progress: Progress) -> BuiltTransaction:
+    def _transaction(self, outputs: list[Messages], progress: LaneProgress) -> BuiltTransaction:
         noted = progress.messages(self._verdicts_topic, self.partition)
         offsets = {self._source: progress.source}
         return self._writer.build(
             Transaction([*outputs, noted], [], offsets, progress.metadata.encoded())
         )
 
-    def add_progress(self, progress: Progress) -> None:
+    def add_progress(self, progress: LaneProgress) -> None:
         """Add the progress of an earlier lane; the last one counts."""
         if not self._is_caught_up.is_set():
             self._progress = progress

@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamdedup.columns import I64, U64
 from streamdedup.dedup.buckets import IGNORED_KEY_BITS
 from streamdedup.spark.batches import Batches, Task, from_ends, numbers, rows_of
-from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, groups_of, pairs
+from streamdedup.spark.pairing import BucketRows, bounded, copies, full_buckets, groups_of, pairs
 from streamdedup.spark.sketching import PLACE
 
 SLICED = "slice int, rows binary, copies binary"
@@ -72,7 +72,7 @@ def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.R
     places, groups, keys = places[in_order], groups[in_order], keys[in_order]
     _, firsts, of_group = np.unique(groups, return_index=True, return_inverse=True)
     bands = np.arange(keys_each, dtype=np.uint64) << _BAND_SHIFT
-    rows = Rows(
+    rows = BucketRows(
         ((keys[firsts] >> IGNORED_KEY_BITS) | bands).ravel().view(np.int64),
         np.repeat(groups[firsts], keys_each),
         np.repeat(places[firsts], keys_each),
@@ -125,7 +125,7 @@ def pair(bucket_size: int, keys_each: int) -> Task:
                 if len(content := copied[row].as_buffer()):
                     yield _found(COPY, *_columns(content, 2))
         for number in sorted(parts):
-            shared = Rows(*_columns(b"".join(parts.pop(number)), 3)).shared()
+            shared = BucketRows(*_columns(b"".join(parts.pop(number)), 3)).shared()
             groups = groups_of(shared)
             for earlier, later in pairs(groups):
                 yield _found(PAIR, earlier, later)

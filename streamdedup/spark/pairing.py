@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 20
 """Pairs that are returned at once, about."""
 
 
-class Rows(NamedTuple):
+class BucketRows(NamedTuple):
     """``n`` documents in buckets.
 
     Attributes:
@@ -32,11 +32,11 @@ class Rows(NamedTuple):
     groups: I64
     places: I64
 
-    def take(self, rows: I64 | NDArray[np.bool_]) -> Rows:
+    def take(self, rows: I64 | NDArray[np.bool_]) -> BucketRows:
         """Return some of the rows."""
-        return Rows(self.keys[rows], self.groups[rows], self.places[rows])
+        return BucketRows(self.keys[rows], self.groups[rows], self.places[rows])
 
-    def shared(self) -> Rows:
+    def shared(self) -> BucketRows:
         """Return the rows of buckets with several, sorted by key, group and place."""
         order = np.argsort(self.keys)
         keys = self.keys[order]
@@ -68,7 +68,7 @@ class Groups(NamedTuple):
     sizes: I64
 
 
-def groups_of(rows: Rows) -> Groups:
+def groups_of(rows: BucketRows) -> Groups:
     """Return the groups of whole buckets, whose rows are sorted by key, group and place."""
     firsts = np.flatnonzero(rows.is_first())
     keys, places = rows.keys[firsts], rows.places[firsts]
@@ -113,7 +113,7 @@ def _combinations(size: int) -> Iterator[tuple[I64, I64]]:
         yield earlier[rows, columns], later[rows, 0]
 
 
-def copies(rows: Rows) -> tuple[I64, I64]:
+def copies(rows: BucketRows) -> tuple[I64, I64]:
     """Return the first document of each group, and each copy of it.
 
     Args:

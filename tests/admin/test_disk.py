@@ -15,7 +15,7 @@ from streamdedup.admin.disk import (
     needed_bytes,
     used_bytes,
 )
-from streamdedup.admin.findings import Findings, Level
+from streamdedup.admin.findings import Findings, Severity
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 
@@ -60,11 +60,14 @@ def test_used_bytes_are_counted_in_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("budget", "level", "words"),
-    [("1MiB", Level.WARNING, "index.disk_budget allows 1.0 MB"), (None, Level.OK, "the disk has")],
+    [
+        ("1MiB", Severity.WARNING, "index.disk_budget allows 1.0 MB"),
+        (None, Severity.OK, "the disk has"),
+    ],
     ids=["too small a budget", "no budget"],
 )
 def test_the_room_is_compared_with_the_estimate(
-    tmp_path: Path, budget: str | None, level: Level, words: str
+    tmp_path: Path, budget: str | None, level: Severity, words: str
 ) -> None:
     """The message names the estimate, the limit that applies, and the settings that change it."""
     index = {"directory": str(tmp_path), "disk_budget": budget, "window_documents": 10_000}
@@ -82,5 +85,5 @@ def test_a_directory_below_a_file_is_an_error(tmp_path: Path) -> None:
     findings = Findings()
     check_disk(load_settings(index={"directory": str(tmp_path / "file" / "index")}), findings)
     first = findings.collected[0]
-    assert (first.check, first.level, first.exit_code) == ("index directory", Level.ERROR, 9)
+    assert (first.check, first.level, first.exit_code) == ("index directory", Severity.ERROR, 9)
     assert "is not a directory; change index.directory" in first.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdedup.admin.findings import ADMINISTRATOR, OPERATOR, Findings, Level, exit_code
+from streamdedup.admin.findings import ADMINISTRATOR, OPERATOR, Findings, Severity, exit_code
 from streamdedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -31,7 +31,7 @@ def test_an_error_names_who_can_fix_it(error: StreamdedupError, who: str) -> Non
     findings = Findings()
     findings.fail("check", error)
     [finding] = findings.collected
-    assert (finding.level, finding.message, finding.who) == (Level.ERROR, str(error), who)
+    assert (finding.level, finding.message, finding.who) == (Severity.ERROR, str(error), who)
     assert finding.exit_code == error.exit_code
 
 

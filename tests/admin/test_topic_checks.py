@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.admin.findings import ADMINISTRATOR, Finding, Findings, Level
+from streamdedup.admin.findings import ADMINISTRATOR, Finding, Findings, Severity
 from streamdedup.admin.topic_checks import check_access, check_topics
 from streamdedup.kafka.messages import ClusterFacts, TopicFacts
 from streamdedup.kafka.topics import topic_names
@@ -51,7 +51,7 @@ def test_sound_topics_pass_every_check() -> None:
     """Each of the five checks reports once."""
     findings = findings_on(cluster())
     assert list(findings) == ["topics", "retention", "message sizes", "replicas", "access"]
-    assert {one.level for one in findings.values()} == {Level.OK}
+    assert {one.level for one in findings.values()} == {Severity.OK}
 
 
 def test_a_missing_topic_ends_the_check() -> None:
@@ -59,7 +59,7 @@ def test_a_missing_topic_ends_the_check() -> None:
     findings = Findings()
     assert not check_topics(SETTINGS, ClusterFacts("cluster", {}), findings)
     [finding] = findings.collected
-    assert (finding.level, finding.exit_code, finding.who) == (Level.ERROR, 5, ADMINISTRATOR)
+    assert (finding.level, finding.exit_code, finding.who) == (Severity.ERROR, 5, ADMINISTRATOR)
 
 
 @pytest.mark.parametrize(
@@ -67,39 +67,39 @@ def test_a_missing_topic_ends_the_check() -> None:
     [
         (
             "retention",
-            Level.WARNING,
+            Severity.WARNING,
             {"changelog": {"retention_ms": 1000}},
             "set its retention.ms to -1",
         ),
         (
             "message sizes",
-            Level.WARNING,
+            Severity.WARNING,
             {"source": {"max_message_bytes": 3_000_000}},
             "set max.message.bytes of these topics to 60",
         ),
         (
             "message sizes",
-            Level.WARNING,
+            Severity.WARNING,
             {"source": {"max_message_bytes": 2_000_000}},
             "leaves 1992832 for them: larger records go to the dead-letter topic",
         ),
-        ("message sizes", Level.ERROR, {"clean": {"max_message_bytes": 500}}, "500 bytes"),
-        ("replicas", Level.ERROR, {"clean": {"in_sync": 0}}, "without a leader"),
-        ("replicas", Level.ERROR, {"clean": {"in_sync": 1}}, "fewer replicas in sync"),
+        ("message sizes", Severity.ERROR, {"clean": {"max_message_bytes": 500}}, "500 bytes"),
+        ("replicas", Severity.ERROR, {"clean": {"in_sync": 0}}, "without a leader"),
+        ("replicas", Severity.ERROR, {"clean": {"in_sync": 1}}, "fewer replicas in sync"),
         (
             "replicas",
-            Level.WARNING,
+            Severity.WARNING,
             {"clean": {"replicas": 1, "in_sync": 1, "min_insync_replicas": 1}},
             "only one replica",
         ),
-        ("replicas", Level.WARNING, {"clean": {"min_insync_replicas": 1}}, "set it to 2"),
+        ("replicas", Severity.WARNING, {"clean": {"min_insync_replicas": 1}}, "set it to 2"),
         (
             "access",
-            Level.ERROR,
+            Severity.ERROR,
             {"source": {"allowed": frozenset({"Describe", "DescribeConfigs"})}},
             "not allowed: Read on",
         ),
-        ("access", Level.SKIPPED, {"clean": {"allowed": None}}, "do not report"),
+        ("access", Severity.SKIPPED, {"clean": {"allowed": None}}, "do not report"),
     ],
     ids=[
         "changelog kept too briefly",
@@ -115,11 +115,11 @@ def test_a_missing_topic_ends_the_check() -> None:
     ],
 )
 def test_an_unsuitable_topic_is_reported(
-    check: str, level: Level, changes: dict[str, dict[str, Any]], words: str
+    check: str, level: Severity, changes: dict[str, dict[str, Any]], words: str
 ) -> None:
     """The message names the problem, and no other check is affected."""
     findings = findings_on(cluster(**changes))
     finding = findings.pop(check)
     assert finding.level is level
     assert words in finding.message
-    assert {one.level for one in findings.values()} == {Level.OK}
+    assert {one.level for one in findings.values()} == {Severity.OK}

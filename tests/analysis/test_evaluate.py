@@ -10,7 +10,7 @@ import pytest
 
 from streamdedup.analysis.corpus import Corpus
 from streamdedup.analysis.evaluate import evaluate
-from streamdedup.analysis.report import Report, as_json
+from streamdedup.analysis.report import EvaluationReport, as_json
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
@@ -29,7 +29,7 @@ def settings() -> Settings:
 
 
 @pytest.fixture(scope="module")
-def report(settings: Settings) -> Report:
+def report(settings: Settings) -> EvaluationReport:
     """Return the report on the made-up documents."""
     return evaluate(Corpus(DOCUMENTS, rejected=3), settings, BANDINGS, floor=0.3)
 
@@ -71,7 +71,7 @@ def plain_candidates(settings: Settings, banding: Banding) -> set[tuple[int, int
     }
 
 
-def test_pairs_and_levels(report: Report, jaccards: dict[tuple[int, int], float]) -> None:
+def test_pairs_and_levels(report: EvaluationReport, jaccards: dict[tuple[int, int], float]) -> None:
     """All pairs are counted, and the pairs of each level above the floor."""
     assert report.documents == 261
     assert report.rejected == 3
@@ -87,7 +87,10 @@ def test_pairs_and_levels(report: Report, jaccards: dict[tuple[int, int], float]
 
 @pytest.mark.parametrize("number", range(len(BANDINGS)))
 def test_candidates(
-    report: Report, settings: Settings, jaccards: dict[tuple[int, int], float], number: int
+    report: EvaluationReport,
+    settings: Settings,
+    jaccards: dict[tuple[int, int], float],
+    number: int,
 ) -> None:
     """Each candidate is counted once, at the level of its true similarity."""
     found = plain_candidates(settings, BANDINGS[number])
@@ -108,7 +111,7 @@ def test_candidates(
             assert level.expected == pytest.approx(sum(curve))
 
 
-def test_verification_adds_up(report: Report) -> None:
+def test_verification_adds_up(report: EvaluationReport) -> None:
     """Every candidate is accepted or refuted, rightly or wrongly."""
     for banding in report.bandings:
         accepted = sum(level.accepted for level in banding.levels)
@@ -119,7 +122,7 @@ def test_verification_adds_up(report: Report) -> None:
 
 
 def test_documents_as_the_stream_judges_them(
-    report: Report, settings: Settings, jaccards: dict[tuple[int, int], float]
+    report: EvaluationReport, settings: Settings, jaccards: dict[tuple[int, int], float]
 ) -> None:
     """Precision and recall of documents equal plain counts over the engine's verdicts."""
     for banding in report.bandings:
@@ -142,7 +145,9 @@ def test_documents_as_the_stream_judges_them(
         assert score.precision == pytest.approx(len(repeats & dropped) / len(dropped))
 
 
-def test_examples_are_the_worst(report: Report, jaccards: dict[tuple[int, int], float]) -> None:
+def test_examples_are_the_worst(
+    report: EvaluationReport, jaccards: dict[tuple[int, int], float]
+) -> None:
     """Misses are sorted from the most similar pair, false alarms from the least similar."""
     number_of = {document.id: number for number, document in enumerate(DOCUMENTS)}
     for banding in report.bandings:
@@ -160,7 +165,7 @@ def test_examples_are_the_worst(report: Report, jaccards: dict[tuple[int, int], 
     assert any(banding.alarms for banding in report.bandings)
 
 
-def test_error_of_the_estimate(report: Report) -> None:
+def test_error_of_the_estimate(report: EvaluationReport) -> None:
     """The estimate is nearly unbiased, and its error is near the theoretical standard error."""
     assert [error.low for error in report.errors] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     for error in report.errors:
@@ -168,7 +173,7 @@ def test_error_of_the_estimate(report: Report) -> None:
         assert error.deviation < 1.5 * error.theory
 
 
-def test_background(report: Report) -> None:
+def test_background(report: EvaluationReport) -> None:
     """The similarity of unrelated documents is measured, and bands are proposed for it."""
     background = report.background
     assert 0 < background.mean < 0.1
@@ -182,7 +187,7 @@ def test_more_values_than_configured(settings: Settings) -> None:
     assert found.bandings[0].num_perm == 150
 
 
-def test_report_can_be_json(report: Report) -> None:
+def test_report_can_be_json(report: EvaluationReport) -> None:
     """A whole report can be written as JSON, including derived figures."""
     found = json.loads(json.dumps(as_json(report)))
     assert found["bandings"][0]["banding"] == {"bands": 8, "rows": 4}

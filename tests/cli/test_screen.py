@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from streamdedup.cli.screen import judging_progress, marked, start, table
-from streamdedup.dedup.differences import Part
-from streamdedup.files.run import Tally
+from streamdedup.dedup.differences import TextPart
+from streamdedup.files.run import RunTally
 
 
 @pytest.mark.parametrize("total", [1000, None], ids=["files", "a pipe"])
@@ -17,7 +17,7 @@ def test_a_terminal_gets_a_progress_bar(total: int | None) -> None:
     """The bar shows counts and throughput, and the percentage if the total is known."""
     drawn = io.StringIO()
     with judging_progress(Console(file=drawn, force_terminal=True, width=100)) as update:
-        update(Tally(1200, 300, 5, bytes_read=250, bytes_total=total, seconds=0.5))
+        update(RunTally(1200, 300, 5, bytes_read=250, bytes_total=total, seconds=0.5))
     assert "1,505 documents, 300 duplicates, 5 rejected, 3,010/s" in drawn.getvalue()
     assert ("25%" in drawn.getvalue()) == (total is not None)
 
@@ -26,7 +26,7 @@ def test_a_file_gets_no_progress_bar() -> None:
     """Output that is not a terminal gets no bar."""
     drawn = io.StringIO()
     with judging_progress(Console(file=drawn)) as update:
-        update(Tally(1200, 300))
+        update(RunTally(1200, 300))
     assert drawn.getvalue() == ""
 
 
@@ -45,7 +45,7 @@ def test_a_table_aligns_text_left_and_numbers_right() -> None:
 
 def test_differing_parts_are_coloured_or_in_brackets() -> None:
     """Brackets replace the colour if there is none."""
-    parts = [Part("the ", differs=False), Part("cat", differs=True)]
+    parts = [TextPart("the ", differs=False), TextPart("cat", differs=True)]
     assert marked(parts, brackets=True).plain == "the [cat]"
     assert marked(parts, brackets=False).plain == "the cat"
     assert [str(span.style) for span in marked(parts, brackets=False).spans] == ["bold yellow"]
@@ -53,7 +53,7 @@ def test_differing_parts_are_coloured_or_in_brackets() -> None:
 
 def test_the_start_up_names_the_compilation() -> None:
     """Only the first run compiles kernels."""
-    assert start(Tally(start_seconds=0.44)) == "0.4 s of start-up"
-    assert start(Tally(start_seconds=9.5, compile_seconds=9.04)) == (
+    assert start(RunTally(start_seconds=0.44)) == "0.4 s of start-up"
+    assert start(RunTally(start_seconds=9.5, compile_seconds=9.04)) == (
         "9.5 s of start-up (compiling kernels took 9.0 s)"
     )

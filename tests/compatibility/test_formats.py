@@ -29,7 +29,7 @@ INDEXES = sorted(FOLDER.glob("index-*.tar.xz"))
 CHANGELOGS = sorted(FOLDER.glob("changelog-*.json"))
 
 FIELDS = {
-    changelog.Entry: (
+    changelog.ChangelogEntry: (
         "version fingerprint first_number ranges ids id_ends topics topic_indices partitions "
         "offsets event_times_ms effective_times_ms namespaces signatures band_keys texts clock "
         "deleted"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamdedup.dedup.differences import Part, differences
+from streamdedup.dedup.differences import TextPart, differences
 
 
-def marked(parts: list[Part]) -> str:
+def marked(parts: list[TextPart]) -> str:
     """Return the text with brackets around what differs."""
     return "".join(f"[{part.text}]" if part.differs else part.text for part in parts)
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from streamdedup.observe.catalogue import CATALOGUE, Entry
+from streamdedup.observe.catalogue import CATALOGUE, MetricSpec
 from streamdedup.roles.app import Role
 from tests.support.paths import ROOT
 
@@ -40,7 +40,7 @@ RUNBOOK_PARTS = ["Means", "Risk", "Check", "Fix"]
 GRAFANA_WIDTH = 24
 
 
-def series(entry: Entry) -> set[str]:
+def series(entry: MetricSpec) -> set[str]:
     """Return the names of a metric's series."""
     suffixes = HISTOGRAM_SUFFIXES if entry.kind.endswith("histogram") else ("",)
     return {entry.full_name + suffix for suffix in suffixes}

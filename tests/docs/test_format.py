@@ -59,7 +59,14 @@ def test_profile(profile: str) -> None:
     "field",
     [
         field.name
-        for struct in (changelog.Entry, Header, Checkpoint, SegmentEntry, ShardEntry, FileEntry)
+        for struct in (
+            changelog.ChangelogEntry,
+            Header,
+            Checkpoint,
+            SegmentEntry,
+            ShardEntry,
+            FileEntry,
+        )
         for field in msgspec.structs.fields(struct)
     ],
 )

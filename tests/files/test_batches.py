@@ -11,7 +11,7 @@ import pytest
 from streamdedup.errors import InputError
 from streamdedup.files import batches
 from streamdedup.files.job import Job
-from streamdedup.files.run import Hooks, Tally, run
+from streamdedup.files.run import Hooks, RunTally, run
 from streamdedup.settings.sections import LimitSettings, Settings
 from tests.files.workspace import (
     Crash,
@@ -31,7 +31,7 @@ def test_a_batch_may_span_files(workspace: Workspace) -> None:
     for number in range(30):
         paths.append(workspace.folder / f"{number:02}.jsonl")
         paths[-1].write_bytes(documents(number, number + 1))
-    commits: list[Tally] = []
+    commits: list[RunTally] = []
     run(workspace.job(*paths), in_batches_of(10), Hooks(on_batch=commits.append))
     assert [tally.documents for tally in commits] == [10, 20, 30]
     whole = workspace.job(name="whole", index=None)
@@ -100,7 +100,7 @@ def test_results_do_not_wait_for_the_next_lines(
     expected = [base, base + 1, base + 2, base + 3, base + 15]
     seen: list[int] = []
 
-    def answer(tally: Tally) -> None:
+    def answer(tally: RunTally) -> None:
         if tally.documents == expected[len(seen)]:
             seen.append(tally.documents)
             if steps:
@@ -110,7 +110,7 @@ def test_results_do_not_wait_for_the_next_lines(
 
     with open_standard_input() as sink:
         if not after_a_file:
-            answer(Tally())
+            answer(RunTally())
         inputs = [workspace.input, "-"] if after_a_file else ["-"]
         run(workspace.job(*inputs), in_batches_of(size), Hooks(on_batch=answer))
     assert seen == expected

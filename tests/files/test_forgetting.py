@@ -9,7 +9,7 @@ import pytest
 from streamdedup.errors import InputError
 from streamdedup.files import job as jobs
 from streamdedup.files.job import Job
-from streamdedup.files.run import Tally, run
+from streamdedup.files.run import RunTally, run
 from streamdedup.index.check import check
 from streamdedup.index.view import View
 from streamdedup.settings.sections import IndexSettings, Settings
@@ -39,7 +39,7 @@ def file(workspace: Workspace, number: int) -> Path:
     return path
 
 
-def run_on(workspace: Workspace, *numbers: int, name: str = "first") -> Tally:
+def run_on(workspace: Workspace, *numbers: int, name: str = "first") -> RunTally:
     """Run a job over some files."""
     return run(workspace.job(*(file(workspace, each) for each in numbers), name=name), SETTINGS)
 

@@ -19,7 +19,7 @@ from streamdedup.errors import IndexUnusable
 from streamdedup.files.kept_sketches import Loaded, import_sketches
 from streamdedup.index.check import check
 from streamdedup.index.directory import STAGING
-from streamdedup.index.upkeep import FAN_IN, Limits
+from streamdedup.index.upkeep import FAN_IN, UpkeepLimits
 from streamdedup.index.view import View
 from streamdedup.model import Verdict
 from streamdedup.settings.sections import Settings
@@ -101,7 +101,7 @@ def test_the_index_has_the_segments_of_a_live_one(tmp_path: Path) -> None:
 
 def segments_by_part(settings: Settings) -> dict[int, int]:
     """Return the number of segments that begin in each part of an index."""
-    width = Limits.of(settings.index).part_documents
+    width = UpkeepLimits.of(settings.index).part_documents
     with View(settings.index.directory) as view:
         return Counter(entry.first // width for entry in view.entries)
 

@@ -17,7 +17,7 @@ import xxhash
 import zstandard
 
 from streamdedup.errors import InputError
-from streamdedup.files.lines import Line, LineReader, Mark, OutputFile, input_size
+from streamdedup.files.lines import InputMark, Line, LineReader, OutputFile, input_size
 
 TEXT = b"".join(b'{"text": "line %d"}\n' % number for number in range(500))
 LINES = TEXT.splitlines()
@@ -61,10 +61,10 @@ def read_all(reader: LineReader) -> list[Line]:
     return list(iter(reader.read, None))
 
 
-def read_from(path: str, mark: Mark | None = None) -> tuple[list[bytes], Mark]:
+def read_from(path: str, mark: InputMark | None = None) -> tuple[list[bytes], InputMark]:
     """Read a file from a mark on; return the lines and the mark at the end."""
     with closing(LineReader(path, MOST)) as reader:
-        reader.skip(mark or Mark())
+        reader.skip(mark or InputMark())
         return [line.content for line in read_all(reader)], reader.mark()
 
 
@@ -230,7 +230,7 @@ def test_another_encoding_is_named(tmp_path: Path, encoding: str, name: str) -> 
     with closing(LineReader(path, MOST)) as reader:
         with pytest.raises(InputError, match=rf"is in {name}; convert it to UTF-8, .* -f {name} "):
             reader.read()
-        assert reader.mark() == Mark()
+        assert reader.mark() == InputMark()
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
@@ -260,10 +260,10 @@ def test_buffered_lines_and_single_ones_are_the_same(
     assert lines == expected
 
 
-def marked(content: bytes, lines: int) -> Mark:
+def marked(content: bytes, lines: int) -> InputMark:
     """Return the mark after so many lines."""
     start = b"".join(content.splitlines(keepends=True)[:lines])
-    return Mark(lines, len(start), xxhash.xxh3_128_digest(start), start.endswith(b"\n"))
+    return InputMark(lines, len(start), xxhash.xxh3_128_digest(start), start.endswith(b"\n"))
 
 
 @pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())

@@ -11,7 +11,7 @@ import pytest
 
 from streamdedup.errors import IndexMismatch, InputError, SettingsError
 from streamdedup.files.job import Job
-from streamdedup.files.run import Hooks, Tally, run
+from streamdedup.files.run import Hooks, RunTally, run
 from streamdedup.index.store import Index
 from streamdedup.kernels import compile_seconds
 from streamdedup.model import Record, Verdict
@@ -100,9 +100,9 @@ def test_an_empty_input_is_valid(workspace: Workspace) -> None:
 def test_compiling_is_start_up_and_not_work_on_documents(workspace: Workspace) -> None:
     """A kernel that is compiled in the middle of a run does not count as slow documents."""
     before = compile_seconds()
-    tallies: list[Tally] = []
+    tallies: list[RunTally] = []
 
-    def compile_one(tally: Tally) -> None:
+    def compile_one(tally: RunTally) -> None:
         tallies.append(tally)
         numba.njit(lambda number: number + 1)(len(tallies))
 

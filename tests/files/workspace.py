@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.files.job import Job
-from streamdedup.files.run import Tally
+from streamdedup.files.run import RunTally
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import BatchSettings, Settings
 
@@ -81,7 +81,7 @@ def exactly(threshold: float) -> Settings:
     return Settings(dedup=DedupSettings(threshold=threshold, verify="exact"))
 
 
-def counts(tally: Tally) -> tuple[int, int, int]:
+def counts(tally: RunTally) -> tuple[int, int, int]:
     """Return the numbers of kept, duplicate and rejected documents."""
     return tally.kept, tally.duplicates, tally.rejected
 
@@ -93,7 +93,7 @@ class Crash(Exception):  # noqa: N818 - an event, not an error
 def crash_after(count: int) -> Any:
     """Return a hook that crashes once this many documents are committed."""
 
-    def hook(tally: Tally) -> None:
+    def hook(tally: RunTally) -> None:
         if tally.documents >= count:
             raise Crash
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from streamdedup.columns import U64, Blobs, Strings
-from streamdedup.index.rows import Rows
+from streamdedup.index.rows import StoredRows
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -29,11 +29,11 @@ DOCUMENTS = st.lists(
 )
 
 
-def rows_of(documents: list[tuple[list[int], str, bytes, bytes]]) -> Rows:
+def rows_of(documents: list[tuple[list[int], str, bytes, bytes]]) -> StoredRows:
     """Return documents as columns."""
     ids = [id_.encode() for _, id_, _, _ in documents]
     texts = [text for _, _, text, _ in documents]
-    return Rows(
+    return StoredRows(
         np.array([list(signature) for *_, signature in documents], dtype=np.uint8),
         np.array([fields for fields, *_ in documents], dtype=np.int64),
         np.cumsum([len(id_) for id_ in ids]),
@@ -43,7 +43,7 @@ def rows_of(documents: list[tuple[list[int], str, bytes, bytes]]) -> Rows:
     )
 
 
-def listed(rows: Rows) -> list[tuple[list[int], str, bytes, bytes]]:
+def listed(rows: StoredRows) -> list[tuple[list[int], str, bytes, bytes]]:
     """Return what :func:`rows_of` was given."""
     signatures = [bytes(row) for row in rows.signatures]
     return list(

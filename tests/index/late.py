@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from streamdedup.index.background import Background, Outcome
+from streamdedup.index.background import JobOutcome, JobThread
 from streamdedup.index.store import Index
 
 
-class _LateBackground(Background):
+class _LateBackground(JobThread):
     """Finishes every job just after the index has looked for outcomes without waiting."""
 
-    def outcome(self, *, wait: bool) -> Outcome | None:
+    def outcome(self, *, wait: bool) -> JobOutcome | None:
         """Take the next outcome only if the index waits for it."""
         outcome = super().outcome(wait=True) if wait else None
         with self._changed:

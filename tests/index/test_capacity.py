@@ -224,7 +224,7 @@ def test_memory_of_a_billion() -> None:
     """Filters take at most 40 bytes of a document of the window, whatever its size."""
     columns_ = Geometry.of(IndexSettings(), DedupSettings().sketch_parameters()).columns
     for window in (10**7, 2 * 10**7, 25 * 10**7, 10**9):
-        limits = upkeep.Limits.of(IndexSettings(window_documents=window))
+        limits = upkeep.UpkeepLimits.of(IndexSettings(window_documents=window))
         slots = columns_ * SLICE_CELLS * limits.slice_documents
         runs = columns_ * 16 * limits.delta_documents
         assert (slots + runs) / window < 40

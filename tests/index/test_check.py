@@ -13,7 +13,7 @@ import pytest
 from streamdedup.errors import IndexLocked, IndexUnusable
 from streamdedup.formats import changelog
 from streamdedup.index.check import check
-from streamdedup.index.check_report import Report
+from streamdedup.index.check_report import CheckReport
 from streamdedup.index.entries import Tail
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG
@@ -47,7 +47,7 @@ def test_sound(index: Path) -> None:
     report = check(index, bucket_size=64, progress=lambda *step: steps.append(step))
     found = entries(index)
     size = sum(entry.size for entry in found)
-    assert report == Report([], [], 143, len(found), size)
+    assert report == CheckReport([], [], 143, len(found), size)
     assert any(entry.shards[0].plane_bytes for entry in found)
     assert not all(entry.shards[0].plane_bytes for entry in found)
     assert steps[-1] == (size, size)

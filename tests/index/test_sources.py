@@ -10,7 +10,7 @@ import pytest
 from streamdedup.batches import IndexUpdate
 from streamdedup.columns import Positions
 from streamdedup.index.check import check
-from streamdedup.index.sources import FREE, Sources
+from streamdedup.index.sources import FREE, SourcePartitions
 from streamdedup.index.store import Index
 from streamdedup.index.view import View
 from streamdedup.model import Position, SourceRange
@@ -77,7 +77,7 @@ def test_oldest_number(tmp_path: Path) -> None:
 
 def test_numbers_of_sources() -> None:
     """Free numbers are used first, also those of stored entries."""
-    sources = Sources([("a", 0, 5), (*FREE, 0), ("b", 1, 7)])
+    sources = SourcePartitions([("a", 0, 5), (*FREE, 0), ("b", 1, 7)])
     sources.forget([("a", 0), ("unknown", 0), FREE])
     assert sources.next_offset("a", 0) == sources.next_offset(*FREE) == 0
     positions = Positions.of([Position(topic, 0, 0) for topic in ("c", "d", "e", "c")])
@@ -86,4 +86,4 @@ def test_numbers_of_sources() -> None:
     assert numbers[3] == numbers[0]
     sources.judge([SourceRange("e", 0, 0, 9)])
     assert sources.next_offset("e", 0) == 9
-    assert Sources(sources.entries()).entries() == sources.entries()
+    assert SourcePartitions(sources.entries()).entries() == sources.entries()

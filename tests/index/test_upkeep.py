@@ -14,7 +14,7 @@ from streamdedup.index.upkeep import (
     RUN_SLOTS,
     SLICE_SLOTS,
     SLICES,
-    Limits,
+    UpkeepLimits,
     expired,
     free_slot,
     next_merge,
@@ -22,7 +22,7 @@ from streamdedup.index.upkeep import (
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import IndexSettings
 
-LIMITS = Limits(
+LIMITS = UpkeepLimits(
     delta_documents=10, part_documents=200, parts=1, window_documents=500, reach_ms=1000
 )
 FILE = FileEntry("file", 100, 0)
@@ -264,7 +264,7 @@ def test_slices_cover_the_window(
 ) -> None:
     """Seven slices hold the window and what is on its way; a slice is at least one delta."""
     settings = IndexSettings(window_documents=window_documents, delta_documents=delta_documents)
-    limits = Limits.of(settings)
+    limits = UpkeepLimits.of(settings)
     assert (limits.part_documents, limits.parts) == (part_documents, parts)
     most = window_documents + 4 * delta_documents
     assert SLICES * limits.slice_documents >= most or part_documents == delta_documents

@@ -14,7 +14,7 @@ from deploy.broker import layout
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
 from streamdedup.admin.checks import check
-from streamdedup.admin.findings import Finding, Level, exit_code
+from streamdedup.admin.findings import Finding, Severity, exit_code
 from streamdedup.kafka.cluster import create_topics, look_at_topics
 from tests.support import topics
 from tests.support.access_control import Permission, allow, revoke
@@ -46,7 +46,7 @@ def assert_fails(stage: Stage, name: str, code: int, *fragments: str) -> None:
     """Assert that a check is the first error, with this exit code and these fragments."""
     findings = findings_of(stage)
     assert exit_code(findings) == code, findings
-    first = next(finding for finding in findings if finding.level is Level.ERROR)
+    first = next(finding for finding in findings if finding.level is Severity.ERROR)
     assert first.check == name
     assert first.who
     for fragment in fragments:
@@ -58,7 +58,7 @@ def assert_warns(stage: Stage, name: str, *fragments: str) -> None:
     findings = findings_of(stage)
     assert exit_code(findings) == 0, findings
     (warning,) = [finding for finding in findings if finding.check == name]
-    assert warning.level is Level.WARNING
+    assert warning.level is Severity.WARNING
     for fragment in fragments:
         assert fragment in warning.message
 
@@ -99,7 +99,7 @@ def test_unusable_topics(broker: Broker, tmp_path: Path) -> None:
     stage = Stage(broker.bootstrap, tmp_path)
     assert_fails(stage, "topics", 5, *stage.topics.values())
     assert_fails(stage, "topics", 5, *stage.topics.values())
-    assert finding_of(stage, "offsets").level is Level.SKIPPED
+    assert finding_of(stage, "offsets").level is Severity.SKIPPED
     limits = {"cleanup.policy": "compact", "max.message.bytes": "1000"}
     stage.create_topics(1, changelog=limits, clean={"min.insync.replicas": "2"})
     messages = [finding.message for finding in findings_of(stage) if finding.check == "topics"]
@@ -164,7 +164,7 @@ def test_a_changelog_retention_below_the_window(broker: Broker, tmp_path: Path) 
     correct.configure()
     correct.create_topics()
     finding = finding_of(correct, "retention")
-    assert finding.level is Level.OK
+    assert finding.level is Severity.OK
     assert "15d" in finding.message
 
 
@@ -207,7 +207,7 @@ def test_deleted_offsets(broker: Broker, tmp_path: Path) -> None:
     stage.delete_records("source", 5)
     assert_fails(stage, "group offsets", 5, "at offset 2, the topic begins at 5", "--to-earliest")
     stage.commit({0: 5})
-    assert finding_of(stage, "group offsets").level is Level.OK
+    assert finding_of(stage, "group offsets").level is Severity.OK
     stage.delete_topic("changelog")
     stage.create_topics()
     assert_fails(stage, "changelog offsets", 5, stage.topics["changelog"], "deleted and recreated")
@@ -265,4 +265,4 @@ def test_a_refused_login(secured_broker: Broker, tmp_path: Path) -> None:
     server = secured_broker.secured.sasl_bootstrap
     stage.configure(kafka={"bootstrap_servers": server, "security": security | login})
     assert_fails(stage, "bootstrap servers", 6, "Authentication")
-    assert finding_of(stage, "the rest").level is Level.SKIPPED
+    assert finding_of(stage, "the rest").level is Severity.SKIPPED

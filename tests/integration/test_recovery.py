@@ -13,7 +13,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
-from streamdedup.admin.findings import Level
+from streamdedup.admin.findings import Severity
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.formats import changelog
@@ -230,7 +230,7 @@ def assert_check_finds_strangers(stage: Stage) -> None:
     """Check that ``config check`` warns of the records that a start would leave out."""
     findings = asyncio.run(check(stage.settings()))
     [finding] = [one for one in findings if one.check == "changelog records"]
-    assert finding.level is Level.WARNING
+    assert finding.level is Severity.WARNING
     assert "another program" in finding.message
     assert stage.topics["changelog"] in finding.message
 

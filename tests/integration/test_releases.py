@@ -10,7 +10,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
-from streamdedup.admin.findings import Finding, Level
+from streamdedup.admin.findings import Finding, Severity
 from tests.support.paths import ROOT
 from tests.support.stage import Stage
 
@@ -45,7 +45,7 @@ def test_the_release_of_the_suite_is_one_of_those_tested(broker: Broker, tmp_pat
     """The broker reports a level between those of the oldest and the newest."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics()
-    assert finding_of_release(stage).level is Level.OK
+    assert finding_of_release(stage).level is Severity.OK
 
 
 @pytest.mark.long
@@ -63,7 +63,7 @@ def test_another_release_gives_a_warning(
     assert [event["level"] for event in events] == ["warning"]
     monkeypatch.setattr("streamdedup.kafka.releases._LEVELS", range(90, 91))
     finding = finding_of_release(stage)
-    assert finding.level is Level.WARNING
+    assert finding.level is Severity.WARNING
     assert finding.message == events[0]["reason"]
     assert "older than 3.9.2" in finding.message
 

@@ -13,7 +13,7 @@ from aiokafka.protocol.commit import OffsetFetchResponse_v3
 
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
-from streamdedup.admin.findings import Level
+from streamdedup.admin.findings import Severity
 from streamdedup.errors import ProducerForgotten, SettingsError
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
@@ -148,7 +148,7 @@ async def test_brokers_that_list_fewer_settings(
     facts = await inspect(stage.settings())
     assert {topic.unlisted for topic in facts.topics.values()} == {frozenset(hidden)}
     findings = {finding.check: finding for finding in await check(stage.settings())}
-    assert findings["topic settings"].level is Level.WARNING
+    assert findings["topic settings"].level is Severity.WARNING
     assert "not listed by these brokers: min.insync" in findings["topic settings"].message
-    assert findings["retention"].level is Level.SKIPPED
-    assert all(finding.level is not Level.ERROR for finding in findings.values())
+    assert findings["retention"].level is Severity.SKIPPED
+    assert all(finding.level is not Severity.ERROR for finding in findings.values())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamdedup.columns import Positions
 from streamdedup.errors import TooManyDeadLetters
-from streamdedup.kafka.dead_letter_limit import WINDOW, DeadLetterLimit, Tally, latest_tally
+from streamdedup.kafka.dead_letter_limit import WINDOW, DeadLetterLimit, OutcomeTally, latest_tally
 from streamdedup.model import Position, Rejection
 from streamdedup.settings.sections import LimitSettings
 from tests.support.builders import examples
@@ -51,7 +51,7 @@ def test_a_limit_stops_the_batch_that_reaches_it(
 ) -> None:
     """Runs and windows continue from one batch to the next."""
     limit = DeadLetterLimit(run, ratio)
-    tally = limit.after(Tally(), *batch_of(before))
+    tally = limit.after(OutcomeTally(), *batch_of(before))
     if stops:
         with pytest.raises(TooManyDeadLetters):
             limit.after(tally, *batch_of(batch))
@@ -62,8 +62,8 @@ def test_a_limit_stops_the_batch_that_reaches_it(
 def test_tombstones_do_not_count() -> None:
     """A compacted source topic may hold any number of them."""
     limit = DeadLetterLimit(3, 0.5)
-    tally = limit.after(Tally(), *batch_of("d" * 2 * WINDOW, reason="NullValue"))
-    assert tally == Tally()
+    tally = limit.after(OutcomeTally(), *batch_of("d" * 2 * WINDOW, reason="NullValue"))
+    assert tally == OutcomeTally()
 
 
 @examples(200)
@@ -82,13 +82,13 @@ def test_batches_do_not_matter(outcomes: str, cuts: list[int], run: int) -> None
             _in_parts(limit, parts)
     else:
         tally = _in_parts(limit, parts)
-        assert tally == UNLIMITED.after(Tally(), *batch_of(outcomes))
+        assert tally == UNLIMITED.after(OutcomeTally(), *batch_of(outcomes))
         assert tally.run == len(outcomes) - len(outcomes.rstrip("d"))
         assert tally.window == int("0" + outcomes.replace("d", "1").replace("k", "0"), 2)
 
 
-def _in_parts(limit: DeadLetterLimit, parts: list[str]) -> Tally:
-    tally = Tally()
+def _in_parts(limit: DeadLetterLimit, parts: list[str]) -> OutcomeTally:
+    tally = OutcomeTally()
     for part in parts:
         # As after a restart in between.
         tally = latest_tally(["", limit.after(tally, *batch_of(part)).note()])
@@ -98,7 +98,7 @@ def _in_parts(limit: DeadLetterLimit, parts: list[str]) -> Tally:
 def test_the_message_explains_the_stop() -> None:
     """It has the setting, the counts, three examples and the fix, and no contents of records."""
     with pytest.raises(TooManyDeadLetters) as caught:
-        DeadLetterLimit(4, 0.5).after(Tally(), *batch_of("kdkdddd"))
+        DeadLetterLimit(4, 0.5).after(OutcomeTally(), *batch_of("kdkdddd"))
     message = str(caught.value)
     assert message == (
         "4 records in a row became dead letters (limits.dead_letter_run 4); in the last batch of "
@@ -107,9 +107,9 @@ def test_the_message_explains_the_stop() -> None:
         "limits.*, or the producer, or accept the dead letters: raise the limit, or set it to 0"
     )
     with pytest.raises(TooManyDeadLetters, match="compare the clock of this machine"):
-        DeadLetterLimit(2, 0).after(Tally(), *batch_of("dd", "TimestampInFuture"))
+        DeadLetterLimit(2, 0).after(OutcomeTally(), *batch_of("dd", "TimestampInFuture"))
     with pytest.raises(TooManyDeadLetters, match=r"600 of the last 1000 .*dead_letter_ratio 0\.6"):
-        DeadLetterLimit(0, 0.6).after(Tally(), *batch_of("kkddd" * 200))
+        DeadLetterLimit(0, 0.6).after(OutcomeTally(), *batch_of("kkddd" * 200))
 
 
 def test_both_limits_are_on_by_default() -> None:
@@ -122,12 +122,12 @@ def test_both_limits_are_on_by_default() -> None:
 @pytest.mark.parametrize("note", ["", "text", "dead-letters-1 1 x 0", "dead-letters-2 9 9 1"])
 def test_other_notes_are_ignored(note: str) -> None:
     """Other programs may commit offsets with metadata of their own."""
-    tally = UNLIMITED.after(Tally(), *batch_of("kdd"))
-    assert latest_tally([note]) == Tally()
-    assert latest_tally([Tally().note(), tally.note(), note]) == tally
-    assert latest_tally([]) == Tally()
+    tally = UNLIMITED.after(OutcomeTally(), *batch_of("kdd"))
+    assert latest_tally([note]) == OutcomeTally()
+    assert latest_tally([OutcomeTally().note(), tally.note(), note]) == tally
+    assert latest_tally([]) == OutcomeTally()
 
 
 def test_a_note_is_shorter_than_brokers_allow() -> None:
     """Brokers accept 4,096 bytes by default (offset.metadata.max.bytes)."""
-    assert len(Tally(2**63, 2**63, (1 << WINDOW) - 1).note()) < 400
+    assert len(OutcomeTally(2**63, 2**63, (1 << WINDOW) - 1).note()) < 400

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamdedup.kafka.dead_letter_limit import Tally, latest_tally
+from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
 from streamdedup.kafka.lane_offsets import Metadata, next_verdict
 
-TALLY = Tally(7, 2, 3)
+TALLY = OutcomeTally(7, 2, 3)
 
 
 def test_metadata_is_read_as_it_was_written() -> None:

@@ -12,7 +12,7 @@ from streamdedup.batches import KEPT, REJECTED
 from streamdedup.columns import RecordColumns
 from streamdedup.formats import verdicts
 from streamdedup.formats.verdicts import JudgedRange, VerdictRow
-from streamdedup.kafka.pairs import Pairs
+from streamdedup.kafka.pairs import VerdictPairs
 from streamdedup.model import Position, Record, SourceRange
 from tests.support.builders import TOPIC, examples
 
@@ -62,7 +62,7 @@ def test_every_record_gets_its_verdict(
     turns: list[bool],
 ) -> None:
     """Whatever the order in which records and verdicts arrive, and wherever they are cut."""
-    pairs = Pairs(begin, 100)
+    pairs = VerdictPairs(begin, 100)
     batches, ranges = cuts(read, begin, 51), list(enumerate(cuts(decided, 0, 51), 100))
     taken: list[int] = []
     next_offset = begin

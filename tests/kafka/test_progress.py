@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamdedup.kafka.dead_letter_limit import Tally, is_note
-from streamdedup.kafka.lane_offsets import Metadata, Progress
+from streamdedup.kafka.dead_letter_limit import OutcomeTally, is_note
+from streamdedup.kafka.lane_offsets import LaneProgress, Metadata
 
-METADATA = Metadata(Tally(judged=70, run=2, window=3), verdicts=91, first_partitions=4)
+METADATA = Metadata(OutcomeTally(judged=70, run=2, window=3), verdicts=91, first_partitions=4)
 
 
 def test_progress_is_read_as_it_was_written() -> None:
     """It goes to the partition of the lane, without a key."""
-    progress = Progress(123, METADATA)
+    progress = LaneProgress(123, METADATA)
     written = progress.messages("verdicts", 5)
     assert (written.topic, written.keys, written.source_partitions.tolist()) == (
         "verdicts",
@@ -22,7 +22,7 @@ def test_progress_is_read_as_it_was_written() -> None:
         [5],
     )
     message = SimpleNamespace(headers=written.headers[0], value=written.values[0])
-    assert Progress.read(message) == progress
+    assert LaneProgress.read(message) == progress
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_progress_is_read_as_it_was_written() -> None:
 )
 def test_other_records_are_not_progress(headers: list[tuple[str, bytes | None]]) -> None:
     """Verdicts have no such header; those of another program are not trusted."""
-    assert Progress.read(SimpleNamespace(headers=headers, value=None)) is None
+    assert LaneProgress.read(SimpleNamespace(headers=headers, value=None)) is None
 
 
 def test_metadata_of_a_worker() -> None:

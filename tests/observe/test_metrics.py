@@ -19,7 +19,7 @@ from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.quality import Sums
 from streamdedup.model import DiskRoom, IndexStats, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.observe import catalogue
-from streamdedup.observe.catalogue import CATALOGUE, Entry
+from streamdedup.observe.catalogue import CATALOGUE, MetricSpec
 from streamdedup.observe.metrics import BatchHistogram, Metrics
 from streamdedup.observe.quality import LiveQuality
 from streamdedup.observe.shadow import Shadow
@@ -339,7 +339,7 @@ def test_nothing_is_global() -> None:
 @pytest.mark.parametrize("values", [[], [0.5], [0.1, 0.5, 0.50001, 1.0, 7.0], [-1.0, 0.5] * 50])
 def test_a_batch_histogram_equals_single_observations(values: list[float]) -> None:
     """An array changes the same buckets as one call per value."""
-    entry = Entry("x", "batch histogram", "An x.", buckets=(0.1, 0.5, 1.0))
+    entry = MetricSpec("x", "batch histogram", "An x.", buckets=(0.1, 0.5, 1.0))
     histogram = BatchHistogram(entry)
     histogram.observe(np.array(values, dtype=np.float64))
     histogram.observe(np.array([0.3]))
@@ -353,7 +353,7 @@ def test_a_batch_histogram_equals_single_observations(values: list[float]) -> No
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_the_catalogue_follows_the_conventions(entry: Entry) -> None:
+def test_the_catalogue_follows_the_conventions(entry: MetricSpec) -> None:
     """Counters end in _total, units are base units, and every metric has a sentence."""
     assert (entry.kind == "counter") == entry.name.endswith("_total")
     assert (entry.kind == "info") == entry.name.endswith("_info")

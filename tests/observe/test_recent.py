@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamdedup.batches import IndexUpdate, Judgement, JudgementCounts
 from streamdedup.model import Outcome, Position, Record, Verdict
 from streamdedup.observe import recent
-from streamdedup.observe.recent import BINS, SLOT_S, SLOTS, Recent, histogram
+from streamdedup.observe.recent import BINS, SLOT_S, SLOTS, RecentActivity, histogram
 from streamdedup.settings.sections import RecordSettings, Settings, StatusSettings
 from tests.support.browser.feed import TOPIC, Feed, page_settings
 from tests.support.browser.samples import article, edited
@@ -99,7 +99,7 @@ def test_the_minutes_equal_a_plain_count(
 ) -> None:
     """The counts of the last slots are right whenever batches arrive and the page is loaded."""
     slot = 1000
-    remembered = Recent(Settings(), lambda: slot * SLOT_S + 1.0)
+    remembered = RecentActivity(Settings(), lambda: slot * SLOT_S + 1.0)
     counts: dict[int, Counter[Outcome]] = {}
     for slots, outcomes in steps:
         slot += slots

@@ -11,7 +11,7 @@ import pytest
 
 from streamdedup.columns import I64
 from streamdedup.spark import pairing
-from streamdedup.spark.pairing import Rows, bounded, copies, full_buckets, groups_of, pairs
+from streamdedup.spark.pairing import BucketRows, bounded, copies, full_buckets, groups_of, pairs
 
 Bucket = dict[int, list[int]]
 """The places of each group of a bucket, in order."""
@@ -19,10 +19,10 @@ Triples = list[tuple[int, int, int]]
 """Key, group and place of each row."""
 
 
-def as_rows(triples: Triples) -> Rows:
+def as_rows(triples: Triples) -> BucketRows:
     """Return rows, in this order."""
     columns = np.array(triples, dtype=np.int64).reshape(-1, 3)
-    return Rows(*(np.ascontiguousarray(columns[:, number]) for number in range(3)))
+    return BucketRows(*(np.ascontiguousarray(columns[:, number]) for number in range(3)))
 
 
 def buckets_of(triples: Triples) -> dict[int, Bucket]:
@@ -134,7 +134,7 @@ def test_pairs_of_a_huge_bucket_are_few() -> None:
     """The pairs grow with the bucket, not with its square, and come in parts."""
     size = 20_000
     places = np.arange(size, dtype=np.int64)
-    groups = groups_of(Rows(np.zeros_like(places), places, places))
+    groups = groups_of(BucketRows(np.zeros_like(places), places, places))
     chunks = [len(earlier) for earlier, _ in pairs(groups)]
     near, first = pairing.NEAR, pairing.FIRST
     whole = size - near - first

@@ -14,7 +14,7 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
 from streamdedup.observe.quality import LiveQuality
-from streamdedup.observe.recent import Recent
+from streamdedup.observe.recent import RecentActivity
 from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import Settings, StatusSettings
@@ -38,7 +38,7 @@ class Feed:
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
-        self.recent = Recent(settings, clock)
+        self.recent = RecentActivity(settings, clock)
         self.quality = LiveQuality(settings, judges=True, shadow=Shadow(settings))
         self.state = WorkerState("running", partitions=1, recent=self.recent, quality=self.quality)
         self._resources = ExitStack()
