@@ -7,9 +7,9 @@ Numba rejects a cache folder that it cannot write to. :class:`WarmedCacheLocator
 ``NUMBA_CACHE_DIR`` to the folder, and ``NUMBA_CACHE_LOCATOR_CLASSES`` to
 ``streamdedup.kernels.WarmedCacheLocator``.
 
-Rule 1: a kernel calls no kernel of another file. Numba compiles a cached kernel again only when the
-kernel's own file has changed. After a change of an intrinsic or constant that kernels of other
-files use, delete the cache.
+Rule 1: a kernel is compiled again when its file has changed, or that of a kernel that it calls. It
+must import the other one by its name. After a change of an intrinsic or constant that kernels of
+other files use, delete the cache.
 """
 
 from __future__ import annotations
@@ -111,6 +111,22 @@ def _enable_caching(dispatcher: Any) -> None:
             config.CACHE_DIR = configured  # which other libraries use
     cache = dispatcher._cache  # noqa: SLF001 - numba has no other way to keep a full disk harmless
     cache.save_overload = _if_possible(cache.save_overload)
+    # Nor to make a cached kernel depend on other files than its own.
+    stamps = [(path.stat().st_mtime, path.stat().st_size) for path in _called(dispatcher.py_func)]
+    if stamps:
+        cache._cache_file._source_stamp = (cache._cache_file._source_stamp, *stamps)  # noqa: SLF001
+
+
+def _called(function: Callable[..., Any]) -> list[Path]:
+    """Return the other files with kernels that a kernel calls, directly or not."""
+    own, found, unseen = function.__code__.co_filename, set[str](), [function]
+    while unseen:
+        caller = unseen.pop()
+        found.add(caller.__code__.co_filename)
+        named = (caller.__globals__.get(name) for name in caller.__code__.co_names)
+        plain = (getattr(each, "py_func", None) for each in named)
+        unseen += [each for each in plain if each is not None and each is not caller]
+    return sorted(Path(path) for path in found - {own})
 
 
 def _if_possible(save: Callable[..., None]) -> Callable[..., None]:

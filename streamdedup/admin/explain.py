@@ -15,6 +15,7 @@ from streamdedup.batches import Candidates, DocumentColumns, SketchedBatch, Sket
 from streamdedup.columns import NO_BLOBS, Blobs, Positions, Strings
 from streamdedup.dedup.clock import compared_ms, effective_ms
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
+from streamdedup.dedup.rule import oldest_in_window, which_in_reach, which_in_window
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexMismatch, InputError
 from streamdedup.index.rows import Bools
@@ -234,18 +235,14 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
     event_time_ms = int(documents.event_times_ms[0])
     own_ms = documents.event_times_ms
     own_effective_ms = effective_ms(own_ms, np.array([clock.now_ms]), rule.allowances)
-    own_compared_ms = int(compared_ms(own_ms, own_effective_ms)[0])
-    times = zip(
-        probed.numbers.tolist(),
-        compared_ms(probed.documents.event_times_ms, probed.effective_times_ms).tolist(),
-        probed.effective_times_ms.tolist(),
-        strict=True,
-    )
-    oldest = max(0, view.next_number - rule.window_documents)
-    in_window = [
-        number >= oldest and rule.holds_time(own_compared_ms, theirs_ms, its_ms, clock.now_ms)
-        for number, theirs_ms, its_ms in times
-    ]
+    [own_compared_ms] = compared_ms(own_ms, own_effective_ms).tolist()
+    oldest = oldest_in_window(view.next_number, rule.window_documents)
+    compared = compared_ms(probed.documents.event_times_ms, probed.effective_times_ms)
+    in_window = (
+        (probed.numbers >= oldest)
+        & which_in_window(own_compared_ms, compared, rule.window_ms)
+        & which_in_reach(probed.effective_times_ms, clock.now_ms, rule.reach_ms)
+    ).tolist()
     matching = {match.position for match in verdict.matches}
     candidates = [
         replace(candidate, matches=candidate.position in matching)

@@ -173,8 +173,3 @@ def bounded_ms(event_times_ms: I64, latest_ms: int, allowances: Allowances) -> I
     if allowances.ahead_ms is None:
         return event_times_ms
     return np.where(event_times_ms > latest_ms + allowances.ahead_ms, latest_ms, event_times_ms)
-
-
-def is_out_of_reach(effective_ms: int, now_ms: int, reach_ms: int | None) -> bool:
-    """Tell whether the clock has passed an effective time by as much as a document stays."""
-    return reach_ms is not None and now_ms != NO_TIMESTAMP and effective_ms + reach_ms <= now_ms

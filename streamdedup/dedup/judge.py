@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.columns import F64, I64, U8, U64
+from streamdedup.dedup.rule import is_better, is_in_reach, is_in_window, oldest_in_window
 from streamdedup.kernels import kernel
 
 I32 = NDArray[np.int32]
@@ -209,18 +210,14 @@ def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, I32, int]:
 def _is_comparable(
     row: int, mine: Documents, theirs: Documents, other: int, batch: BatchArrays, limits: RuleArrays
 ) -> bool:
-    """Tell whether a document of the same namespace may match: in the window, and earlier."""
-    if limits.window_ms >= 0:
-        one, two = mine.compared_ms[row], theirs.compared_ms[other]
-        # The difference of two times may need 64 bits without a sign.
-        if np.uint64(max(one, two)) - np.uint64(min(one, two)) >= np.uint64(limits.window_ms):
-            return False
-        now_ms, effective_ms = batch.now_ms[row], theirs.effective_ms[other]
-        if limits.reach_ms >= 0 and now_ms != -1 and effective_ms + limits.reach_ms <= now_ms:
-            return False
+    """Return whether a document of the same namespace may match: in the window, and earlier."""
     # A replay is only compared with documents that came before it.
     replayed = batch.judged[row] and mine.sources[row] == theirs.sources[other]
-    return not (replayed and theirs.offsets[other] >= mine.offsets[row])
+    return (
+        is_in_window(mine.compared_ms[row], theirs.compared_ms[other], limits.window_ms)
+        and is_in_reach(theirs.effective_ms[other], batch.now_ms[row], limits.reach_ms)
+        and not (replayed and theirs.offsets[other] >= mine.offsets[row])
+    )
 
 
 @kernel
@@ -234,12 +231,12 @@ def find(
     state: JudgingState,
 ) -> int:
     """Find the candidates of a document; return how many there are in ``state.found``."""
-    oldest = limits.first_number + state.kept[0] - limits.window_documents
+    oldest = oldest_in_window(limits.first_number + state.kept[0], limits.window_documents)
     # Reading an array from a tuple counts references, which takes longer than the work here.
     seen, candidates, older, kept_index = state.seen, state.found, state.older, state.kept_index
     hit_places, numbers = hits.places, hits.numbers
     own, stored_namespaces, namespace = mine.namespaces, stored.namespaces, mine.namespaces[row]
-    is_simple = limits.window_ms < 0 and not batch.judged[row]
+    is_simple = limits.window_ms < 0 and limits.reach_ms < 0 and not batch.judged[row]
     places = len(numbers)
     found = 0
     columns = batch.buckets.shape[1]
@@ -369,8 +366,8 @@ def decide(
             nearest[row, 1] = max(difference, nearest[row, 0])
             nearest[row, 0] = min(difference, nearest[row, 0])
         if not is_match:
-            best = state.refuted_similarities[row]
-            if similarity > best or (similarity == best and place < state.refuted_places[row]):
+            best, best_place = state.refuted_similarities[row], state.refuted_places[row]
+            if is_better(similarity, place, best, best_place):
                 state.refuted_places[row] = place
                 state.refuted_estimates[row] = limits.estimates[difference]
                 state.refuted_similarities[row] = similarity
@@ -379,12 +376,11 @@ def decide(
         state.accepted[difference] += 1
         # The places of the index and the kept rows of the batch ascend with the numbers.
         at = matches
-        while at > 0 and (
-            state.match_similarities[row, at - 1] < similarity
-            or (
-                state.match_similarities[row, at - 1] == similarity
-                and state.match_places[row, at - 1] > place
-            )
+        while at > 0 and is_better(
+            similarity,
+            place,
+            state.match_similarities[row, at - 1],
+            state.match_places[row, at - 1],
         ):
             at -= 1
         if at == most:

@@ -1,6 +1,6 @@
 """*Pure.* Candidates to verdicts, in order.
 
-Rule 1: this module decides whether a document is a duplicate, and no other module does.
+Rule 1: this module decides whether a document is a duplicate, by :mod:`streamdedup.dedup.rule`.
 Rule 2: a verdict depends on the earlier documents and on the rule, never on where a batch begins.
 
 Each bucket of a document therefore holds the documents of the index, then those that this batch has
@@ -44,7 +44,6 @@ from streamdedup.dedup.clock import (
     bounded_ms,
     compared_ms,
     effective_ms,
-    is_out_of_reach,
 )
 from streamdedup.dedup.judge import (
     NO_PLACE,
@@ -57,10 +56,10 @@ from streamdedup.dedup.judge import (
     shared_bands,
     words_of,
 )
+from streamdedup.dedup.rule import NO_LIMIT, limit_ms, which_near
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import Settings
-from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.texts import NOT_STORED, text_bytes
@@ -82,10 +81,9 @@ class Rule:
         shingling: how texts are cut into shingles to be compared; None to use estimates only.
         borderline: largest distance of an estimate from the threshold at which texts are compared.
         compared_bytes: bytes of texts after which no further one is compared for a document.
-        window_ms: difference of event times from which on documents do not match; None for no
-            limit.
-        reach_ms: how far the clock passes an effective time until the document is out of reach;
-            None for no limit.
+        window_ms: difference of event times from which on documents do not match, or ``NO_LIMIT``.
+        reach_ms: how far the clock passes an effective time until the document is out of reach, or
+            ``NO_LIMIT``.
         allowances: limits of effective times around the clock.
     """
 
@@ -97,8 +95,8 @@ class Rule:
     shingling: Shingling | None = None
     borderline: float = 0.0
     compared_bytes: int = COMPARED_BYTES
-    window_ms: int | None = None
-    reach_ms: int | None = None
+    window_ms: int = NO_LIMIT
+    reach_ms: int = NO_LIMIT
     allowances: Allowances = UNLIMITED
 
     @classmethod
@@ -107,7 +105,6 @@ class Rule:
         dedup = settings.dedup
         parameters = dedup.sketch_parameters()
         codec = SignatureCodec.of(parameters)
-        window, reach = settings.index.window, settings.index.reach()
         return cls(
             threshold=dedup.threshold,
             bucket_size=settings.index.bucket_size,
@@ -116,24 +113,10 @@ class Rule:
             codec=codec,
             shingling=parameters.shingling() if dedup.keeps_texts else None,
             borderline=BORDERLINE * codec.standard_error(dedup.threshold),
-            window_ms=None if window is None else milliseconds(window),
-            reach_ms=None if reach is None else milliseconds(reach),
+            window_ms=limit_ms(settings.index.window),
+            reach_ms=limit_ms(settings.index.reach()),
             allowances=Allowances.from_settings(settings.index),
         )
-
-    def holds_time(self, mine_ms: int, theirs_ms: int, effective_ms: int, now_ms: int) -> bool:
-        """Tell whether a kept document is in the window by time.
-
-        Args:
-            mine_ms: the time by which the document in question is compared.
-            theirs_ms: the time by which the kept document is compared.
-            effective_ms: the time from which the kept document's stay counts.
-            now_ms: the clock of the stream.
-        """
-        if self.window_ms is None:
-            return True
-        in_reach = not is_out_of_reach(effective_ms, now_ms, self.reach_ms)
-        return in_reach and abs(mine_ms - theirs_ms) < self.window_ms
 
 
 def resolve(
@@ -222,12 +205,12 @@ class _Judging:
             threshold=rule.threshold,
             bucket_size=rule.bucket_size,
             window_documents=rule.window_documents,
-            window_ms=-1 if rule.window_ms is None else rule.window_ms,
-            reach_ms=-1 if rule.reach_ms is None else rule.reach_ms,
+            window_ms=rule.window_ms,
+            reach_ms=rule.reach_ms,
             first_number=self._next_number,
             bits=rule.codec.bits,
             estimates=estimates,
-            near=compares & (np.abs(estimates - rule.threshold) <= rule.borderline),
+            near=compares & which_near(estimates, rule.threshold, rule.borderline),
             has_texts=compares,
         )
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import F64, I64
 from streamdedup.dedup.resolve import BORDERLINE
+from streamdedup.dedup.rule import which_near
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.inclusion import band_probability, found_probability, given_stored_bits
@@ -137,7 +138,7 @@ class Weighing:
         true = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in distances])
         true[self._is_equal] = 1.0
         if self._has_texts:
-            true[np.abs(self._offsets) <= BORDERLINE * self._error] = 1.0
+            true[which_near(self._offsets, 0.0, BORDERLINE * self._error)] = 1.0
         return Weights(np.append(true, 0.0), found)
 
     def _slope(self, near: I64, error: float) -> float:

@@ -130,7 +130,7 @@ class Deduplicator:
         )
         count = len(times_ms)
         given = None if positions is None else Positions.of(to_positions(positions, count))
-        if self._rule.window_ms is not None and count and (times_ms == NO_TIMESTAMP).all():
+        if self._rule.window_ms >= 0 and count and (times_ms == NO_TIMESTAMP).all():
             warnings.warn(
                 "index.window has no effect on documents without an event time", stacklevel=3
             )

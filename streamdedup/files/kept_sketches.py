@@ -20,6 +20,7 @@ import numpy as np
 from streamdedup.admin.maintenance import Changelog, check_continues, check_source
 from streamdedup.batches import IndexUpdate
 from streamdedup.dedup.clock import Clock
+from streamdedup.dedup.rule import is_in_reach, limit_ms, oldest_in_window, which_in_reach
 from streamdedup.engine.arrow import load
 from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import kept_rows
@@ -30,9 +31,8 @@ from streamdedup.index.loading import load_index
 from streamdedup.index.packing import readable
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG
-from streamdedup.model import NO_TIMESTAMP, SourceRange
+from streamdedup.model import SourceRange
 from streamdedup.settings.sections import Settings
-from streamdedup.settings.units import milliseconds
 
 SUFFIX = ".parquet"
 _ROWS = 8192
@@ -185,18 +185,17 @@ class _Archive:
     def first_in_window(self) -> int:
         """Return the number of the oldest document that may still match, or of the next one."""
         index = self._settings.index
-        by_number = max(0, self.end - index.window_documents)
-        reach = index.reach()
-        if reach is None or self._now_ms == NO_TIMESTAMP:
-            return by_number
-        latest_out_ms = self._now_ms - milliseconds(reach)
+        by_number = oldest_in_window(self.end, index.window_documents)
+        reach_ms = limit_ms(index.reach())
         for group in self._groups:
             times_ms = group.range_of("effective_time_ms")
-            is_known_out = times_ms is not None and times_ms[1] <= latest_out_ms
+            is_known_out = times_ms is not None and not is_in_reach(
+                times_ms[1], self._now_ms, reach_ms
+            )
             if group.end > by_number and not is_known_out:
                 for first, batch in group.numbered(["effective_time_ms"]):
                     times = kept_rows.numbers(batch, "effective_time_ms", str(group.path))
-                    rows = np.flatnonzero(times > latest_out_ms)
+                    rows = np.flatnonzero(which_in_reach(times, self._now_ms, reach_ms))
                     if len(rows):
                         return max(by_number, first + int(rows[0]))
         return self.end

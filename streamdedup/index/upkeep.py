@@ -15,11 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from streamdedup.dedup.clock import is_out_of_reach
+from streamdedup.dedup.rule import is_in_reach, limit_ms, oldest_in_window
 from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.geometry import MOST_DOCUMENTS, SLOTS
 from streamdedup.settings.sections import IndexSettings
-from streamdedup.settings.units import milliseconds
 
 SLICES = 7
 """Slices of a window. Another may be half filled, and one half expired: eight slots in all."""
@@ -54,19 +53,18 @@ class UpkeepLimits:
         part_documents: documents that are merged into one segment and expire together.
         parts: parts of a slice.
         window_documents: newest documents that may match.
-        reach_ms: how long a document may match by the clock, in milliseconds; None for no limit.
+        reach_ms: how long a document may match by the clock, in milliseconds, or ``NO_LIMIT``.
     """
 
     delta_documents: int
     part_documents: int
     parts: int
     window_documents: int
-    reach_ms: int | None
+    reach_ms: int
 
     @classmethod
     def of(cls, settings: IndexSettings) -> UpkeepLimits:
         """Return the limits of the settings."""
-        reach = settings.reach()
         # The last run of a slice may reach into the next slice, and up to two deltas are in memory.
         most = settings.window_documents + 4 * settings.delta_documents
         in_slice = max(settings.delta_documents, -(-most // SLICES))
@@ -76,7 +74,7 @@ class UpkeepLimits:
             part_documents=-(-in_slice // parts),
             parts=parts,
             window_documents=settings.window_documents,
-            reach_ms=None if reach is None else milliseconds(reach),
+            reach_ms=limit_ms(settings.reach()),
         )
 
     @property
@@ -131,9 +129,9 @@ def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: UpkeepLim
 
 
 def _is_out(entry: SegmentEntry, next_number: int, now_ms: int, limits: UpkeepLimits) -> bool:
-    if entry.end <= next_number - limits.window_documents:
-        return True
-    return is_out_of_reach(entry.newest_ms, now_ms, limits.reach_ms)
+    return entry.end <= oldest_in_window(next_number, limits.window_documents) or not is_in_reach(
+        entry.newest_ms, now_ms, limits.reach_ms
+    )
 
 
 def next_merge(

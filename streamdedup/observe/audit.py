@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from streamdedup.batches import DUPLICATE, KEPT, Verdicts
 from streamdedup.columns import F64, I64, U64, Positions, RecordColumns
 from streamdedup.dedup.resolve import BORDERLINE
+from streamdedup.dedup.rule import is_near, limit_ms, which_in_window
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import FRAME_HEADER, NO_SCHEMAS, Schema
 from streamdedup.model import NO_TIMESTAMP, Document, Headers, Position, Verdict
 from streamdedup.settings.sections import Settings
-from streamdedup.settings.units import milliseconds
 from streamdedup.sketch.sets import shingle_sets, similarities
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 
@@ -192,16 +192,15 @@ class Audit:
     """
 
     def __init__(self, settings: Settings, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> None:
-        dedup, window = settings.dedup, settings.index.window
+        dedup = settings.dedup
         self._decoder = Decoder(settings.records, settings.limits, schemas)
         self._sketcher = Sketcher(dedup.sketch_parameters())
         self._shingling = dedup.sketch_parameters().shingling()
         self._threshold = dedup.threshold
         codec = self._sketcher.codec
-        # Texts decide about estimates that are not lower.
-        border = BORDERLINE * codec.standard_error(dedup.threshold) if dedup.keeps_texts else 0.0
-        self._least_estimate = dedup.threshold - border
-        self._window_ms = None if window is None else milliseconds(window)
+        error = codec.standard_error(dedup.threshold)
+        self._borderline = BORDERLINE * error if dedup.keeps_texts else 0.0
+        self._window_ms = limit_ms(settings.index.window)
 
     def prepare(self, records: RecordColumns) -> Prepared:
         """Decode records, and cut their texts into shingles; records without text are left out."""
@@ -262,14 +261,16 @@ class Audit:
         """Return which documents are of the same namespace and in the window by time."""
         allowed = theirs.namespaces == mine.namespaces[index]
         time_ms = int(mine.times_ms[index])
-        if self._window_ms is not None and time_ms != NO_TIMESTAMP:
+        if time_ms != NO_TIMESTAMP:
             is_known = theirs.times_ms != NO_TIMESTAMP
-            allowed &= ~is_known | (np.abs(theirs.times_ms - time_ms) < self._window_ms)
+            allowed &= ~is_known | which_in_window(time_ms, theirs.times_ms, self._window_ms)
         return np.asarray(allowed)
 
     def _refutes(self, text: str, other: str) -> bool:
-        """Tell whether the signatures of two texts show that they are below the threshold."""
+        """Return whether the signatures of two texts show that they are below the threshold."""
         sketches = self._sketcher.sketch([text, other], np.zeros(2, dtype=np.uint64))
         signatures = sketches.signatures
         [estimate] = self._sketcher.codec.estimate_jaccard(signatures[0], signatures[1:])
-        return bool(estimate < self._least_estimate)
+        return bool(
+            estimate < self._threshold and not is_near(estimate, self._threshold, self._borderline)
+        )

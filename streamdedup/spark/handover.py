@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import I64
 from streamdedup.dedup.clock import Allowances, Clock, effective_ms
+from streamdedup.dedup.rule import which_in_reach
 from streamdedup.formats.kept_sketches import FORMAT, TYPES
-from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.batches import Batches, Task, numbers, of_one_part
 from streamdedup.spark.sketching import PLACE
 from streamdedup.spark.times import LAST
@@ -26,7 +26,7 @@ _NO_PLACE = -1
 
 
 def keep(
-    states: Mapping[int, bytes], allowances: Allowances, reach_ms: int | None, fingerprint: str
+    states: Mapping[int, bytes], allowances: Allowances, reach_ms: int, fingerprint: str
 ) -> Task:
     """Return the task that returns the kept documents; its rows are sorted by place.
 
@@ -52,8 +52,7 @@ def keep(
             effective = effective_ms(times_ms, clock.advance(times_ms), allowances)
             stays = ~is_duplicate[is_document]
             stays &= documents.column("grp").is_valid().to_numpy(zero_copy_only=False)
-            if reach_ms is not None and now_ms != NO_TIMESTAMP:
-                stays &= effective + reach_ms > now_ms
+            stays &= which_in_reach(effective, now_ms, reach_ms)
             yield _table(documents, effective, stays, fingerprint, states[LAST])
 
     return task

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.columns import F64, I64
+from streamdedup.dedup.rule import is_better, is_in_reach, is_in_window
 from streamdedup.kernels import kernel
 
 NOT_COMPARED = -1.0
@@ -55,7 +56,7 @@ class Neighbours(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The window by time; -1 for no limit. See :class:`streamdedup.dedup.resolve.Rule`."""
+    """The window by time, or ``NO_LIMIT``; see :class:`streamdedup.dedup.resolve.Rule`."""
 
     window_ms: int
     reach_ms: int
@@ -104,18 +105,10 @@ def judge(
 
 @kernel(inline="always")
 def _holds(row: int, other: int, members: Members, window: Window) -> bool:
-    """Tell whether a kept document is in the window of a later one."""
-    if window.window_ms < 0:
-        return True
-    one, two = members.compared_ms[row], members.compared_ms[other]
-    if np.uint64(max(one, two)) - np.uint64(min(one, two)) >= np.uint64(window.window_ms):
-        return False
-    now_ms = members.now_ms[row]
-    return (
-        window.reach_ms < 0
-        or now_ms == -1
-        or members.effective_ms[other] + window.reach_ms > now_ms
-    )
+    """Return whether a kept document is in the window of a later one."""
+    return is_in_window(
+        members.compared_ms[row], members.compared_ms[other], window.window_ms
+    ) and is_in_reach(members.effective_ms[other], members.now_ms[row], window.reach_ms)
 
 
 @kernel(inline="always")
@@ -129,7 +122,7 @@ def _insert(
         before = place - 1
         their_estimate, theirs = found.estimates[row, before], found.similarities[row, before]
         decided = their_estimate if theirs < 0 else theirs
-        if decided > decides or (decided == decides and found.members[row, before] < other):
+        if not is_better(decides, other, decided, found.members[row, before]):
             break
         if place < most:
             found.members[row, place] = found.members[row, before]

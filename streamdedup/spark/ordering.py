@@ -88,7 +88,7 @@ def tell_times(work: Workspace, sketches: DataFrame) -> DataFrame | None:
     )
     summaries = ordered.mapInArrow(times.summarise, times.SUMMARY).orderBy("part").collect()
     work.clocks = times.chain(tuple(row) for row in summaries)
-    if work.rule.window_ms is None:
+    if work.rule.window_ms < 0:
         return None
     told = ordered.mapInArrow(times.tell(work.clocks, work.rule.allowances), times.TIMES)
     return work.store(told, "times")

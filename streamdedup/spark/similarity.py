@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import F64
 from streamdedup.dedup.resolve import Rule
+from streamdedup.dedup.rule import which_near
 from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.sketch.texts import NOT_STORED
 from streamdedup.spark.batches import Batches, Task, floats, rows_of
@@ -43,11 +44,10 @@ def estimate(rule: Rule) -> Task:
 
 
 def is_near(estimates: F64, rule: Rule) -> NDArray[np.bool_]:
-    """Tell at which estimates the texts decide; at none if none are compared."""
+    """Return at which estimates the texts decide; at none if none are compared."""
     if rule.shingling is None:
         return np.zeros(len(estimates), dtype=np.bool_)
-    near: NDArray[np.bool_] = np.abs(estimates - rule.threshold) <= rule.borderline
-    return near
+    return which_near(estimates, rule.threshold, rule.borderline)
 
 
 def compare(rule: Rule) -> Task:

@@ -36,7 +36,7 @@ def judge_components(rule: Rule) -> Task:
     Components are judged many at a time. One that is larger than that is judged in parts; its edges
     and its kept documents stay in memory.
     """
-    window = Window(*(-1 if ms is None else ms for ms in (rule.window_ms, rule.reach_ms)))
+    window = Window(rule.window_ms, rule.reach_ms)
 
     def task(batches: Batches) -> Batches:
         waiting: list[pa.RecordBatch] = []

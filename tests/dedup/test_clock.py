@@ -20,7 +20,6 @@ from streamdedup.dedup.clock import (
     bounded_ms,
     compared_ms,
     effective_ms,
-    is_out_of_reach,
 )
 from streamdedup.errors import IndexDamaged
 from streamdedup.model import NO_TIMESTAMP
@@ -140,16 +139,7 @@ def test_times_before_the_clock_starts() -> None:
     clock = running([NOON] * 15)
     for event_time_ms in (NO_TIMESTAMP, 0, -5000, 2**62):
         assert effective_at(clock, event_time_ms, ALLOWANCES) == event_time_ms
-    assert not is_out_of_reach(0, clock.now_ms, 1)
-
-
-@pytest.mark.parametrize(
-    ("now_ms", "reach_ms", "expected"),
-    [(1009, 10, False), (1010, 10, True), (2**62, None, False), (NO_TIMESTAMP, 10, False)],
-)
-def test_reach(now_ms: int, reach_ms: int | None, expected: bool) -> None:
-    """A document is out of reach as soon as the clock has passed it by the reach."""
-    assert is_out_of_reach(1000, now_ms, reach_ms) is expected
+    assert clock.now_ms == NO_TIMESTAMP
 
 
 def test_compared_times() -> None:

@@ -63,19 +63,6 @@ class TestWindow:
         [match] = verdicts[2].matches
         assert match.position.offset == 1
 
-    def test_without_a_window_every_time_is_inside(self, tmp_path: Path) -> None:
-        """Only index.window limits the difference of two times."""
-        rule = Rule.from_settings(small_settings(tmp_path))
-        assert rule.holds_time(0, NOON, NOON, NOON)
-
-    def test_the_window_by_time(self, tmp_path: Path) -> None:
-        """It ends where the difference is the window, or the clock has passed the reach."""
-        rule = Rule.from_settings(small_settings(tmp_path, window=HOUR, allowed_lateness=2 * HOUR))
-        assert rule.holds_time(NOON + 3_599_999, NOON, NOON, NOON)
-        assert not rule.holds_time(NOON + 3_600_000, NOON, NOON, NOON)
-        assert rule.holds_time(NOON, NOON, NOON, NOON + 3 * 3_600_000 - 1)
-        assert not rule.holds_time(NOON, NOON, NOON, NOON + 3 * 3_600_000)
-
     def test_without_times_only_numbers_count(self, tmp_path: Path) -> None:
         """Documents without an event time are inside the window by time."""
         kept = self.outcomes(tmp_path, [NO_TIMESTAMP] * 3, MILLISECOND)

@@ -12,7 +12,7 @@ import numpy as np
 from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate, Sketches
 from streamdedup.columns import U64, Blobs, Positions, Strings
 from streamdedup.dedup import clock as clocks
-from streamdedup.dedup.clock import Allowances, Clock, is_out_of_reach
+from streamdedup.dedup.clock import Allowances, Clock
 from streamdedup.model import NO_TIMESTAMP, Position, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
@@ -231,8 +231,9 @@ class Reference:
         for number in range(oldest, self.next_number):
             effective_ms = self.documents[number - self.first].effective_ms
             reach = settings.reach()
-            reach_ms = None if reach is None else milliseconds(reach)
-            if not is_out_of_reach(effective_ms, self.clock.now_ms, reach_ms):
+            if reach is None or self.clock.now_ms == NO_TIMESTAMP:
+                return number
+            if effective_ms + milliseconds(reach) > self.clock.now_ms:
                 return number
         return self.next_number
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from streamdedup.dedup.rule import NO_LIMIT
 from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
 from streamdedup.index.geometry import MOST_DOCUMENTS
 from streamdedup.index.upkeep import (
@@ -68,7 +69,7 @@ def parts(written: str) -> list[Part]:
 )
 def test_expiry_by_count(segments: str, next_number: int, due: str) -> None:
     """The oldest segments expire when the window has passed all their documents, in order."""
-    limits = replace(LIMITS, reach_ms=None)
+    limits = replace(LIMITS, reach_ms=NO_LIMIT)
     found = expired(parts(segments), next_number, 10**9, limits)
     assert " ".join(map(str, found)) == due
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from streamdedup.dedup.clock import is_out_of_reach
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.judging import NOT_COMPARED, Window
 
@@ -41,14 +40,13 @@ class Component:
         return self.edges.get((min(two), max(two)))
 
     def holds(self, one: int, other: int) -> bool:
-        """Tell whether a kept document is in the window of a later one."""
+        """Return whether a kept document is in the window of a later one."""
         if self.window.window_ms < 0:
             return True
         mine, theirs = self.documents[one], self.documents[other]
-        reach_ms = None if self.window.reach_ms < 0 else self.window.reach_ms
-        return abs(mine.compared_ms - theirs.compared_ms) < self.window.window_ms and (
-            not is_out_of_reach(theirs.effective_ms, mine.now_ms, reach_ms)
-        )
+        out_ms = theirs.effective_ms + self.window.reach_ms
+        is_out = self.window.reach_ms >= 0 and mine.now_ms != NO_TIMESTAMP and out_ms <= mine.now_ms
+        return abs(mine.compared_ms - theirs.compared_ms) < self.window.window_ms and not is_out
 
 
 def by_definition(component: Component, most: int) -> list[list[Match]]:
