@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.columns import F64, I64, NO_BLOBS, U8, U64, Blobs, Column, Positions, Strings
+from streamdedup.columns import (
+    F64,
+    I64,
+    NO_BLOBS,
+    U8,
+    U64,
+    Blobs,
+    Column,
+    Columns,
+    Positions,
+    Strings,
+)
 from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Rejection, SourceRange, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Sketches:
+class Sketches(Columns):
     """The sketches of ``n`` documents.
 
     Attributes:
@@ -29,7 +39,7 @@ class Sketches:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentColumns:
+class DocumentColumns(Columns):
     """``n`` sketched documents as columns, in order of judgement.
 
     Attributes:
@@ -59,39 +69,6 @@ class DocumentColumns:
             event_times_ms=np.empty(0, dtype=np.int64),
             namespaces=np.empty(0, dtype=np.uint64),
             sketches=Sketches(np.empty((0, 0), dtype=np.uint8), np.empty((0, 0), dtype=np.uint64)),
-        )
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[DocumentColumns]) -> DocumentColumns:
-        """Return the rows of all parts, in order; there is at least one part."""
-        # Parts without rows may not know how wide sketches are.
-        parts = [part for part in parts if len(part)] or parts[:1]
-        if len(parts) == 1:
-            return parts[0]
-        return cls(
-            ids=Strings.concatenate([part.ids for part in parts]),
-            positions=Positions.concatenate([part.positions for part in parts]),
-            event_times_ms=np.concatenate([part.event_times_ms for part in parts]),
-            namespaces=np.concatenate([part.namespaces for part in parts]),
-            sketches=Sketches(
-                np.concatenate([part.sketches.signatures for part in parts]),
-                np.concatenate([part.sketches.band_keys for part in parts]),
-            ),
-            texts=Blobs.concatenate([part.texts for part in parts]),
-        )
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def take(self, rows: Any) -> DocumentColumns:
-        """Return the given rows, in the given order."""
-        return DocumentColumns(
-            ids=self.ids.take(rows),
-            positions=self.positions.take(rows),
-            event_times_ms=self.event_times_ms[rows],
-            namespaces=self.namespaces[rows],
-            sketches=Sketches(self.sketches.signatures[rows], self.sketches.band_keys[rows]),
-            texts=self.texts.take(rows) if len(self.texts) else self.texts,
         )
 
 

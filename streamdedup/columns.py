@@ -6,7 +6,7 @@ Each is a sequence, so code that is not in a hurry reads it like a list.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -55,6 +55,48 @@ class Column(Sequence[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)})"
+
+
+class Columns:
+    """Base of the dataclasses whose fields are columns of ``n`` rows, in the same order.
+
+    A column is an array, a :class:`Column`, or :class:`Columns` again. It has no rows if it is left
+    out. The first one is never left out.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, in order; there is at least one part."""
+        # Parts without rows may not know how wide a column is.
+        parts = [part for part in parts if len(part)] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*map(_joined, zip(*(part.columns() for part in parts), strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.columns()[0])
+
+    def take(self, rows: Any) -> Self:
+        """Return the given rows, in the given order."""
+        return type(self)(*(_taken(column, rows) for column in self.columns()))
+
+    def columns(self) -> list[Any]:
+        """Return the columns, in the order of their declaration."""
+        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return type(parts[0]).concatenate(parts)
+
+
+def _taken(column: Any, rows: Any) -> Any:
+    if not len(column):
+        return column
+    return column[rows] if isinstance(column, np.ndarray) else column.take(rows)
 
 
 class _Concatenated(Column[T]):
@@ -144,7 +186,7 @@ NO_BLOBS = Blobs.of([])
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Columns):
     """The fields of ``n`` documents that come from the columns of a table.
 
     Attributes:
@@ -158,31 +200,6 @@ class Fields:
     ids: Blobs
     namespaces: Blobs
     event_times_ms: I64
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Fields]) -> Fields:
-        """Return the rows of all parts, in order; either all parts have namespaces, or none."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(
-            Blobs.concatenate([part.texts for part in parts]),
-            Blobs.concatenate([part.ids for part in parts]),
-            Blobs.concatenate([part.namespaces for part in parts]),
-            np.concatenate([part.event_times_ms for part in parts]),
-        )
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def take(self, rows: Any) -> Fields:
-        """Return the given rows, in the given order."""
-        namespaces = self.namespaces
-        return Fields(
-            self.texts.take(rows),
-            self.ids.take(rows),
-            namespaces.take(rows) if len(namespaces) else namespaces,
-            self.event_times_ms[rows],
-        )
 
 
 class Strings(_Concatenated[str]):
