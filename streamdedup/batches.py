@@ -113,6 +113,15 @@ class SketchedRange:
     def __len__(self) -> int:
         return len(self.documents) + len(self.rejections)
 
+    def halves(self) -> tuple[SketchedRange, ...]:
+        """Return two parts with half of the records each; none if there is one record."""
+        offsets = sorted([*self.documents.positions.offsets.tolist(), *self.rejections])
+        if len(offsets) <= 1:
+            return ()
+        _, _, start, stop = self.source
+        middle = offsets[len(offsets) // 2]
+        return self.part(start, middle), self.part(middle, stop)
+
     def part(self, start: int, stop: int) -> SketchedRange:
         """Return the part with the offsets from ``start`` on, and below ``stop``."""
         offsets = self.documents.positions.offsets

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamdedup.columns import I64, Strings
-from streamdedup.model import SourceRange
+from streamdedup.batches import DocumentColumns, Sketches
+from streamdedup.columns import I64, Blobs, Positions, Strings
+from streamdedup.errors import StreamdedupError
+from streamdedup.model import Rejection, SourceRange
 
 T = TypeVar("T")
 
@@ -34,29 +37,146 @@ def has_version(data: bytes) -> bool:
     return True
 
 
-class Unreadable(Exception):  # noqa: N818 - each format has an error of its own for it
-    """The bytes are not what was expected; the message is one line."""
+@dataclass(frozen=True)
+class Codec(Generic[T]):
+    """Encodes and decodes the values of one format: maps in MessagePack, beginning with a version.
+
+    Attributes:
+        struct: the map.
+        version: the version that this release writes and reads.
+        unreadable: returns the error for bytes that cannot be parsed, from a reason of one line.
+        other_version: returns the error for another version.
+    """
+
+    struct: type[T]
+    version: int
+    unreadable: Callable[[str], StreamdedupError]
+    other_version: Callable[[int], StreamdedupError]
+
+    def encode(self, **fields: Any) -> bytes:
+        """Return the bytes of a map with these fields, and the version."""
+        make: Callable[..., T] = self.struct
+        return _ENCODER.encode(make(version=self.version, **fields))
+
+    def decode(self, data: bytes) -> T:
+        """Return the map.
+
+        Raises:
+            StreamdedupError: it cannot be parsed, or has another version.
+        """
+        try:
+            found = msgspec.msgpack.decode(data, type=_Version).version
+            if found == self.version:
+                return msgspec.msgpack.decode(data, type=self.struct)
+        except _UNREADABLE as error:
+            # The message may quote the name of a field, with line breaks.
+            raise self.unreadable(" ".join(str(error).split())) from error
+        raise self.other_version(found)
 
 
-class OtherVersion(Exception):  # noqa: N818 - each format has an error of its own for it
-    """The bytes are of another version, which is the argument."""
+_ENCODER = msgspec.msgpack.Encoder()
 
 
-def parse(data: bytes, decoder: msgspec.msgpack.Decoder[T], version: int) -> T:
-    """Parse a value whose first field is its version.
+def encoded_parts(
+    item: T,
+    encode: Callable[[T], bytes],
+    halves: Callable[[T, int], Sequence[T]],
+    most_bytes: int,
+) -> list[bytes]:
+    """Encode an item as one value, or as several if one would be too large.
+
+    Args:
+        item: the item.
+        encode: returns the bytes of an item.
+        halves: cuts an item, of so many bytes, into two; returns nothing if that is not possible.
+        most_bytes: largest value; one that cannot be cut may take more.
+    """
+    value = encode(item)
+    parts = halves(item, len(value)) if len(value) > most_bytes else ()
+    if not parts:
+        return [value]
+    return [each for part in parts for each in encoded_parts(part, encode, halves, most_bytes)]
+
+
+def document_fields(documents: DocumentColumns) -> dict[str, Any]:
+    """Return the fields of documents that all formats of topics have."""
+    ids, id_ends = pack_strings(documents.ids)
+    return {
+        "ids": ids,
+        "id_ends": id_ends,
+        "offsets": pack(documents.positions.offsets, "<i8"),
+        "event_times_ms": pack(documents.event_times_ms, "<i8"),
+        "namespaces": pack(documents.namespaces, "<u8"),
+        "signatures": pack(documents.sketches.signatures, "u1"),
+        "band_keys": pack(documents.sketches.band_keys, "<u8"),
+        "texts": tuple(documents.texts),
+    }
+
+
+def read_documents(row: Any, positions: Callable[[I64], Positions]) -> DocumentColumns:
+    """Return the documents of a map with :func:`document_fields`.
+
+    The arrays are copies: kernels have another variant for arrays that cannot be changed.
+
+    Args:
+        row: the map.
+        positions: returns the positions, given the ``(n,)`` offsets.
 
     Raises:
-        OtherVersion: it has another one.
-        Unreadable: it cannot be parsed.
+        ValueError: the fields do not fit together.
     """
-    try:
-        found = msgspec.msgpack.decode(data, type=_Version).version
-        if found == version:
-            return decoder.decode(data)
-    except _UNREADABLE as error:
-        # The message may quote the name of a field, with line breaks.
-        raise Unreadable(" ".join(str(error).split())) from error
-    raise OtherVersion(found)
+    ids = unpack_strings(row.ids, row.id_ends)
+    count = len(ids)
+    if len(row.texts) not in (0, count):
+        raise ValueError(f"{len(row.texts)} texts for {count} documents")
+    return DocumentColumns(
+        ids=ids,
+        positions=positions(unpack(row.offsets, "<i8", count).copy()),
+        event_times_ms=unpack(row.event_times_ms, "<i8", count).copy(),
+        namespaces=unpack(row.namespaces, "<u8", count).copy(),
+        sketches=Sketches(
+            signatures=unpack(row.signatures, "u1", count, columns=True).copy(),
+            band_keys=unpack(row.band_keys, "<u8", count, columns=True).copy(),
+        ),
+        texts=Blobs.of(row.texts),
+    )
+
+
+def position_fields(positions: Positions) -> dict[str, Any]:
+    """Return the fields of positions, without the offsets."""
+    return {
+        "topics": list(positions.topics),
+        "topic_indices": pack(positions.topic_indices, "<u4"),
+        "partitions": pack(positions.partitions, "<i4"),
+    }
+
+
+def read_positions(topics: list[str], indices: bytes, partitions: bytes, offsets: I64) -> Positions:
+    """Return the positions of :func:`position_fields` and ``(n,)`` offsets.
+
+    Raises:
+        ValueError: the fields do not fit together.
+    """
+    count = len(offsets)
+    of_topics = unpack(indices, "<u4", count).astype(np.int64)
+    if count and of_topics.max() >= len(topics):
+        raise ValueError(f"topic {of_topics.max()} of {len(topics)}")
+    return Positions(
+        tuple(topics), of_topics, unpack(partitions, "<i4", count).astype(np.int64), offsets
+    )
+
+
+def rejection_field(rejections: Mapping[int, Rejection]) -> dict[int, tuple[str, str, str]]:
+    """Return rejections by offset as a field of a map."""
+    return {
+        offset: (rejection.stage, rejection.reason, rejection.message)
+        for offset, rejection in rejections.items()
+    }
+
+
+def read_rejections(field: Mapping[int, tuple[str, str, str]]) -> dict[int, Rejection]:
+    """Return the rejections of :func:`rejection_field`."""
+    return {offset: Rejection(*why) for offset, why in field.items()}
 
 
 def pack(values: ArrayLike, kind: str) -> bytes:

@@ -6,24 +6,26 @@ arrays, so that decoding needs no loop over the documents.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 import numpy as np
 
-from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
-from streamdedup.columns import Blobs, Positions
+from streamdedup.batches import IndexUpdate
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.formats.arrays import (
-    OtherVersion,
-    Unreadable,
+    Codec,
+    document_fields,
+    encoded_parts,
     has_version,
     pack,
-    pack_strings,
-    parse,
+    position_fields,
+    read_documents,
+    read_positions,
     unpack,
-    unpack_strings,
 )
 from streamdedup.model import SourceRange
 
@@ -53,8 +55,19 @@ class ChangelogEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     deleted: bytes = b""
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(ChangelogEntry)
+def _other_version(version: int) -> IndexMismatch:
+    return IndexMismatch(
+        f"the changelog holds entries of version {version}, this release reads {VERSION}; "
+        "use the release that wrote it, or choose a new changelog topic and index"
+    )
+
+
+_CODEC = Codec(
+    ChangelogEntry,
+    VERSION,
+    lambda reason: IndexDamaged(f"a changelog entry cannot be read: {reason}"),
+    _other_version,
+)
 
 
 def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes]:
@@ -71,62 +84,49 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
     Raises:
         ValueError: an entry with one document is too large.
     """
-    documents = update.documents
-    entry = _encode_one(update, fingerprint)
-    if len(entry) <= most_bytes:
-        return [entry]
-    if len(documents) <= 1:
-        raise ValueError(
-            f"a changelog entry of one document takes {len(entry)} bytes, "
-            f"batch.changelog_entry_bytes is {most_bytes}; raise batch.changelog_entry_bytes"
+
+    def encode_one(part: IndexUpdate) -> bytes:
+        return _CODEC.encode(
+            fingerprint=fingerprint,
+            first_number=part.first_number,
+            ranges=list(part.ranges),
+            **document_fields(part.documents),
+            **position_fields(part.documents.positions),
+            effective_times_ms=pack(part.effective_times_ms, "<i8"),
+            clock=part.clock,
+            deleted=pack(part.deleted, "<i8"),
         )
-    middle = len(documents) // 2
-    head = replace(
-        update,
-        documents=documents.take(np.arange(middle)),
+
+    def halves(part: IndexUpdate, size: int) -> Sequence[IndexUpdate]:
+        if len(part.documents) <= 1:
+            raise ValueError(
+                f"a changelog entry of one document takes {size} bytes, "
+                f"batch.changelog_entry_bytes is {most_bytes}; raise batch.changelog_entry_bytes"
+            )
+        return _halves(part)
+
+    return encoded_parts(update, encode_one, halves, most_bytes)
+
+
+def _halves(update: IndexUpdate) -> Sequence[IndexUpdate]:
+    middle, documents = len(update.documents) // 2, update.documents
+    head = IndexUpdate(
+        update.first_number,
+        documents.take(slice(middle)),
         ranges=(),
         effective_times_ms=update.effective_times_ms[:middle],
-        clock=b"",
-        deleted=(),
     )
     tail = replace(
         update,
         first_number=update.first_number + middle,
-        documents=documents.take(np.arange(middle, len(documents))),
+        documents=documents.take(slice(middle, None)),
         effective_times_ms=update.effective_times_ms[middle:],
     )
-    return [*encode(head, fingerprint, most_bytes), *encode(tail, fingerprint, most_bytes)]
-
-
-def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
-    documents = update.documents
-    positions = documents.positions
-    ids, id_ends = pack_strings(documents.ids)
-    entry = ChangelogEntry(
-        version=VERSION,
-        fingerprint=fingerprint,
-        first_number=update.first_number,
-        ranges=list(update.ranges),
-        ids=ids,
-        id_ends=id_ends,
-        topics=list(positions.topics),
-        topic_indices=pack(positions.topic_indices, "<u4"),
-        partitions=pack(positions.partitions, "<i4"),
-        offsets=pack(positions.offsets, "<i8"),
-        event_times_ms=pack(documents.event_times_ms, "<i8"),
-        effective_times_ms=pack(update.effective_times_ms, "<i8"),
-        namespaces=pack(documents.namespaces, "<u8"),
-        signatures=documents.sketches.signatures.tobytes(),
-        band_keys=pack(documents.sketches.band_keys, "<u8"),
-        texts=tuple(documents.texts),
-        clock=update.clock,
-        deleted=pack(update.deleted, "<i8"),
-    )
-    return _ENCODER.encode(entry)
+    return head, tail
 
 
 def is_entry(data: bytes) -> bool:
-    """Tell whether the value of a record is an entry, of any version.
+    """Return whether the value of a record is an entry, of any version.
 
     A record of another program can be left out: the numbers of the documents show if an entry is
     missing.
@@ -141,61 +141,24 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
         IndexMismatch: the entry has another version or other sketch parameters.
         IndexDamaged: the bytes are not an entry.
     """
-    entry = _parse(data)
+    entry = _CODEC.decode(data)
     if entry.fingerprint != fingerprint:
         raise IndexMismatch(
             f"the changelog was written with parameters {entry.fingerprint}, the settings make "
             f"{fingerprint}; restore the settings, or choose a new changelog topic and index"
         )
+    positions = functools.partial(
+        read_positions, entry.topics, entry.topic_indices, entry.partitions
+    )
     try:
+        documents = read_documents(entry, positions)
         return IndexUpdate(
             entry.first_number,
-            _documents(entry),
+            documents,
             tuple(entry.ranges),
-            unpack(entry.effective_times_ms, "<i8", len(entry.id_ends) // 4),
+            unpack(entry.effective_times_ms, "<i8", len(documents)),
             entry.clock,
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
         )
     except (ValueError, IndexError) as error:
         raise IndexDamaged(f"a changelog entry is inconsistent: {error}") from error
-
-
-def _parse(data: bytes) -> ChangelogEntry:
-    """Parse an entry whose version is ``VERSION``."""
-    try:
-        return parse(data, _DECODER, VERSION)
-    except Unreadable as error:
-        raise IndexDamaged(f"a changelog entry cannot be read: {error}") from error
-    except OtherVersion as error:
-        raise IndexMismatch(
-            f"the changelog holds entries of version {error}, this release reads {VERSION}; "
-            "use the release that wrote it, or choose a new changelog topic and index"
-        ) from error
-
-
-def _documents(entry: ChangelogEntry) -> DocumentColumns:
-    ids = unpack_strings(entry.ids, entry.id_ends)
-    count = len(ids)
-    if len(entry.texts) not in (0, count):
-        raise ValueError(f"{len(entry.texts)} texts for {count} documents")
-    topics, partitions, offsets = (
-        unpack(data, kind, count).astype(np.int64)
-        for data, kind in (
-            (entry.topic_indices, "<u4"),
-            (entry.partitions, "<i4"),
-            (entry.offsets, "<i8"),
-        )
-    )
-    if count and topics.max() >= len(entry.topics):
-        raise ValueError(f"topic {topics.max()} of {len(entry.topics)}")
-    return DocumentColumns(
-        ids=ids,
-        positions=Positions(tuple(entry.topics), topics, partitions, offsets),
-        event_times_ms=unpack(entry.event_times_ms, "<i8", count),
-        namespaces=unpack(entry.namespaces, "<u8", count),
-        sketches=Sketches(
-            signatures=unpack(entry.signatures, "u1", count, columns=True),
-            band_keys=unpack(entry.band_keys, "<u8", count, columns=True),
-        ),
-        texts=Blobs.of(entry.texts),
-    )

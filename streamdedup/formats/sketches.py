@@ -10,20 +10,20 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from streamdedup.batches import DocumentColumns, SketchedRange, Sketches
-from streamdedup.columns import Blobs, Positions
+from streamdedup.batches import SketchedRange
+from streamdedup.columns import I64, Positions
 from streamdedup.errors import IndexMismatch, TopicError
 from streamdedup.formats.arrays import (
-    OtherVersion,
-    Unreadable,
+    Codec,
     check_range,
+    document_fields,
+    encoded_parts,
     pack,
-    pack_strings,
-    parse,
-    unpack,
-    unpack_strings,
+    read_documents,
+    read_rejections,
+    rejection_field,
 )
-from streamdedup.model import Rejection, SourceRange
+from streamdedup.model import SourceRange
 
 VERSION = 1
 
@@ -46,8 +46,19 @@ class SketchRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     rejections: dict[int, tuple[str, str, str]] = {}
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(SketchRow)
+def _other_version(version: int) -> IndexMismatch:
+    return IndexMismatch(
+        f"an edge sends sketched ranges of version {version}, this release reads {VERSION}; run "
+        "the same release of both"
+    )
+
+
+_CODEC = Codec(
+    SketchRow,
+    VERSION,
+    lambda reason: TopicError(f"a sketched range cannot be read: {reason}"),
+    _other_version,
+)
 
 
 def encode(sketched: SketchedRange, fingerprint: str, most_bytes: int) -> list[bytes]:
@@ -58,41 +69,17 @@ def encode(sketched: SketchedRange, fingerprint: str, most_bytes: int) -> list[b
         fingerprint: fingerprint of the sketch parameters.
         most_bytes: largest value; a single record may take more.
     """
-    row = _encode_one(sketched, fingerprint)
-    offsets = sorted([*sketched.documents.positions.offsets.tolist(), *sketched.rejections])
-    if len(row) <= most_bytes or len(offsets) <= 1:
-        return [row]
-    _, _, start, stop = sketched.source
-    middle = offsets[len(offsets) // 2]
-    return [
-        value
-        for part in (sketched.part(start, middle), sketched.part(middle, stop))
-        for value in encode(part, fingerprint, most_bytes)
-    ]
 
+    def encode_one(part: SketchedRange) -> bytes:
+        return _CODEC.encode(
+            fingerprint=fingerprint,
+            source=part.source,
+            **document_fields(part.documents),
+            blank=pack(sorted(part.blank), "<u4"),
+            rejections=rejection_field(part.rejections),
+        )
 
-def _encode_one(sketched: SketchedRange, fingerprint: str) -> bytes:
-    documents = sketched.documents
-    ids, id_ends = pack_strings(documents.ids)
-    row = SketchRow(
-        version=VERSION,
-        fingerprint=fingerprint,
-        source=sketched.source,
-        ids=ids,
-        id_ends=id_ends,
-        offsets=pack(documents.positions.offsets, "<i8"),
-        event_times_ms=pack(documents.event_times_ms, "<i8"),
-        namespaces=pack(documents.namespaces, "<u8"),
-        signatures=documents.sketches.signatures.tobytes(),
-        band_keys=pack(documents.sketches.band_keys, "<u8"),
-        texts=tuple(documents.texts),
-        blank=pack(sorted(sketched.blank), "<u4"),
-        rejections={
-            offset: (rejection.stage, rejection.reason, rejection.message)
-            for offset, rejection in sketched.rejections.items()
-        },
-    )
-    return _ENCODER.encode(row)
+    return encoded_parts(sketched, encode_one, lambda part, _: part.halves(), most_bytes)
 
 
 def decode(data: bytes, fingerprint: str) -> SketchedRange:
@@ -102,59 +89,30 @@ def decode(data: bytes, fingerprint: str) -> SketchedRange:
         IndexMismatch: it has another version or other sketch parameters.
         TopicError: the bytes are not a sketched range.
     """
-    row = _parse(data)
+    row = _CODEC.decode(data)
     if row.fingerprint != fingerprint:
         raise IndexMismatch(
             f"an edge sketches with parameters {row.fingerprint}, the settings of the judge make "
             f"{fingerprint}; give both the same settings"
         )
+    topic, partition, _, _ = row.source
+
+    def positions(offsets: I64) -> Positions:
+        check_range(row.source, offsets, row.rejections)
+        count = len(offsets)
+        none = np.zeros(count, dtype=np.int64)
+        return Positions((topic,), none, np.full(count, partition, dtype=np.int64), offsets)
+
     try:
-        return SketchedRange(
-            row.source,
-            _documents(row),
-            frozenset(np.frombuffer(row.blank, dtype="<u4").tolist()),
-            {offset: Rejection(*why) for offset, why in row.rejections.items()},
-        )
+        documents = read_documents(row, positions)
+        blank = _blank(row, len(documents))
     except ValueError as error:
         raise TopicError(f"a sketched range is inconsistent: {error}") from error
+    return SketchedRange(row.source, documents, blank, read_rejections(row.rejections))
 
 
-def _parse(data: bytes) -> SketchRow:
-    try:
-        return parse(data, _DECODER, VERSION)
-    except Unreadable as error:
-        raise TopicError(f"a sketched range cannot be read: {error}") from error
-    except OtherVersion as error:
-        raise IndexMismatch(
-            f"an edge sends sketched ranges of version {error}, this release reads {VERSION}; run "
-            "the same release of both"
-        ) from error
-
-
-def _documents(row: SketchRow) -> DocumentColumns:
-    """Return the documents, in arrays of their own: kernels have another variant for constants."""
-    ids = unpack_strings(row.ids, row.id_ends)
-    count = len(ids)
-    if len(row.texts) not in (0, count):
-        raise ValueError(f"{len(row.texts)} texts for {count} documents")
-    topic, partition, _, _ = row.source
-    offsets = unpack(row.offsets, "<i8", count).copy()
-    check_range(row.source, offsets, row.rejections)
-    if row.blank and max(np.frombuffer(row.blank, dtype="<u4")) >= count:
+def _blank(row: SketchRow, count: int) -> frozenset[int]:
+    blank = np.frombuffer(row.blank, dtype="<u4").tolist()
+    if max(blank, default=-1) >= count:
         raise ValueError("a row without text does not exist")
-    return DocumentColumns(
-        ids=ids,
-        positions=Positions(
-            (topic,),
-            np.zeros(count, dtype=np.int64),
-            np.full(count, partition, dtype=np.int64),
-            offsets,
-        ),
-        event_times_ms=unpack(row.event_times_ms, "<i8", count).copy(),
-        namespaces=unpack(row.namespaces, "<u8", count).copy(),
-        sketches=Sketches(
-            signatures=unpack(row.signatures, "u1", count, columns=True).copy(),
-            band_keys=unpack(row.band_keys, "<u8", count, columns=True).copy(),
-        ),
-        texts=Blobs.of(row.texts),
-    )
+    return frozenset(blank)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,19 +24,21 @@ from streamdedup.batches import (
 from streamdedup.columns import I64, Positions
 from streamdedup.errors import TopicError
 from streamdedup.formats.arrays import (
-    OtherVersion,
-    Unreadable,
+    Codec,
     check_range,
+    encoded_parts,
     pack,
     pack_strings,
-    parse,
+    position_fields,
+    read_positions,
+    read_rejections,
+    rejection_field,
     unpack,
     unpack_strings,
 )
 from streamdedup.model import (
     Match,
     Outcome,
-    Position,
     Rejection,
     SourceRange,
     Verdict,
@@ -69,8 +72,19 @@ class VerdictRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     kept_id_ends: bytes = b""
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(VerdictRow)
+def _other_version(version: int) -> TopicError:
+    return TopicError(
+        f"the judge sends verdicts of version {version}, this release reads {VERSION}; run the "
+        "same release of both"
+    )
+
+
+_CODEC = Codec(
+    VerdictRow,
+    VERSION,
+    lambda reason: TopicError(f"verdicts cannot be read: {reason}"),
+    _other_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +112,7 @@ class JudgedRange:
     ids: list[str]
     match_ends: list[int]
     match_ids: list[str]
-    match_positions: list[Position]
+    match_positions: Positions
     estimates: list[float]
     similarities: list[float]
     ages_s: list[float]
@@ -192,50 +206,53 @@ class VerdictEncoder:
             sketched: the range.
             first: the row of its first document in the batch.
         """
-        value = self._encode_one(sketched, first)
-        offsets = sorted([*sketched.documents.positions.offsets.tolist(), *sketched.rejections])
-        if len(value) <= self._most_bytes or len(offsets) <= 1:
-            return [value]
-        _, _, start, stop = sketched.source
-        middle = offsets[len(offsets) // 2]
-        before, after = sketched.part(start, middle), sketched.part(middle, stop)
-        return [*self.encode(before, first), *self.encode(after, first + len(before.documents))]
+        return encoded_parts((sketched, first), self._encode_one, _halves, self._most_bytes)
 
-    def _encode_one(self, sketched: SketchedRange, first: int) -> bytes:
+    def _encode_one(self, part: tuple[SketchedRange, int]) -> bytes:
+        sketched, first = part
         rows = np.arange(first, first + len(sketched.documents))
-        row = VerdictRow(
-            version=VERSION,
-            source=sketched.source,
-            rejections={
-                offset: (rejection.stage, rejection.reason, rejection.message)
-                for offset, rejection in sketched.rejections.items()
-            },
-        )
         duplicates = rows[self._outcomes[rows] == DUPLICATE]
-        if len(duplicates):
-            self._add_duplicates(row, duplicates)
-        if self._keeps_ids:
-            kept = rows[self._outcomes[rows] == KEPT]
-            row.kept_offsets = pack(self._documents.positions.offsets[kept], "<i8")
-            row.kept_ids, row.kept_id_ends = pack_strings(self._documents.ids.take(kept))
-        return _ENCODER.encode(row)
+        kept = rows[self._outcomes[rows] == KEPT]
+        return _CODEC.encode(
+            source=sketched.source,
+            rejections=rejection_field(sketched.rejections),
+            **(self._duplicate_fields(duplicates) if len(duplicates) else {}),
+            **(self._kept_fields(kept) if self._keeps_ids else {}),
+        )
 
-    def _add_duplicates(self, row: VerdictRow, rows: I64) -> None:
-        documents = self._documents
-        row.offsets = pack(documents.positions.offsets[rows], "<i8")
-        row.event_times_ms = pack(documents.event_times_ms[rows], "<i8")
-        row.ids, row.id_ends = pack_strings(documents.ids.take(rows))
-        row.match_counts = pack(self._counts[rows], "<u2")
-        matches = self._matches.take(rows)
-        positions = matches.positions
-        row.match_ids, row.match_id_ends = pack_strings(matches.ids)
-        row.match_topics = list(positions.topics)
-        row.match_topic_indices = pack(positions.topic_indices, "<u4")
-        row.match_partitions = pack(positions.partitions, "<i4")
-        row.match_offsets = pack(positions.offsets, "<i8")
-        row.estimates = pack(matches.estimates, "<f8")
-        row.similarities = pack(matches.jaccards, "<f8")
-        row.ages_s = pack(matches.ages_s, "<f8")
+    def _kept_fields(self, rows: I64) -> dict[str, Any]:
+        ids, ends = pack_strings(self._documents.ids.take(rows))
+        offsets = pack(self._documents.positions.offsets[rows], "<i8")
+        return {"kept_offsets": offsets, "kept_ids": ids, "kept_id_ends": ends}
+
+    def _duplicate_fields(self, rows: I64) -> dict[str, Any]:
+        documents, matches = self._documents, self._matches.take(rows)
+        ids, id_ends = pack_strings(documents.ids.take(rows))
+        match_ids, match_id_ends = pack_strings(matches.ids)
+        positions = position_fields(matches.positions)
+        return {
+            "offsets": pack(documents.positions.offsets[rows], "<i8"),
+            "event_times_ms": pack(documents.event_times_ms[rows], "<i8"),
+            "ids": ids,
+            "id_ends": id_ends,
+            "match_counts": pack(self._counts[rows], "<u2"),
+            "match_ids": match_ids,
+            "match_id_ends": match_id_ends,
+            **{f"match_{name}": field for name, field in positions.items()},
+            "match_offsets": pack(matches.positions.offsets, "<i8"),
+            "estimates": pack(matches.estimates, "<f8"),
+            "similarities": pack(matches.jaccards, "<f8"),
+            "ages_s": pack(matches.ages_s, "<f8"),
+        }
+
+
+def _halves(part: tuple[SketchedRange, int], _: int) -> list[tuple[SketchedRange, int]]:
+    sketched, first = part
+    found = []
+    for half in sketched.halves():
+        found.append((half, first))
+        first += len(half.documents)
+    return found
 
 
 def decode(data: bytes) -> JudgedRange:
@@ -244,23 +261,11 @@ def decode(data: bytes) -> JudgedRange:
     Raises:
         TopicError: the bytes are not verdicts, or of another version.
     """
-    row = _parse(data)
+    row = _CODEC.decode(data)
     try:
         return _judged(row)
     except (ValueError, IndexError) as error:
         raise TopicError(f"verdicts are inconsistent: {error}") from error
-
-
-def _parse(data: bytes) -> VerdictRow:
-    try:
-        return parse(data, _DECODER, VERSION)
-    except Unreadable as error:
-        raise TopicError(f"verdicts cannot be read: {error}") from error
-    except OtherVersion as error:
-        raise TopicError(
-            f"the judge sends verdicts of version {error}, this release reads {VERSION}; run the "
-            "same release of both"
-        ) from error
 
 
 def _judged(row: VerdictRow) -> JudgedRange:
@@ -270,9 +275,12 @@ def _judged(row: VerdictRow) -> JudgedRange:
     counts = unpack(row.match_counts, "<u2", len(ids)).astype(np.int64)
     if counts.sum() != matches:
         raise ValueError(f"{matches} matches instead of {counts.sum()}")
-    topics = unpack(row.match_topic_indices, "<u4", matches)
-    if matches and topics.max() >= len(row.match_topics):
-        raise ValueError(f"topic {topics.max()} of {len(row.match_topics)}")
+    match_positions = read_positions(
+        row.match_topics,
+        row.match_topic_indices,
+        row.match_partitions,
+        unpack(row.match_offsets, "<i8", matches),
+    )
     offsets = unpack(row.offsets, "<i8", len(ids))
     kept_ids = unpack_strings(row.kept_ids, row.kept_id_ends).tolist()
     kept_offsets = unpack(row.kept_offsets, "<i8", len(kept_ids)).tolist()
@@ -284,18 +292,10 @@ def _judged(row: VerdictRow) -> JudgedRange:
         ids=ids,
         match_ends=np.cumsum(counts).tolist(),
         match_ids=match_ids,
-        match_positions=[
-            Position(row.match_topics[topic], partition, offset)
-            for topic, partition, offset in zip(
-                topics.tolist(),
-                unpack(row.match_partitions, "<i4", matches).tolist(),
-                unpack(row.match_offsets, "<i8", matches).tolist(),
-                strict=True,
-            )
-        ],
+        match_positions=match_positions,
         estimates=unpack(row.estimates, "<f8", matches).tolist(),
         similarities=unpack(row.similarities, "<f8", matches).tolist(),
         ages_s=unpack(row.ages_s, "<f8", matches).tolist(),
-        rejections={offset: Rejection(*why) for offset, why in row.rejections.items()},
+        rejections=read_rejections(row.rejections),
         kept_ids=dict(zip(kept_offsets, kept_ids, strict=True)),
     )
