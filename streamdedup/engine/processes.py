@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from typing import Any
 
 from streamdedup.batches import SketchedBatch
 from streamdedup.columns import RecordColumns
@@ -81,12 +82,12 @@ class Processes:
         """End all processes at once, also those that are stopped or hang."""
         for process in self._alive():
             process.kill()
-        self._executor.shutdown(wait=False)
+        _join(self._shut_down(cancel=False))
 
     def stop(self) -> None:
         """End all processes after their current batch, or kill them after some seconds."""
         processes = self._alive()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        manager = self._shut_down(cancel=True)
         running = {process.sentinel for process in processes}
         end = time.monotonic() + _GRACE_S
         while running and (left := end - time.monotonic()) > 0:
@@ -94,10 +95,26 @@ class Processes:
         for process in processes:
             if process.sentinel in running:
                 process.kill()
+        _join(manager)
+
+    def _shut_down(self, *, cancel: bool) -> Any:
+        """Shut the executor down; return its thread, which it forgets."""
+        manager: Any = self._executor._executor_manager_thread  # noqa: SLF001 - see _join
+        self._executor.shutdown(wait=False, cancel_futures=cancel)
+        return manager
 
     def _alive(self) -> list[multiprocessing.Process]:
         # Python 3.14 has a public kill_workers(). The dictionary is gone after a shutdown.
         return list((self._executor._processes or {}).values())  # noqa: SLF001
+
+
+def _join(manager: threading.Thread | None) -> None:
+    """Wait for the thread of an executor whose processes have ended.
+
+    Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
+    """
+    if manager is not None:
+        manager.join(_GRACE_S)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import new_consumer, stop, translated
-from streamdedup.kafka.dead_letter_limit import is_note
+from streamdedup.kafka.dead_letter_limit import is_foremost
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source_offsets import SourceOffsets, check_begin
 from streamdedup.model import Position, Record, SourceRange
@@ -116,13 +116,14 @@ class Source:
         """Return where the index continues, of partitions whose committed offset the brokers lost.
 
         A worker commits an offset, with metadata, and its changelog entry in one transaction. So an
-        earlier offset with metadata is an old one. One that an operator has set has none, and one
-        of an edge has more: a judge is ahead of its edges.
+        earlier offset with metadata is an old one. An offset that an operator has set has no
+        metadata, and that of an edge has more: a judge is ahead of its edges. A worker that writes
+        records again, from such an offset, says so in the metadata.
         """
         lost = {
             part: judged(*part)
             for part, found in self._committed.items()
-            if found.offset < judged(*part) and is_note(found.metadata)
+            if found.offset < judged(*part) and is_foremost(found.metadata)
         }
         for part, offset in lost.items():
             log.warning(

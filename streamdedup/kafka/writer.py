@@ -20,7 +20,7 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from streamdedup.errors import ProducerForgotten
+from streamdedup.errors import BrokerUnavailable, ProducerForgotten
 from streamdedup.failpoints import reach
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
 from streamdedup.kafka.clocks import clock_warning, least_difference_ms
@@ -116,9 +116,16 @@ class TransactionalWriter:
         """
         with translated("cannot start the transactional producer"):
             async with asyncio.timeout(self._timeout_s):
-                await self._producer.start()
+                await self._start_producer()
             self._used_at = time.monotonic()
             await self._mark_every_partition()
+
+    async def _start_producer(self) -> None:
+        try:
+            await self._producer.start()
+        except AssertionError as error:
+            # aiokafka asserts that it knows a broker, and an answer of one that starts has none.
+            raise BrokerUnavailable(f"the brokers have no metadata yet: {error}") from error
 
     async def _mark_every_partition(self) -> None:
         """Write an end marker to every partition, behind a predecessor's open transaction.

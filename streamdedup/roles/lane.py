@@ -88,7 +88,8 @@ class Lane:
         self.has_written = False
         self._judged_to, self._accepted_from, self._is_refused = 0, 0, False
         self._progress: LaneProgress | None = None
-        self._has_old_verdicts = False
+        self._has_old_verdicts, self._is_checked = False, False
+        self._missing: TopicError | None = None
         self._is_caught_up = asyncio.Event()
         self._source = (topics.source, partition)
         self._verdicts_topic = topics.verdicts
@@ -150,6 +151,7 @@ class Lane:
             )
             await self._commits.commit(self._writer, self._transaction([], progress))
             raise OffsetLost
+        self._is_checked = True
         if self._has_old_verdicts:
             raise TopicError(
                 f"{self._source[0]} partition {self.partition}: group {self._kafka.group_id} has "
@@ -159,6 +161,8 @@ class Lane:
                 f"{reset_command(self._kafka, *self._source, '--to-offset OFFSET')}; if the source "
                 f"topic was recreated, {NEW_SOURCE}"
             )
+        if self._missing is not None:
+            raise self._missing
 
     def _progress_at(self, source: int, tally: OutcomeTally, verdicts: int) -> LaneProgress:
         metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
@@ -180,20 +184,25 @@ class Lane:
         """Add verdicts that follow those added before.
 
         Raises:
-            TopicError: verdicts are missing before them.
+            TopicError: verdicts are missing before them; :meth:`begin` raises it, if the lane has
+                not begun.
         """
         if self.offsets.is_new and offset < self.offsets.judged:
             self._has_old_verdicts = True
             return
         start, known = judged.source.start, self.pairs.judged_to
         if start > known:
-            raise TopicError(
+            self._missing = TopicError(
                 f"{self._source[0]} partition {self.partition}: the verdicts on offsets {known} to "
                 f"{start} are missing: they were deleted, or these records were judged before mode "
                 "was split and the group's offsets were moved back; to leave these records out, "
                 "stop all edges, and run "
                 f"{reset_command(self._kafka, *self._source, f'--to-offset {start}')}"
             )
+            # Before the check: perhaps only the group's offset is lost, and the progress tells.
+            if self._is_checked:
+                raise self._missing
+            return
         self.pairs.add_verdicts(offset, judged)
         if judged.source.next_offset > self._judged_to:
             self._judged_to = judged.source.next_offset

@@ -140,7 +140,7 @@ class _SourceFeed(Feed[_Polled]):
         source = self._source
         await source.start()
         first_offsets = await source.begin(index.next_offset)
-        self._composer.resume(latest_tally(source.notes()))
+        self._composer.resume(latest_tally(source.notes()), index.next_offset)
         self._state.partitions = source.partitions
         return self._first(index, first_offsets) if first_offsets else None
 

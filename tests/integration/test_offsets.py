@@ -7,6 +7,7 @@ test takes the remedies from the message, and then checks that records flow agai
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 from collections import Counter
@@ -22,9 +23,10 @@ from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding
 from streamdedup.formats import verdicts
 from streamdedup.kafka.cluster import create_topics
-from streamdedup.kafka.lane_offsets import Progress
+from streamdedup.kafka.lane_offsets import LaneProgress
 from streamdedup.kafka.topics import NEW_SOURCE
 from tests.support import topics
+from tests.support.faulty import Fault
 from tests.support.numbered import assert_all_judged_once, documents
 from tests.support.outcomes import POSITION_IN
 from tests.support.patience import wait_until
@@ -39,6 +41,7 @@ COMMAND = re.compile(r"'kafka-consumer-groups.sh --bootstrap-server (\S+) --grou
 RESET = re.compile(
     r"--topic (\S+):(\d+) --reset-offsets (--to-offset (\d+)|--to-earliest) --execute"
 )
+FAULTY = "tests.support.faulty"
 MODES = pytest.mark.parametrize("mode", ["single", "split"])
 
 
@@ -48,10 +51,10 @@ class Reading:
 
     stage: Stage
 
-    def start(self, **environment: str) -> WorkerProcess:
+    def start(self, module: str = "streamdedup", **environment: str) -> WorkerProcess:
         """Start the role that reads the source."""
         flags = ["--role", "edge"] if self.stage.mode == "split" else []
-        return self.stage.start_worker(*flags, env=environment)
+        return self.stage.start_worker(*flags, env=environment, module=module)
 
     def run_until_committed(self, offsets: Mapping[int, int], **environment: str) -> None:
         """Run it until the group's offsets are these, and drain it."""
@@ -223,7 +226,7 @@ def judged_to(stage: Stage) -> int:
     return max(
         verdicts.decode(record.value).source.next_offset
         for record in stage.read("verdicts")
-        if Progress.read(record) is None
+        if LaneProgress.read(record) is None
     )
 
 
@@ -243,6 +246,29 @@ def test_a_judge_whose_verdicts_are_deleted_says_where_it_is(
         roles.reset(message)
         roles.run_until_committed({0: 40})
         assert offsets_in(stage, 0) == {*range(40)}
+
+
+@MODES
+@pytest.mark.long
+def test_kill_after_offsets_were_set_back(mode: str, broker: Broker, tmp_path: Path) -> None:
+    """The next start continues where the killed one was: the brokers have not lost that offset."""
+    with reading(mode, broker, tmp_path) as roles:
+        stage = roles.stage
+        stage.configure(batch={"documents": 10})
+        stage.produce_json(documents(0, 60))
+        roles.run_until_committed({0: 60})
+        stage.commit({0: 5})
+        fault = Fault("produce", 2, "kill", 0, str(tmp_path / "fault"))
+        with roles.start(module=FAULTY, **fault.environment()) as reader:
+            assert reader.wait() == -signal.SIGKILL
+        assert 5 < stage.committed()[0] < 60
+        roles.run_until_committed({0: 60})
+        written = Counter(
+            json.loads(record.value)["id"]
+            for role in ("clean", "duplicates")
+            for record in stage.read(role)
+        )
+        assert Counter(written.values()) == {1: 5, 2: 55}
 
 
 @MODES
@@ -321,7 +347,7 @@ def test_offsets_and_progress_that_the_brokers_have_deleted(broker: Broker, tmp_
         stage = roles.stage
         stage.produce_json(documents(0, 20))
         roles.run_until_committed({0: 20})
-        judged = [one.value for one in stage.read("verdicts") if Progress.read(one) is None]
+        judged = [one.value for one in stage.read("verdicts") if LaneProgress.read(one) is None]
         stage.delete_records("verdicts", -1)
         asyncio.run(
             topics.produce(

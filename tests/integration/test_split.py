@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -194,22 +195,48 @@ def test_edges_come_and_go(broker: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_from_single_to_split_and_back(broker: Broker, tmp_path: Path) -> None:
-    """The same changelog and the same group: the window stays, and no record is written twice."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_from_single_to_split_and_back(killed: bool, broker: Broker, tmp_path: Path) -> None:
+    """With the same changelog and group, under load: no record is lost or written twice."""
     stage = Stage(broker.bootstrap, tmp_path)
     stage.create_topics(PARTITIONS)
-    feed = Feed(stage)
-    for mode in ("single", "split", "single"):
-        feed.add()
-        if mode == "single":
-            stage.mode = mode
-            stage.configure()
-            stage.run_until_committed(dict.fromkeys(range(PARTITIONS), feed.fed // PARTITIONS))
-            continue
-        with split_on(broker.bootstrap, tmp_path, PARTITIONS, name=stage.name) as split:
-            split.wait(feed)
-            split.drain()
-    assert_undisturbed(stage)
+    with Feeder(stage, PARTITIONS) as feeder:
+        for more, mode in enumerate(("single", "split", "single"), start=1):
+            wait_until(partial(has_sent, feeder, 600 * more), "documents")
+            if mode == "single":
+                stage.mode = mode
+                stage.configure()
+                with stage.start_worker() as worker:
+                    wait_until_some_are_written(stage, feeder, worker)
+                    worker.kill() if killed else worker.drain()
+                continue
+            with split_on(broker.bootstrap, tmp_path, PARTITIONS, name=stage.name) as split:
+                wait_until_some_are_written(stage, feeder, *split.workers.values())
+                if killed:
+                    for worker in split.workers.values():
+                        worker.kill()
+                else:
+                    split.drain()
+        sent = feeder.finish()
+    stage.run_until_committed(dict.fromkeys(range(PARTITIONS), sent // PARTITIONS))
+    assert assert_undisturbed(stage, mode_changed=True).total() == sent
+
+
+def has_sent(feeder: Feeder, least: int) -> bool:
+    """Return whether a feeder has sent at least a number of documents."""
+    return feeder.sent >= least
+
+
+def wait_until_some_are_written(stage: Stage, feeder: Feeder, *workers: WorkerProcess) -> None:
+    """Wait until all records that are in the source now are written; more follow."""
+    sent = feeder.sent
+
+    def written() -> bool:
+        for worker in workers:
+            worker.assert_running()
+        return sum(stage.committed().values()) >= sent
+
+    wait_until(written, f"{sent} records to be written")
 
 
 def test_all_roles_of_one_command(broker: Broker, tmp_path: Path) -> None:
@@ -278,4 +305,6 @@ def test_what_another_program_writes(broker: Broker, tmp_path: Path) -> None:
         stage.produce_to("sketches", [damaged])
         judge.assert_ends(5, f"{stage.topics['sketches']} offset", "kafka-delete-records.sh")
         stage.produce_to("verdicts", [damaged])
-        edge.assert_ends(5, f"{stage.topics['verdicts']} partition 0 offset", "only the judge")
+        edge.assert_ends(
+            5, f"{stage.topics['verdicts']} partition 0 offset", "only judge and edges"
+        )

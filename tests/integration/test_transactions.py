@@ -9,19 +9,28 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.commit import OffsetFetchResponse_v3
 
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Severity
-from streamdedup.errors import ProducerForgotten, SettingsError
+from streamdedup.errors import BrokerUnavailable, ProducerForgotten, SettingsError, TopicError
+from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.committed import committed_offsets
+from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import new_consumer
+from streamdedup.kafka.lane_offsets import LaneOffsets, LaneProgress, Metadata
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import Transaction
+from streamdedup.model import SourceRange
+from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.state import WorkerState
 from streamdedup.roles.app import run_role
+from streamdedup.roles.lane import Lane, OffsetLost
+from streamdedup.roles.session import Commits
 from tests.support import topics
 from tests.support.numbered import documents
 from tests.support.stage import Stage
@@ -104,6 +113,56 @@ async def test_a_producer_that_the_brokers_have_forgotten(broker: Broker, tmp_pa
             await writer.commit(empty)
     finally:
         await writer.close()
+
+
+async def test_brokers_without_metadata(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client asserts that it knows a broker; the session waits for one."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    await asyncio.to_thread(stage.create_topics)
+    settings = stage.settings()
+    writer = ChangelogWriter(settings, await inspect(settings), 2)
+    monkeypatch.setattr(AIOKafkaClient, "get_random_node", lambda _: None)
+    try:
+        with pytest.raises(BrokerUnavailable, match="have no metadata yet"):
+            await writer.start()
+    finally:
+        await writer.close()
+
+
+@pytest.mark.parametrize("progress", [None, 20])
+async def test_verdicts_that_arrive_before_a_lane_begins(
+    progress: int | None, broker: Broker, tmp_path: Path
+) -> None:
+    """They follow verdicts that are not read, if the brokers have lost the group's offset."""
+    stage = Stage(broker.bootstrap, tmp_path, mode="split")
+    await asyncio.to_thread(stage.create_topics)
+    await topics.produce(stage.bootstrap, stage.topics["source"], [Message(b"{}")] * 30)
+    settings = stage.settings()
+    facts = await inspect(settings)
+    metrics, state = Metrics(), WorkerState()
+    composer = Composer(settings, facts, settings.dedup.sketch_parameters().fingerprint())
+    commits = Commits(settings.kafka, metrics)
+    lane = Lane(0, settings, facts, composer, commits, metrics, state)
+    await lane.fence()
+    try:
+        lane.open(LaneOffsets(0, 0, 30, 0, 5, Metadata(), is_new=True, is_own=False))
+        if progress is not None:
+            lane.add_progress(LaneProgress(progress, Metadata(verdicts=5)))
+        source = SourceRange(stage.topics["source"], 0, 20, 25)
+        lane.add_verdicts(6, JudgedRange(source, {}, [], [], [], [], [], [], [], [], {}, {}))
+        lane.reach_verdict(7)
+        if progress is None:
+            with pytest.raises(TopicError, match="the verdicts on offsets 0 to 20 are missing"):
+                await lane.begin()
+            assert await asyncio.to_thread(stage.committed) == {}
+        else:
+            with pytest.raises(OffsetLost):
+                await lane.begin()
+            assert await asyncio.to_thread(stage.committed) == {0: 20}
+    finally:
+        await lane.close()
 
 
 async def test_transactions_that_never_fit_their_timeout(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamdedup.kafka.dead_letter_limit import OutcomeTally, is_note
+from streamdedup.kafka.dead_letter_limit import OutcomeTally, is_foremost, latest_tally
 from streamdedup.kafka.lane_offsets import LaneProgress, Metadata
 
 METADATA = Metadata(OutcomeTally(judged=70, run=2, window=3), verdicts=91, first_partitions=4)
@@ -35,7 +35,10 @@ def test_other_records_are_not_progress(headers: list[tuple[str, bytes | None]])
 
 
 def test_metadata_of_a_worker() -> None:
-    """An edge adds to it, an operator has none."""
-    assert is_note(METADATA.tally.note())
-    assert not is_note(METADATA.encoded())
-    assert not is_note("")
+    """An edge adds to it, and a worker that writes records again; an operator has none."""
+    assert is_foremost(METADATA.tally.note())
+    again = METADATA.tally.note(again=True)
+    assert not is_foremost(again)
+    assert latest_tally([again]) == METADATA.tally
+    assert not is_foremost(METADATA.encoded())
+    assert not is_foremost("")

@@ -79,7 +79,7 @@ TARGETS = (
     Target("dedup", ("tests/dedup",), compiled=True),
     Target("formats", ("tests/formats",)),
     Target("settings", ("tests/settings", "tests/cli/test_config.py")),
-    Target("files", ("tests/files",), compiled=True),
+    Target("files", ("tests/files", "tests/cli/test_index_kept_sketches.py"), compiled=True),
     Target(
         "admin",
         (
