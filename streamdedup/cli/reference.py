@@ -18,7 +18,7 @@ from streamdedup.settings.units import format_duration, format_size, parse_size
 
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _KINDS: dict[Any, str] = {
-    bool: "`true`, `false`",
+    bool: "boolean",
     int: "integer",
     float: "number",
     str: "text",
@@ -58,7 +58,7 @@ def markdown() -> str:
             rows[name] = []
         else:
             rows[name.rpartition(".")[0]].append(_row(name, field))
-    columns = "| setting | default | values | meaning |\n|---|---|---|---|\n"
+    columns = "| setting | default; values | meaning |\n|---|---|---|\n"
     sections = [
         f"\n## {heads[name]}\n\n{columns}{''.join(rows[name])}"
         for name in [*(name for name in rows if name), ""]
@@ -74,7 +74,7 @@ def _row(name: str, field: FieldInfo) -> str:
     default = value if isinstance(value, str) else json.dumps(value)
     meaning = " ".join(_paragraphs(field.description))
     shown = f"`{default}`" if default else "empty"
-    return f"| `{name}` | {shown} | {_values(field)} | {meaning} |\n"
+    return f"| `{name}` | {shown}; {_values(field)} | {meaning} |\n"
 
 
 def _values(field: FieldInfo) -> str:

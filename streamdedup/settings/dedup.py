@@ -63,16 +63,14 @@ class DedupSettings(Section):
     rows: int | None = Field(default=None, ge=1, le=1000)
     """Rows per band. Set bands and rows together."""
     variant: Literal["fast", "classic"] = "fast"
-    """fast: Fast Similarity Sketching: fast for every num_perm, with a smaller error on short
-    texts. classic: MinHash with one hash function per value."""
+    """fast: Fast Similarity Sketching. classic: MinHash with one hash function per value."""
     num_perm: int = Field(default=256, ge=1, le=9000)
     """MinHash values per signature. More values reduce the error, and cost time and disk."""
     value_bits: Annotated[Literal[32, 64], Number] = 32
     """Bits of a MinHash value before it is stored. 64 needs variant classic."""
     signature_bits: Annotated[Literal[1, 2, 4, 8], Number] = 4
-    """Stored bits of each value: num_perm x signature_bits / 8 bytes per document. The standard
-    error is at most sqrt(p (1 - p) / num_perm) / (1 - q), with q = 2^-signature_bits and
-    p = J + (1 - J) q."""
+    """Stored bits of each value: num_perm x signature_bits / 8 bytes per document. Fewer bits
+    increase the estimate's standard error."""
     shingle_unit: Literal["character", "word"] = "character"
     """Unit of a shingle: code points, which suit every script, or words."""
     shingle_size: int = Field(default=5, ge=1, le=64)
@@ -85,11 +83,10 @@ class DedupSettings(Section):
     """Seed of all hashing. It is stored in the index; see seed_file."""
     seed_file: Path | None = None
     """File with a secret of at least 32 characters, instead of seed. It prevents crafted
-    collisions. Keep a copy: index and changelog need it. It is read at the start."""
+    collisions. Keep a copy: index and changelog need it."""
     verify: Literal["estimate", "exact"] = "estimate"
-    """estimate: the signatures decide. exact: if the estimate is within two standard errors of the
-    threshold, the texts decide. Index and changelog then store the texts, from their creation
-    on."""
+    """estimate: the signatures decide. exact: near the threshold the texts decide; index and
+    changelog store them from their creation on."""
     empty_text: Literal["keep", "reject"] = "keep"
     """A document without text after normalisation: kept and not indexed, or a dead letter."""
 

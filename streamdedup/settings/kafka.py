@@ -143,8 +143,8 @@ class KafkaSettings(Section):
     """Where to start reading, without a committed offset. Partitions that are added later are read
     from their beginning."""
     skip_unjudged: bool = False
-    """Skip records without a verdict that are before the committed offsets. If false, such a start
-    is refused: another consumer may have committed to the group. Set it back after one start."""
+    """Skip records without a verdict before the committed offsets. If false, such a start is
+    refused. Set it back after one start."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     """Compression of produced records."""
     request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=HOUR)
@@ -153,8 +153,8 @@ class KafkaSettings(Section):
     """Time after which the broker aborts a dead worker's transaction. At most the brokers'
     transaction.max.timeout.ms, by default 15 minutes."""
     session_timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
-    """Time after which the brokers consider a silent standby or edge dead. They accept 6 seconds to
-    30 minutes by default (group.min.session.timeout.ms, group.max.session.timeout.ms)."""
+    """Time after which the brokers consider a silent standby or edge dead; by default they accept 6
+    seconds to 30 minutes."""
     metadata_refresh: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=DAY)
     """Interval between checks for new partitions of the source."""
     security: SecuritySettings = SecuritySettings()

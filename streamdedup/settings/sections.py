@@ -72,8 +72,7 @@ class IndexSettings(Section):
     """Number of newest kept documents that can be matched. Limits disk and memory."""
     clock: Literal["record", "event"] = "record"
     """record: the record's timestamp replaces an event time that is too far from it. event: event
-    times are believed, e.g. to load an archive through a topic. In files they are always
-    believed."""
+    times are believed, as always in files."""
     allowed_lateness: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
     """Largest delay of an event time behind the record's timestamp. The index holds documents for
     as long after the window. null: as long as index.window."""
@@ -115,9 +114,8 @@ class OutputSettings(Section):
     """split: duplicates go to the duplicates topic. annotate: all documents go to the clean topic,
     with the verdict in headers."""
     headers: HeaderForm = "compact"
-    """Headers added on the clean topic (docs/format.md). compact: the source position; a duplicate
-    has two more. full: the whole verdict, some 200 bytes. none: a reader cannot trace a record to
-    its source record."""
+    """Headers added on the clean topic (docs/format.md). compact: the source position. full: the
+    whole verdict, some 200 bytes. none: records cannot be traced to their source."""
     max_matches: int = Field(default=5, ge=1, le=100)
     """Matches listed in a duplicate record."""
     include_value: bool = False
@@ -176,7 +174,7 @@ class StandbySettings(Section):
 
     enabled: bool = False
     """Whether this worker is one of several, each with its own index directory. The brokers elect
-    the worker that judges; the others apply the changelog, and take over."""
+    the worker that judges."""
 
 
 class PoolSettings(Section):
@@ -208,8 +206,8 @@ class QualitySettings(Section):
     """How verdicts are checked at run time; see docs/quality.md."""
 
     shadow_sample: int = Field(default=1000, ge=0, le=10**9)
-    """On average one document in this number is also compared exactly with recent kept documents.
-    Uses at most 2% of one processor. 0: no sample."""
+    """On average one document in this number is also compared exactly with recent kept documents. 0:
+    no sample."""
 
 
 class LogSettings(Section):
