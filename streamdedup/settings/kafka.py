@@ -61,8 +61,7 @@ class SecuritySettings(Section):
     """AWS region of an MSK cluster, for OAUTHBEARER with AWS credentials (IAM). Needs the extra
     `msk`."""
     kerberos_service_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")] = "kafka"
-    """First part of the brokers' Kerberos principals. The worker's own keytab or tickets are those
-    of the environment (docs/authentication.md)."""
+    """First part of the brokers' Kerberos principals; see docs/authentication.md."""
 
     @field_validator("sasl_password")
     @classmethod
@@ -140,8 +139,7 @@ class KafkaSettings(Section):
     group_id: str = Field(default="streamdedup", min_length=1, max_length=200)
     """Consumer group of the committed offsets."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where to start reading, without a committed offset. Partitions that are added later are read
-    from their beginning."""
+    """Where to start reading a new group. Added partitions are read from their beginning."""
     skip_unjudged: bool = False
     """Skip records without a verdict before the committed offsets. If false, such a start is
     refused. Set it back after one start."""
@@ -150,8 +148,8 @@ class KafkaSettings(Section):
     request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=HOUR)
     """Longest time of one request to a broker."""
     transaction_timeout: Duration = Field(default=dt.timedelta(seconds=60), ge=SECOND, le=DAY)
-    """Time after which the broker aborts a dead worker's transaction. At most the brokers'
-    transaction.max.timeout.ms, by default 15 minutes."""
+    """Time after which the broker aborts a dead worker's transaction; at most the brokers'
+    transaction.max.timeout.ms."""
     session_timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
     """Time after which the brokers consider a silent standby or edge dead; by default they accept 6
     seconds to 30 minutes."""
@@ -173,21 +171,20 @@ class TopicSettings(Section):
     """The topics."""
 
     source: TopicName = "documents"
-    """Topic of the documents to judge."""
+    """The documents to judge."""
     clean: TopicName = "documents-clean"
-    """Topic of kept documents, with their original bytes."""
+    """Kept documents, with their original bytes."""
     duplicates: TopicName = "documents-duplicates"
-    """Topic of duplicate records."""
+    """Duplicate records."""
     dead_letter: TopicName = "documents-dead-letter"
-    """Topic of rejected records."""
+    """Rejected records."""
     changelog: TopicName = "documents-changelog"
-    """Topic that a lost index is rebuilt from, with one partition. It belongs to one worker: its
-    name is the transactional id."""
+    """Index updates, in one partition, to rebuild a lost index. It belongs to one worker: its name
+    is the transactional id."""
     sketches: TopicName = "documents-sketches"
-    """With mode split: topic from the edges to the judge, with one partition."""
+    """With mode split: from edges to the judge, in one partition."""
     verdicts: TopicName = "documents-verdicts"
-    """With mode split: topic from the judge to the edges, with at least as many partitions as the
-    source."""
+    """With mode split: from the judge to edges, with at least the source's partitions."""
 
     @model_validator(mode="after")
     def _check(self) -> TopicSettings:

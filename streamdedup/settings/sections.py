@@ -35,9 +35,8 @@ class RecordSettings(Section):
     """How a record becomes a document."""
 
     format: Literal["json", "text", "messagepack", "registry", "avro"] = "json"
-    """Encoding of the value. json: an object. text: the text itself, in UTF-8. messagepack: a map.
-    registry: Avro, Protobuf or JSON with a schema in a registry. avro: Avro's single-object
-    encoding, with schemas in files."""
+    """Encoding of the value. text: the text itself, in UTF-8. registry: Avro, Protobuf or JSON with
+    a schema in a registry. avro: Avro's single-object encoding."""
     schema_files: PathList = ()
     """With format avro: files of the writers' schemas (.avsc)."""
     text_fields: NameList = ("text",)
@@ -45,8 +44,7 @@ class RecordSettings(Section):
     id_field: str | None = "id"
     """Dotted path of the document's id. Fallback: the record's key, then its position."""
     event_time_field: str | None = None
-    """Dotted path of the event time: ISO 8601, or a number since the epoch (docs/format.md).
-    Fallback: the record's timestamp."""
+    """Dotted path of the event time (docs/format.md). Fallback: the record's timestamp."""
     namespace_field: str | None = None
     """Dotted path of the namespace. Documents of different namespaces never match."""
 
@@ -63,7 +61,7 @@ class IndexSettings(Section):
     directory: FilledPath = Path("streamdedup-index")
     """Directory of the index, on a local file system."""
     shards: int = Field(default=2, ge=1, le=64)
-    """Files that share the bands of a segment. A change applies to new segments."""
+    """Files that share the bands of a new segment."""
     bucket_size: int = Field(default=64, ge=1, le=4096)
     """Documents per bucket. The newest stay."""
     window: Duration | None = Field(default=None, ge=MILLISECOND, le=CENTURY)
@@ -74,17 +72,16 @@ class IndexSettings(Section):
     """record: the record's timestamp replaces an event time that is too far from it. event: event
     times are believed, as always in files."""
     allowed_lateness: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
-    """Largest delay of an event time behind the record's timestamp. The index holds documents for
-    as long after the window. null: as long as index.window."""
+    """Largest delay of an event time behind the record's timestamp. The index holds documents as
+    long after the window. null: as index.window."""
     allowed_ahead: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
     """Largest lead of an event time over the record's timestamp, and of the timestamp over the
-    wall clock. null: as long as index.window."""
+    wall clock. null: as index.window."""
     delta_documents: int = Field(default=65_536, ge=16, le=1_048_576)
-    """Documents held in memory before they become a segment. Two such deltas are in use; a restart
-    replays them."""
+    """Documents in memory before they become a segment. A restart replays at most two such
+    deltas."""
     disk_budget: Size | None = Field(default=None, ge=1024**2)
-    """Largest size of the index. Near it the worker is not ready; at it the worker stops. null: the
-    free space of the disk."""
+    """Largest size of the index, at which the worker stops. null: the free space of the disk."""
     sync: bool = True
     """Force each commit to disk. If false, a crash of the machine may cause a rebuild from the
     changelog."""
@@ -162,7 +159,7 @@ class BatchSettings(Section):
     documents: int = Field(default=5000, ge=1, le=100_000)
     """Most records per batch and transaction."""
     bytes: Size = Field(default=16 * 1024**2, ge=1, le=1024**3)
-    """Most bytes of records per batch. A larger record is a batch of its own."""
+    """Most bytes of records per batch."""
     linger: Duration = Field(default=dt.timedelta(milliseconds=200), ge=MILLISECOND, le=HOUR)
     """Time that a poll waits for the first record."""
     changelog_entry_bytes: Size = Field(default=900_000, ge=1, le=1024**3)
@@ -214,8 +211,8 @@ class LogSettings(Section):
     """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level. Libraries write at least info, the Kafka client at least warning: their
-    debug messages contain passwords and documents."""
+    """Least severe level. Libraries never write debug messages, which contain passwords and
+    documents."""
     format: Literal["auto", "json", "human"] = "auto"
     """auto: human on a terminal, else json."""
 
