@@ -203,8 +203,8 @@ class QualitySettings(Section):
     """How verdicts are checked at run time; see docs/quality.md."""
 
     shadow_sample: int = Field(default=1000, ge=0, le=10**9)
-    """On average one document in this number is also compared exactly with recent kept documents. 0:
-    no sample."""
+    """On average one document in this number is also compared exactly with recent kept documents.
+    0: no sample."""
 
 
 class LogSettings(Section):

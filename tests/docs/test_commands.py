@@ -243,7 +243,9 @@ def test_commands_on_files(page: str, text: str, command: CommandLine) -> None:
 
 def embedded_examples() -> list[Block]:
     """Return the examples for Python: a table, batches of columns, and a job."""
-    return [one for one in BLOCKS if (one.page, one.language) == ("docs/files-and-python.md", "python")]
+    return [
+        one for one in BLOCKS if (one.page, one.language) == ("docs/files-and-python.md", "python")
+    ]
 
 
 @pytest.mark.usefixtures("folder")
