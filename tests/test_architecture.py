@@ -1,4 +1,4 @@
-"""Every import of the product keeps the rules of docs/architecture.md."""
+"""Every import of the product keeps the rules of docs/internals/architecture.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.architecture import trespasses
 from tests.support.paths import ROOT
 
-TABLE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TABLE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 
 
 def _sources() -> dict[str, str]:
@@ -92,7 +92,7 @@ BLOCKING = '"""*Blocking.* A module."""\n'
         pytest.param(
             "streamdedup.sketch.nameless",
             PURE,
-            "streamdedup.sketch.nameless: docs/architecture.md does not name it",
+            "streamdedup.sketch.nameless: docs/internals/architecture.md does not name it",
             id="a module without a name in the table",
         ),
         pytest.param(
@@ -123,4 +123,4 @@ def test_each_kind_of_trespass_is_found(module: str, source: str, problem: str) 
 
 def test_layers_drawn_otherwise_are_found() -> None:
     """The document shows the layers that the rules enforce."""
-    assert "docs/architecture.md does not show these layers" in trespasses({}, "")[0]
+    assert "docs/internals/architecture.md does not show these layers" in trespasses({}, "")[0]

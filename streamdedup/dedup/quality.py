@@ -1,4 +1,4 @@
-"""*Pure.* Recall and precision, estimated from the candidates; docs/quality.md has the formulas.
+"""*Pure.* Recall and precision, estimated; docs/internals/quality.md has the formulas.
 
 Rule 1: figures tell of the latest one to two generations of documents. Everything is in memory.
 Rule 2: a figure without data is NaN, never 1.

@@ -4,8 +4,8 @@ A pair with ``e`` of ``m`` equal values is found with the probability of
 :mod:`streamdedup.sketch.inclusion`, so that it stands for the reciprocal of that number of pairs
 (Horvitz and Thompson 1952). Its similarity is an estimate with a known error. If the logarithm of
 the density of similarities has the slope ``s`` near the threshold, the true similarity is
-distributed around ``estimate + s * error^2`` (Tweedie's formula, Efron 2011). docs/quality.md
-explains both.
+distributed around ``estimate + s * error^2`` (Tweedie's formula, Efron 2011).
+docs/internals/quality.md explains both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """*Pure.* Kept sketches: the columns of a record batch of Parquet, checked, as documents.
 
-docs/format.md specifies the columns. pyarrow is optional: it is imported when files are read.
+docs/internals/format.md specifies the columns. pyarrow is optional: reading a file imports it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def check_schema(schema: Any, name: str) -> None:
     for column, expected in TYPES.items():
         if schema.get_field_index(column) < 0:
             raise InputError(
-                f"{name} holds no kept sketches: it has no column {column!r}; docs/format.md lists "
-                "the columns"
+                f"{name} holds no kept sketches: it has no column {column!r}; "
+                "docs/internals/format.md lists the columns"
             )
         found = schema.field(column).type
         if column in CONSTANT and types.is_dictionary(found):

@@ -126,7 +126,7 @@ def import_sketches(
         progress: receives the number of documents loaded so far, and of all to be loaded.
 
     Raises:
-        InputError: the files cannot be read, or are not what docs/format.md describes.
+        InputError: the files cannot be read, or are not what docs/internals/format.md describes.
         IndexMismatch: the sketches were made with other parameters, or lack texts; or the changelog
             does not continue them.
         StreamdedupError: see :func:`streamdedup.index.loading.load_index`.

@@ -1,4 +1,4 @@
-"""*Pure.* Changelog entries: index updates in MessagePack, described in docs/format.md.
+"""*Pure.* Changelog entries: index updates in MessagePack, described in docs/internals/format.md.
 
 An entry is a map, and its first field is the version. Columns are the bytes of little-endian numpy
 arrays, so that decoding needs no loop over the documents.
@@ -33,7 +33,7 @@ VERSION = 3
 
 
 class ChangelogEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A changelog entry; docs/format.md describes each field."""
+    """A changelog entry; docs/internals/format.md describes each field."""
 
     version: int
     fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A\w{1,64}\Z")]

@@ -1,6 +1,6 @@
 """*Pure.* What an archive hands over to a stream: the columns of its kept sketches.
 
-docs/format.md describes them. Their types are those of Arrow.
+docs/internals/format.md describes them. Their types are those of Arrow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""*Pure.* What edges send to the judge: sketched source ranges, described in docs/format.md.
+"""*Pure.* Sketched source ranges, from edges to the judge; see docs/internals/format.md.
 
 A value holds one range of one partition, in MessagePack. Its first field is the version.
 """
@@ -29,7 +29,7 @@ VERSION = 1
 
 
 class SketchRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A sketched range; docs/format.md describes each field."""
+    """A sketched range; docs/internals/format.md describes each field."""
 
     version: int
     fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A\w{1,64}\Z")]

@@ -1,4 +1,4 @@
-"""*Pure.* What the judge sends to the edges: the verdicts on source ranges; see docs/format.md.
+"""*Pure.* Verdicts on source ranges, from the judge to edges; see docs/internals/format.md.
 
 A value holds the verdicts on one range of one partition, in MessagePack. Its first field is the
 version. A document that is neither a duplicate nor rejected is kept.
@@ -48,7 +48,7 @@ VERSION = 1
 
 
 class VerdictRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The verdicts on a range; docs/format.md describes each field."""
+    """The verdicts on a range; docs/internals/format.md describes each field."""
 
     version: int
     source: SourceRange

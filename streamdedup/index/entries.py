@@ -1,4 +1,4 @@
-"""*Pure.* The records of the manifest, in MessagePack; docs/format.md specifies them."""
+"""*Pure.* The manifest's records, in MessagePack; see docs/internals/stored-index.md."""
 
 from __future__ import annotations
 

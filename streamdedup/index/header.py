@@ -13,7 +13,7 @@ from streamdedup.sketch.normalize import resolve
 from streamdedup.sketch.parameters import UNKNOWN_SEED, SketchParameters
 
 FORMAT = 3
-"""Version of the layout on disk; docs/format.md specifies it."""
+"""Version of the layout on disk; docs/internals/stored-index.md specifies it."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ represent, together with everything else that a worker must know at that offset.
 
 Layout: ``meta`` (``header``, ``checkpoint``, ``damage``, ``sum``), ``segments`` (>u8 first number
 -> MessagePack), ``erased`` (>u8 number -> whether its bytes are still to be overwritten), ``tail``
-(>u8 applied -> update and notes; only without a changelog). docs/format.md specifies it.
+(>u8 applied -> update and notes; only without a changelog). See docs/internals/stored-index.md.
 """
 
 from __future__ import annotations

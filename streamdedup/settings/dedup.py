@@ -44,59 +44,51 @@ ProfileName = Annotated[str | tuple[str, ...], NoDecode, BeforeValidator(_as_pro
 class DedupSettings(Section):
     """What makes a document a duplicate.
 
-    An index and its changelog can be used only with the settings that they were created with. The
-    exceptions are ``empty_text``, ``verify`` from ``exact`` to ``estimate``, and ``threshold`` if
-    ``bands`` and ``rows`` are set.
+    An index and its changelog keep the settings of their creation, except ``empty_text``,
+    ``verify`` from ``exact`` to ``estimate``, and ``threshold`` if ``bands`` and ``rows`` are
+    set.
     """
 
     threshold: float = Field(default=0.8, gt=0.0, le=1.0)
-    """A document is a duplicate if its estimated Jaccard similarity with a kept document is at
-    least this."""
+    """Least estimated Jaccard similarity of a duplicate with a kept document."""
     recall: float = Field(default=0.99, gt=0.0, lt=1.0)
     """Share of pairs exactly at the threshold that must share a bucket. Determines the bands."""
     corpus_documents: int = Field(default=DEFAULT_CORPUS, ge=1, le=10**12)
-    """Number of documents in the index that the number of rows is chosen for."""
+    """Number of documents in the index, to choose the rows."""
     background: float = Field(default=DEFAULT_BACKGROUND, ge=0.0, lt=1.0)
-    """Similarity of unrelated documents that the number of rows is chosen for. `streamdedup
-    evaluate` measures it."""
+    """Similarity of unrelated documents, to choose the rows. `streamdedup evaluate` measures
+    it."""
     bands: int | None = Field(default=None, ge=1, le=1000)
     """Number of bands. Default: computed from threshold, recall and num_perm."""
     rows: int | None = Field(default=None, ge=1, le=1000)
     """Rows per band. Set bands and rows together."""
     variant: Literal["fast", "classic"] = "fast"
-    """fast: Fast Similarity Sketching, whose time hardly depends on num_perm and whose error is
-    smaller on short texts. classic: MinHash with one hash function per value."""
+    """fast: Fast Similarity Sketching. classic: MinHash with one hash function per value."""
     num_perm: int = Field(default=256, ge=1, le=9000)
-    """MinHash values per signature. More values cost time and disk, and reduce the error of
-    estimates."""
+    """MinHash values per signature. More values reduce the error, and cost time and disk."""
     value_bits: Annotated[Literal[32, 64], Number] = 32
     """Bits of a MinHash value before it is stored. 64 needs variant classic."""
     signature_bits: Annotated[Literal[1, 2, 4, 8], Number] = 4
-    """Bits that are stored of each value, to verify candidates: num_perm x signature_bits / 8
-    bytes per document. The estimate's standard error is at most sqrt(p (1 - p) / num_perm) /
-    (1 - q), with q = 2^-signature_bits and p = J + (1 - J) q."""
+    """Stored bits of each value: num_perm x signature_bits / 8 bytes per document. Fewer bits
+    increase the estimate's standard error."""
     shingle_unit: Literal["character", "word"] = "character"
-    """Unit of a shingle: characters (code points), which suit every script, or words."""
+    """Unit of a shingle: code points, which suit every script, or words."""
     shingle_size: int = Field(default=5, ge=1, le=64)
-    """Characters or words per shingle. A shorter text is one shingle."""
+    """Units per shingle. A shorter text is one shingle."""
     shingle_bag: bool = False
-    """Whether a shingle that a text repeats counts each time instead of once."""
+    """Whether a repeated shingle counts each time."""
     profile: ProfileName = Field(default="plain", json_schema_extra=_PROFILE_SCHEMA)
-    """How text is normalised before it is compared: the name of a profile, or a list of steps.
-    docs/profiles.md describes both."""
+    """How texts are normalised: a profile or a list of steps. docs/profiles.md describes both."""
     seed: int = Field(default=_DEFAULT_SEED, ge=0, lt=2**63)
     """Seed of all hashing. It is stored in the index; see seed_file."""
     seed_file: Path | None = None
-    """File with a secret of at least 32 characters, from which the seed follows. Without it, texts
-    that collide cannot be crafted. Keep a copy: the index and the changelog cannot be used without
-    it. The file is read at the start."""
+    """File with a secret of at least 32 characters, instead of seed. It prevents crafted
+    collisions. Keep a copy: index and changelog need it."""
     verify: Literal["estimate", "exact"] = "estimate"
-    """estimate: the signatures decide. exact: if the estimate is within two standard errors of the
-    threshold, the texts decide; the index and the changelog then store the texts, compressed. exact
-    needs an index and a changelog that were created with it."""
+    """estimate: the signatures decide. exact: near the threshold the texts decide; index and
+    changelog store them from their creation on."""
     empty_text: Literal["keep", "reject"] = "keep"
-    """What happens to a document without text after normalisation: it is kept without being
-    indexed, or goes to the dead-letter topic."""
+    """A document without text after normalisation: kept and not indexed, or a dead letter."""
 
     _secret: Seed | None = PrivateAttr(default=None)
 

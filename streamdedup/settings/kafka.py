@@ -32,41 +32,36 @@ class SecuritySettings(Section):
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Kafka's security.protocol."""
     ca_file: Path | None = None
-    """PEM file with the certificates of the authorities that signed the brokers' certificates.
-    Default: the authorities that the system trusts."""
+    """PEM file of the brokers' certificate authorities. Default: those of the system."""
     certificate_file: Path | None = None
-    """PEM file with the worker's own certificate, for mutual TLS."""
+    """PEM file of the worker's own certificate, for mutual TLS."""
     key_file: Path | None = None
-    """PEM file with the private key of the worker's certificate."""
+    """PEM file of its private key."""
     key_password_file: Path | None = None
     """File with the password of the private key."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = (
         "SCRAM-SHA-512"
     )
-    """Kafka's sasl.mechanism. OAUTHBEARER needs token_url or msk_region. GSSAPI is Kerberos, and
-    needs the extra `kerberos`."""
+    """Kafka's sasl.mechanism. OAUTHBEARER needs token_url or msk_region; GSSAPI (Kerberos) the
+    extra `kerberos`."""
     sasl_username: str = ""
-    """User name of the login. With token_url: the client id."""
+    """User name. With token_url: the client id."""
     sasl_password: SecretStr | None = None
-    """Password of the login. Prefer sasl_password_file."""
+    """Password. Prefer sasl_password_file."""
     sasl_password_file: Path | None = None
-    """File with the password of the login. A line break at its end is ignored. With token_url: the
-    client secret."""
+    """File with the password; with token_url the client secret. A line break at its end is
+    ignored."""
     token_url: TokenUrl | None = None
-    """Token endpoint of an OIDC provider. OAUTHBEARER gets its tokens there, with the grant
-    client_credentials."""
+    """Token endpoint of an OIDC provider, for OAUTHBEARER with the grant client_credentials."""
     token_scope: str = ""
     """Scope of the tokens, if the provider needs one."""
     token_ca_file: Path | None = None
-    """PEM file with the certificates of the authorities that signed the token endpoint's
-    certificate. Default: the authorities that the system trusts."""
+    """PEM file of the token endpoint's certificate authorities. Default: those of the system."""
     msk_region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = None
-    """AWS region of an MSK cluster. OAUTHBEARER signs its tokens with AWS credentials (IAM). Needs
-    the extra `msk`."""
-
+    """AWS region of an MSK cluster, for OAUTHBEARER with AWS credentials (IAM). Needs the extra
+    `msk`."""
     kerberos_service_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")] = "kafka"
-    """First part of the brokers' Kerberos principals, for GSSAPI. The worker's own principal and
-    keytab are those of the system: KRB5_CLIENT_KTNAME, or the tickets of kinit."""
+    """First part of the brokers' Kerberos principals; see docs/authentication.md."""
 
     @field_validator("sasl_password")
     @classmethod
@@ -140,29 +135,26 @@ class KafkaSettings(Section):
     """The brokers, and the worker's identity."""
 
     bootstrap_servers: NameList = ("127.0.0.1:9092",)
-    """host:port of one or more brokers. The client finds the others through them."""
+    """host:port of one or more brokers."""
     group_id: str = Field(default="streamdedup", min_length=1, max_length=200)
-    """Consumer group that the offsets are committed to, so that every lag tool shows them."""
+    """Consumer group of the committed offsets."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where to start reading a partition without a committed offset that existed at the first
-    start. Partitions that are added later are read from their beginning."""
+    """Where to start reading a new group. Added partitions are read from their beginning."""
     skip_unjudged: bool = False
-    """Start at committed offsets that are past records without a verdict, and skip these records.
-    If false, such a start is refused: another consumer may have committed to the group. After one
-    start the skipped records count as judged; set it back."""
+    """Skip records without a verdict before the committed offsets. If false, such a start is
+    refused. Set it back after one start."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     """Compression of produced records."""
     request_timeout: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=HOUR)
-    """Longest time that one request to a broker may take."""
+    """Longest time of one request to a broker."""
     transaction_timeout: Duration = Field(default=dt.timedelta(seconds=60), ge=SECOND, le=DAY)
-    """Time after which the broker aborts a transaction that a dead worker left open. Brokers reject
-    more than their transaction.max.timeout.ms, which is 15 minutes by default."""
+    """Time after which the broker aborts a dead worker's transaction; at most the brokers'
+    transaction.max.timeout.ms."""
     session_timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
-    """Time after which the brokers consider a silent standby or edge dead. They accept 6 seconds to
-    30 minutes, unless their group.min.session.timeout.ms and group.max.session.timeout.ms
-    differ."""
+    """Time after which the brokers consider a silent standby or edge dead; by default they accept 6
+    seconds to 30 minutes."""
     metadata_refresh: Duration = Field(default=dt.timedelta(seconds=30), ge=SECOND, le=DAY)
-    """Interval between checks for new partitions of the source topic."""
+    """Interval between checks for new partitions of the source."""
     security: SecuritySettings = SecuritySettings()
     """TLS and login."""
 
@@ -179,21 +171,20 @@ class TopicSettings(Section):
     """The topics."""
 
     source: TopicName = "documents"
-    """Topic that the documents are read from."""
+    """The documents to judge."""
     clean: TopicName = "documents-clean"
-    """Topic of kept documents, with their original bytes."""
+    """Kept documents, with their original bytes."""
     duplicates: TopicName = "documents-duplicates"
-    """Topic of duplicate records."""
+    """Duplicate records."""
     dead_letter: TopicName = "documents-dead-letter"
-    """Topic of rejected records."""
+    """Rejected records."""
     changelog: TopicName = "documents-changelog"
-    """Topic that a lost index is rebuilt from. It has one partition, and belongs to one worker: its
-    name is the transactional id, so the brokers fence a worker when another one starts."""
+    """Index updates, in one partition, to rebuild a lost index. It belongs to one worker: its name
+    is the transactional id."""
     sketches: TopicName = "documents-sketches"
-    """With mode split: topic of the sketches, from the edges to the judge. It has one partition."""
+    """With mode split: from edges to the judge, in one partition."""
     verdicts: TopicName = "documents-verdicts"
-    """With mode split: topic of the verdicts, from the judge to the edges. It has at least as many
-    partitions as the source."""
+    """With mode split: from the judge to edges, with at least the source's partitions."""
 
     @model_validator(mode="after")
     def _check(self) -> TopicSettings:

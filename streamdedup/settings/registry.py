@@ -13,29 +13,28 @@ from streamdedup.settings.units import Duration, UrlList
 
 
 class RegistrySettings(Section):
-    """The registry of schemas, for records.format registry and output.duplicates_format avro."""
+    """The schema registry, for records.format registry and output.duplicates_format avro."""
 
     urls: UrlList = ()
-    """URLs of a registry with Confluent's API. Several are the same registry; the first one that
-    answers is used. Needs the extra `registry`."""
+    """URLs of one registry with Confluent's API; the first that answers is used. Needs the extra
+    `registry`."""
     username: str = ""
-    """User name of the login (HTTP basic authentication)."""
+    """User name, for HTTP basic authentication."""
     password: SecretStr | None = None
-    """Password of the login. Prefer password_file."""
+    """Password. Prefer password_file."""
     password_file: Path | None = None
-    """File with the password of the login. A line break at its end is ignored."""
+    """File with the password. A line break at its end is ignored."""
     token_file: Path | None = None
-    """File with a bearer token, instead of a login. It is read for each request, so that another
-    program can renew it."""
+    """File with a bearer token, instead of a password. It is read for each request."""
     ca_file: Path | None = None
-    """PEM file with the certificates of the authorities that signed the registry's certificate.
-    Default: the authorities of the package certifi."""
+    """PEM file of the registry's certificate authorities. Default: those of the package
+    certifi."""
     certificate_file: Path | None = None
-    """PEM file with a client certificate, for mutual TLS."""
+    """PEM file of a client certificate, for mutual TLS."""
     key_file: Path | None = None
-    """PEM file with the private key of the client certificate."""
+    """PEM file of its private key."""
     timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
-    """Longest time that one request may take."""
+    """Longest time of one request."""
 
     @field_validator("password")
     @classmethod

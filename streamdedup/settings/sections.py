@@ -35,20 +35,16 @@ class RecordSettings(Section):
     """How a record becomes a document."""
 
     format: Literal["json", "text", "messagepack", "registry", "avro"] = "json"
-    """json: the value is a JSON object. text: the value is the text itself, in UTF-8. messagepack:
-    the value is a MessagePack map. registry: the value is Avro, Protobuf or JSON, and names its
-    schema in a schema registry. avro: Avro's single-object encoding, with schemas in files."""
+    """Encoding of the value. text: the text itself, in UTF-8. registry: Avro, Protobuf or JSON with
+    a schema in a registry. avro: Avro's single-object encoding."""
     schema_files: PathList = ()
-    """With format avro: files with the schemas (.avsc) that records are written with."""
+    """With format avro: files of the writers' schemas (.avsc)."""
     text_fields: NameList = ("text",)
     """Dotted paths of the text. Several texts are joined with a line break."""
     id_field: str | None = "id"
-    """Dotted path of the document's id. If it is missing, the id is the record's key, or without a
-    key its position."""
+    """Dotted path of the document's id. Fallback: the record's key, then its position."""
     event_time_field: str | None = None
-    """Dotted path of the event time: ISO 8601, or a number since the epoch: seconds,
-    milliseconds, microseconds or nanoseconds, by its size. If it is not set or missing, the event
-    time is the record's timestamp."""
+    """Dotted path of the event time (docs/format.md). Fallback: the record's timestamp."""
     namespace_field: str | None = None
     """Dotted path of the namespace. Documents of different namespaces never match."""
 
@@ -63,34 +59,32 @@ class IndexSettings(Section):
     """The band index on disk."""
 
     directory: FilledPath = Path("streamdedup-index")
-    """Directory of the index, on a local file system, never on a network file system."""
+    """Directory of the index, on a local file system."""
     shards: int = Field(default=2, ge=1, le=64)
-    """Files that share the bands of each segment. A change applies to new segments."""
+    """Files that share the bands of a new segment."""
     bucket_size: int = Field(default=64, ge=1, le=4096)
     """Documents per bucket. The newest stay."""
     window: Duration | None = Field(default=None, ge=MILLISECOND, le=CENTURY)
-    """How far the event times of two copies may be apart. null: no limit by time."""
+    """Largest distance between the event times of two duplicates. null: no limit by time."""
     window_documents: int = Field(default=10_000_000, ge=1, le=1_000_000_000)
-    """How many of the newest kept documents can make others duplicates. Limits disk and memory."""
+    """Number of newest kept documents that can be matched. Limits disk and memory."""
     clock: Literal["record", "event"] = "record"
-    """record: an event time that is too far from the record's timestamp is replaced by it. event:
-    event times are believed, e.g. to load an archive through a topic. Files have no timestamps, so
-    that event times are always believed."""
+    """record: the record's timestamp replaces an event time that is too far from it. event: event
+    times are believed, as always in files."""
     allowed_lateness: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
-    """How far an event time may be before the record's timestamp, and how long the index holds a
-    document after the window for copies that come late. null: as long as index.window."""
+    """Largest delay of an event time behind the record's timestamp. The index holds documents as
+    long after the window. null: as index.window."""
     allowed_ahead: Duration | None = Field(default=None, ge=dt.timedelta(0), le=CENTURY)
-    """How far an event time may be after the record's timestamp, and that after the wall clock.
-    null: as long as index.window."""
+    """Largest lead of an event time over the record's timestamp, and of the timestamp over the
+    wall clock. null: as index.window."""
     delta_documents: int = Field(default=65_536, ge=16, le=1_048_576)
-    """Documents held in memory before they become a segment. Two such deltas are in use. A restart
-    replays at most these."""
+    """Documents in memory before they become a segment. A restart replays at most two such
+    deltas."""
     disk_budget: Size | None = Field(default=None, ge=1024**2)
-    """Most bytes that the index may take. Near this limit the worker is not ready; at it the worker
-    stops. null: the free space of the disk."""
+    """Largest size of the index, at which the worker stops. null: the free space of the disk."""
     sync: bool = True
-    """Force each commit to disk. If false, a crash of the machine (not of the worker) may cause a
-    rebuild from the changelog."""
+    """Force each commit to disk. If false, a crash of the machine may cause a rebuild from the
+    changelog."""
 
     def lateness(self) -> dt.timedelta | None:
         """Return the allowance for late event times; None for no limit."""
@@ -114,19 +108,18 @@ class OutputSettings(Section):
     """What the worker writes."""
 
     route: Literal["split", "annotate"] = "split"
-    """split: kept documents go to the clean topic, duplicates to the duplicates topic. annotate:
-    both go to the clean topic, with the verdict in headers."""
+    """split: duplicates go to the duplicates topic. annotate: all documents go to the clean topic,
+    with the verdict in headers."""
     headers: HeaderForm = "compact"
-    """Headers added to a record on the clean topic. compact: one with the partition and offset of
-    the source record; a duplicate has two more. full: names and values of the whole verdict, some
-    200 bytes. none: no header; a reader cannot trace a record to its source record."""
+    """Headers added on the clean topic (docs/format.md). compact: the source position. full: the
+    whole verdict, some 200 bytes. none: records cannot be traced to their source."""
     max_matches: int = Field(default=5, ge=1, le=100)
     """Matches listed in a duplicate record."""
     include_value: bool = False
     """Whether a duplicate record contains the original value."""
     duplicates_format: Literal["json", "avro"] = "json"
-    """Encoding of duplicate records. avro: with a schema in the schema registry, which
-    `streamdedup topics schema --register` puts there."""
+    """Encoding of duplicate records. avro: with a schema that `streamdedup topics schema
+    --register` registers."""
 
     @model_validator(mode="after")
     def _check_headers(self) -> OutputSettings:
@@ -141,8 +134,8 @@ class OutputSettings(Section):
 class LimitSettings(Section):
     """Limits of size, and of dead letters.
 
-    Records over a limit of size go to the dead-letter topic, except texts that are cut. The limits
-    of dead letters apply to the worker only.
+    Records over a limit of size go to the dead-letter topic. The limits of dead letters do not
+    apply to files.
     """
 
     value_bytes: Size = Field(default=4 * 1024**2, ge=1, le=1024**3)
@@ -150,43 +143,42 @@ class LimitSettings(Section):
     text_bytes: Size = Field(default=1024**2, ge=1, le=1024**3)
     """Largest text, in UTF-8."""
     long_text: Literal["reject", "cut"] = "reject"
-    """reject: a larger text is rejected. cut: a larger text is judged by its first text_bytes."""
+    """Larger texts. cut: they are judged by their first text_bytes."""
     id_bytes: Size = Field(default=512, ge=1, le=65_536)
     """Longest document id, in UTF-8."""
     dead_letter_run: int = Field(default=200, ge=0)
-    """How many records in a row may become dead letters before the worker stops, without committing
-    the batch. 0: no limit."""
+    """Number of dead letters in a row at which the worker stops, without committing the batch. 0:
+    no limit."""
     dead_letter_ratio: float = Field(default=0.5, ge=0, le=1)
-    """Share of dead letters among the last 1,000 records at which the worker stops, without
-    committing the batch. 0: no limit."""
+    """The same for the share of dead letters among the last 1,000 records."""
 
 
 class BatchSettings(Section):
     """How many records are handled at once. Verdicts do not depend on it."""
 
     documents: int = Field(default=5000, ge=1, le=100_000)
-    """Most records per batch, and so per transaction."""
+    """Most records per batch and transaction."""
     bytes: Size = Field(default=16 * 1024**2, ge=1, le=1024**3)
-    """Most bytes of records per batch; a larger record is a batch by itself. Limits memory."""
+    """Most bytes of records per batch."""
     linger: Duration = Field(default=dt.timedelta(milliseconds=200), ge=MILLISECOND, le=HOUR)
-    """How long a poll waits for the first record."""
+    """Time that a poll waits for the first record."""
     changelog_entry_bytes: Size = Field(default=900_000, ge=1, le=1024**3)
-    """Largest changelog record. It must be smaller than the topic's max.message.bytes."""
+    """Largest changelog record, smaller than the topic's max.message.bytes."""
 
 
 class StandbySettings(Section):
-    """Several workers with the same settings, of which one judges documents."""
+    """Several workers with the same settings; one judges documents."""
 
     enabled: bool = False
-    """Whether this worker is one of several, each with an index directory of its own. The brokers
-    elect one that judges documents; the others apply the changelog as it grows, and take over."""
+    """Whether this worker is one of several, each with its own index directory. The brokers elect
+    the worker that judges."""
 
 
 class PoolSettings(Section):
     """The processes that decode and sketch."""
 
     workers: int = Field(default=0, ge=0, le=256)
-    """Number of processes. 0: one less than the number of processors, at least one."""
+    """Number of processes. 0: one less than the processors, at least one."""
 
     def size(self) -> int:
         """Return the number of processes to start."""
@@ -197,30 +189,30 @@ class StatusSettings(Section):
     """The HTTP port with /metrics, /livez, /readyz and /page."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """Address to listen on. Use 0.0.0.0 inside a container."""
+    """Address to listen on; 0.0.0.0 in a container."""
     port: int = Field(default=9464, ge=0, le=65535)
-    """Port. 0: the system chooses a port, which is logged."""
+    """Port. 0: any free port, which is logged."""
     page: bool = True
-    """Whether /page shows the state of the worker and the latest duplicates."""
+    """Whether /page shows the live dashboard."""
     show_text: bool = False
-    """Whether the page shows the texts of duplicates and originals to everyone who can reach the
-    port. The texts of recent records are then held in memory. Judging pairs needs them."""
+    """Whether the live dashboard shows texts, to everyone who can reach the port. Labelling pairs
+    needs them."""
 
 
 class QualitySettings(Section):
-    """How the worker and the edges check their verdicts while they run; see docs/quality.md."""
+    """How verdicts are checked at run time; see docs/quality.md."""
 
     shadow_sample: int = Field(default=1000, ge=0, le=10**9)
-    """On average one document in this many, in blocks of 64 offsets, is also compared exactly with
-    recent kept documents. Uses at most 2 % of one processor. 0: none is."""
+    """On average one document in this number is also compared exactly with recent kept documents.
+    0: no sample."""
 
 
 class LogSettings(Section):
     """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is written. Libraries write at least info, the Kafka client at least
-    warning: their debug messages contain passwords and documents."""
+    """Least severe level. Libraries never write debug messages, which contain passwords and
+    documents."""
     format: Literal["auto", "json", "human"] = "auto"
     """auto: human on a terminal, else json."""
 
@@ -247,8 +239,8 @@ class Settings(BaseSettings):
     _blanks = model_validator(mode="before")(read_blanks)
 
     mode: Literal["single", "split"] = "single"
-    """single: one worker does everything. split: edges read, sketch and write, any number of them;
-    one judge decides. See docs/scaling.md."""
+    """single: one worker does everything. split: any number of edges and one judge. See
+    docs/scaling.md."""
     kafka: KafkaSettings = KafkaSettings()
     """The brokers, and the worker's identity."""
     topics: TopicSettings = TopicSettings()
@@ -278,7 +270,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     """Logging."""
     drain_budget: Duration = Field(default=dt.timedelta(seconds=30), ge=MILLISECOND, le=DAY)
-    """How long a worker that is asked to stop may take to finish its current batches."""
+    """Longest time to finish current batches after a request to stop."""
 
     @model_validator(mode="after")
     def _check(self) -> Settings:

@@ -1,4 +1,4 @@
-"""*Pure.* The sketches of kept documents, which a stream continues; see docs/format.md."""
+"""*Pure.* The kept sketches, which a stream continues; see docs/internals/format.md."""
 
 from __future__ import annotations
 

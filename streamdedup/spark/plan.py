@@ -47,7 +47,8 @@ class Backfill:
             ``duplicate`` or ``rejected``), ``matches`` (of a duplicate, best first: ``id``,
             ``place``, ``jaccard_estimate``, ``jaccard``, ``age_s``) and ``rejection`` (``stage``,
             ``reason``, ``message``).
-        sketches: the kept sketches that the window needs, in order; docs/format.md has the columns.
+        sketches: the kept sketches that the window needs, in order; docs/internals/format.md has
+            the columns.
         report: counts.
         seconds: how long each step took.
     """

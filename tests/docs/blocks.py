@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "helm" / "streamdedup" / "README.md"]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs" / "internals").glob("*.md"))
 """The pages with instructions; decisions in docs/adr are history."""
 
 PROGRAMS = ("curl", "docker", "helm", "kubectl", "make", "pip", "python", "streamdedup", "uv")

@@ -242,8 +242,10 @@ def test_commands_on_files(page: str, text: str, command: CommandLine) -> None:
 
 
 def embedded_examples() -> list[Block]:
-    """Return the examples of the embedded mode: a table, batches of columns, and a job."""
-    return [one for one in BLOCKS if (one.page, one.language) == ("docs/embedded.md", "python")]
+    """Return the examples for Python: a table, batches of columns, and a job."""
+    return [
+        one for one in BLOCKS if (one.page, one.language) == ("docs/files-and-python.md", "python")
+    ]
 
 
 @pytest.mark.usefixtures("folder")
@@ -295,7 +297,7 @@ def test_every_python_block_is_run() -> None:
     pages = [block.page for block in BLOCKS if block.language == "python"]
     assert sorted(pages) == [
         "README.md",
-        *["docs/embedded.md"] * 3,
+        *["docs/files-and-python.md"] * 3,
         *["docs/quickstart.md"] * 2,
     ]
 

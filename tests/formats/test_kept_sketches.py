@@ -1,4 +1,4 @@
-"""The columns of kept sketches, which docs/format.md describes."""
+"""The columns of kept sketches, which docs/internals/format.md describes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.support.paths import ROOT
 
 
 def section() -> str:
-    """Return the section of docs/format.md."""
-    text = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    """Return the section of docs/internals/format.md."""
+    text = (ROOT / "docs" / "internals" / "format.md").read_text(encoding="utf-8")
     return text.split("\n## Kept sketches\n")[1].split("\n## ")[0]
 
 

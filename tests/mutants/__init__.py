@@ -1,1 +1,1 @@
-"""Mutation tests: small changes of the code that the tests must notice; see docs/reliability.md."""
+"""Mutation tests: small changes of the code that the tests must notice; see docs/internals/reliability.md."""

@@ -271,7 +271,7 @@ def test_shares_have_intervals() -> None:
 
 
 def test_the_sample_comes_in_blocks() -> None:
-    """Of 60,000 documents of a partition, none is sampled in 39 %, as docs/quality.md says."""
+    """Of 60,000 documents of a partition, none is sampled in 39% (docs/internals/quality.md)."""
     offsets = np.arange(60_000)
     zeros = np.zeros_like(offsets)
     counts = [

@@ -1,4 +1,4 @@
-"""The import rules of docs/architecture.md, as a function of the source files.
+"""The import rules of docs/internals/architecture.md, as a function of the source files.
 
 Every import counts: at the top, inside a function, and under ``TYPE_CHECKING``.
 """
@@ -60,7 +60,7 @@ def trespasses(sources: Mapping[str, str], table: str) -> list[str]:
 
     Args:
         sources: the source of every module, by its dotted name; packages by their own name.
-        table: the text of docs/architecture.md, which names every module.
+        table: the text of docs/internals/architecture.md, which names every module.
     """
     trees = {name: ast.parse(text) for name, text in sources.items()}
     imports = {name: list(_imports(tree, trees)) for name, tree in trees.items()}
@@ -97,7 +97,7 @@ def _other_layers(table: str) -> Iterator[str]:
     *layers, ground = (tuple(room for room in layer if room != "__main__") for layer in LAYERS)
     line = " > ".join([*(" | ".join(layer) for layer in layers), ", ".join(ground)])
     if line not in table:
-        yield f"docs/architecture.md does not show these layers: {line}"
+        yield f"docs/internals/architecture.md does not show these layers: {line}"
 
 
 def _wrong_places(trees: Mapping[str, ast.Module], table: str) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _wrong_places(trees: Mapping[str, ast.Module], table: str) -> Iterator[str]:
         path = "/".join(module.split(".")[1:])
         folder, _, name = path.rpartition("/")
         if not {path, f"{path}/"} & named and not (f"{folder}/" in named and name in named):
-            yield f"{module}: docs/architecture.md does not name it"
+            yield f"{module}: docs/internals/architecture.md does not name it"
 
 
 def _wrong_colours(trees: Mapping[str, ast.Module]) -> Iterator[str]:

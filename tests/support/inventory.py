@@ -115,6 +115,7 @@ def _table() -> list[tuple[str, str]]:
     once = [each for each in private if each.uses == 1]
     short = [each for each in once if each.lines <= SHORT_FUNCTION_LINES]
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    # Users need no page below: docs/internals and docs/adr are for developers.
     deep = [path for path in (ROOT / "docs").rglob("*.md") if path not in pages]
     return [
         ("lines of the product", f"{sum(lengths.values()):,}"),

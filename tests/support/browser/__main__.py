@@ -1,4 +1,4 @@
-"""*Async.* Checks the page in a real browser; ``write`` updates the pictures of docs/page.md."""
+"""*Async.* Checks the page in a browser; ``write`` updates pictures of docs/live-dashboard.md."""
 
 from __future__ import annotations
 
