@@ -23,10 +23,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from benchmarks.documents import POST_BYTES, Documents, Plan, document_id, plan
-from benchmarks.planted import jaccard, shingles
 from benchmarks.progress import Steps
 from streamdedup.columns import I64
+from tests.testkit.documents import POST_BYTES, Documents, Plan, document_id, plan
+from tests.testkit.texts import jaccard, shingles
 
 EXACT = NEAR = 0.05
 """Shares of exact and of near copies."""

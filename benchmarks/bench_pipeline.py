@@ -32,7 +32,6 @@ from typing import Any, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 
 from benchmarks import pipeline_tables as tables
-from benchmarks.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
 from benchmarks.pipeline_avro import AVRO, JSON, AvroEncoder
 from benchmarks.pipeline_drain import Drain, drain
 from benchmarks.pipeline_latency import latencies
@@ -45,6 +44,7 @@ from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
 from deploy.registry import running_registry
+from tests.testkit.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
 
 _DOCUMENTS = {"posts": 200_000, "articles": 60_000}
 _QUICK_DOCUMENTS = {"posts": 40_000, "articles": 30_000}

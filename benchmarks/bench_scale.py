@@ -22,7 +22,6 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 
 from benchmarks import pipeline_tables as tables
-from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
 from benchmarks.pipeline_drain import Drain, drain
 from benchmarks.pipeline_parties import SPLIT, WORKER, Party, Place
 from benchmarks.pipeline_topics import PARTITIONS, administration, delete, fill
@@ -33,6 +32,7 @@ from benchmarks.scale_moves import edges_come_and_go, takeovers
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from tests.testkit.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
 
 _BYTES = {"posts": POST_BYTES, "articles": ARTICLE_BYTES}
 _DOCUMENTS = {"posts": 300_000, "articles": 90_000}

@@ -39,9 +39,9 @@ from benchmarks.index_measure import (
     other_threads,
 )
 from benchmarks.index_use import load_kernels
-from benchmarks.page_cache import drop_from_cache, files_below, resident_share
 from benchmarks.planted_stream import BATCH, Stream
 from streamdedup.index.store import Index
+from tests.testkit.page_cache import drop_from_cache, files_below, resident_share
 
 DOCUMENTS = 20_000_000
 MARKS = (1_000_000, 2_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000)

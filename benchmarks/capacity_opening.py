@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.capacity_use import open_index, stream_of
 from benchmarks.index_measure import Memory
 from benchmarks.index_use import find, load_kernels
-from benchmarks.page_cache import files_below, resident_share
 from benchmarks.planted_stream import BATCH
+from tests.testkit.page_cache import files_below, resident_share
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.documents import Plan
 from benchmarks.pipeline_check import Check, check
 from benchmarks.pipeline_parties import Party, Place, Samples, stages, status_url
 from benchmarks.pipeline_topics import (
@@ -36,6 +35,7 @@ from benchmarks.processes import (
     resident_of,
     running,
 )
+from tests.testkit.documents import Plan
 
 _PATIENCE_S = 300.0
 """Longest time without a commit; the first start on a machine compiles kernels."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.counters import mixed
 from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
 from streamdedup.columns import I64, U64, Positions, Strings
 from streamdedup.model import SourceRange
+from tests.testkit.documents import mixed
 
 BATCH = 1000
 COPIES = 0.05

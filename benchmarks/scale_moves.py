@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.documents import POST_BYTES, Documents, plan
 from benchmarks.pipeline_parties import Place, Samples, status_url
 from benchmarks.pipeline_topics import Offsets, delete
 from benchmarks.processes import Child, ProcessEnded
 from benchmarks.progress import Steps
 from streamdedup.formats.outputs import SOURCE_HEADER
+from tests.testkit.documents import POST_BYTES, Documents, plan
 
 PARTITIONS = 8
 """Of the topic whose edges come and go."""

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.archives import Archive, made, truth
-from benchmarks.documents import document_id
 from streamdedup import Deduplicator, Document
+from tests.testkit.documents import document_id
 
 DOCUMENTS = 200_000
 OUT = Path("demo-out-spark")

@@ -91,7 +91,7 @@ def one_replaced(column: str, value: Any, row: int = 0) -> Change:
         (one_replaced("clock", b"", -1), 4, "import the files of one archive"),
         (replaced("clock", b"?"), 4, "is not a valid clock"),
         (replaced("place", 5), 4, "place 5 comes after place 5; the files in the order"),
-        (one_replaced("place", 10**6), 4, "place 2 comes after place 1000000"),
+        (one_replaced("place", 10**6), 4, "place 1 comes after place 1000000"),
         (replaced("signature", b"short"), 4, "has a value of 5 bytes, expected 16"),
         (replaced("band_keys", b"short"), 4, "has a value of 5 bytes, expected 72"),
         (one_replaced("id", None), 4, "the column 'id' of kept/part-00000.zstd.parquet has rows"),
