@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.pipeline_parties import Place, Samples, stages, status_url
+from benchmarks.measured import cost_of, resident_of
+from benchmarks.pipeline_parties import Place, Samples, stages
 from benchmarks.pipeline_topics import Offsets, delete
-from benchmarks.processes import Child, ProcessEnded, resident_of, running
 from benchmarks.progress import Steps
+from deploy.processes import Child, ProcessEnded, worker
 from streamdedup.batches import DocumentColumns, SketchedRange, Sketches
 from streamdedup.columns import U64, Positions, Strings
 from streamdedup.formats import sketches
@@ -39,13 +39,10 @@ async def judge_alone(
     settings = load_settings(place.config)
     steps.begin("writing sketches", documents)
     await _fill(place, settings, documents, steps)
-    command = [sys.executable, "-m", "streamdedup", "run", "--role", "judge"]
-    child = Child([*command, "--config", str(place.config)], place.folder / "log")
-    with running(child):
+    with Child(worker(place.config, "--role", "judge"), place.folder / "log") as child:
         ranges = -(-documents // _RANGE)
         await _watch(Offsets(admin, place.group, settings.topics.sketches), child, ranges, steps)
-        address = status_url(child)
-        samples = await asyncio.to_thread(Samples.of, address) if address else Samples()
+        samples = await asyncio.to_thread(Samples.of, child)
     kept = samples.sum("index_documents")
     accepted = samples.by_label("sketched_records_total").get("accepted", 0.0)
     steps.say(
@@ -67,7 +64,7 @@ async def _watch(offsets: Offsets, child: Child, ranges: int, steps: Steps) -> N
         now = time.perf_counter()
         if now_committed > committed:
             committed, changed_at = now_committed, now
-            cost = child.cost()
+            cost = cost_of(child.pid)
             looks.append((now, committed, cost.main + cost.children))
             steps.reach(committed)
             if committed * _MEMORY_LINES >= ranges * lines:
