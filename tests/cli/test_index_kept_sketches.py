@@ -14,9 +14,9 @@ import pytest
 
 from streamdedup.extras import install
 from streamdedup.settings.load import load_settings
-from tests.support import kept_sketches
 from tests.support.commands import CommandLine
-from tests.support.kept_sketches import SCHEMA
+from tests.testkit import kept_sketches
+from tests.testkit.kept_sketches import SCHEMA
 
 CONFIG = """
 dedup:

@@ -20,7 +20,7 @@ from deploy.broker.cluster import NUMBERS, Cluster
 from tests.support import replicas
 from tests.support.corpora import Documents
 from tests.support.faulty import Fault
-from tests.support.feeder import Feeder
+from tests.support.feed import Feeder
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
 from tests.support.stage import Stage

@@ -15,8 +15,7 @@ import pytest
 from deploy.broker.broker import Broker
 from tests.support.corpora import Documents
 from tests.support.faulty import Fault
-from tests.support.feed import BLOCK, PARTITIONS, Feed
-from tests.support.feeder import Feeder
+from tests.support.feed import BLOCK, PARTITIONS, Feed, Feeder
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
 from tests.support.split import Split, split_on

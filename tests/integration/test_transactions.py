@@ -23,7 +23,7 @@ from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import Transaction
 from streamdedup.roles.app import run_role
 from tests.support import topics
-from tests.support.numbered import documents
+from tests.support.corpora import documents
 from tests.support.stage import Stage
 from tests.support.topics import Message
 

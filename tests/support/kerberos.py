@@ -22,7 +22,7 @@ from deploy.broker.jars import obtain_jars
 from deploy.broker.layout import assign_ports, server_properties
 from deploy.broker.process import ALONE, JavaServer, data_folder, find_java
 from deploy.processes import Child
-from tests.support.numbered import documents
+from tests.support.corpora import documents
 from tests.support.oracle import assert_undisturbed
 from tests.support.stage import Stage
 
