@@ -31,7 +31,7 @@ from tests.testkit.texts import jaccard, shingles
 EXACT = NEAR = 0.05
 """Shares of exact and of near copies."""
 REPLACED = 1 / 20
-"""Of a near copy's words; the similarities are .76 to 1, and 99 % of them are at least .8."""
+"""Of a near copy's words; the similarities are 0.76 to 1, and 99% of them are at least 0.8."""
 _FORMAT = 1
 _FILE_DOCUMENTS = 100_000
 _FILES = 8

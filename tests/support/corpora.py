@@ -51,7 +51,7 @@ def stream_of_documents(count: int) -> list[dict[str, Any]]:
     return documents
 
 
-class Documents:
+class RealDocuments:
     """Endless real documents, and copies of recent ones.
 
     Args:

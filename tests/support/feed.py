@@ -12,7 +12,7 @@ from typing import Self
 
 from aiokafka import AIOKafkaProducer
 
-from tests.support.corpora import Documents
+from tests.support.corpora import RealDocuments
 from tests.support.patience import wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
@@ -39,7 +39,7 @@ class Feed:
     def __init__(self, stage: Stage, partitions: int = PARTITIONS) -> None:
         self._stage = stage
         self._partitions = partitions
-        self._documents = Documents()
+        self._documents = RealDocuments()
         self.fed = 0
 
     def add(self, *, copies_only: bool = False) -> None:
@@ -50,7 +50,7 @@ class Feed:
         self.fed += BLOCK
 
     def is_committed(self) -> bool:
-        """Tell whether all documents are judged and their offsets committed."""
+        """Return whether all documents are judged and their offsets committed."""
         return sum(self._stage.committed().values()) == self.fed
 
     def add_if_committed(self, worker: WorkerProcess) -> None:
@@ -139,7 +139,7 @@ class Feeder:
         # That is how long it keeps documents; a broker that hangs must answer sooner.
         producer.client._request_timeout_ms = _ANSWER_MS  # noqa: SLF001 - no public way
         producer._sender._request_timeout_ms = _ANSWER_MS  # noqa: SLF001
-        documents, partitions = Documents(), itertools.cycle(range(self._partitions))
+        documents, partitions = RealDocuments(), itertools.cycle(range(self._partitions))
         topic = self._stage.topics["source"]
         delivered = []
         await producer.start()

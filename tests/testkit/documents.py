@@ -1,7 +1,7 @@
 """*Pure.* Made-up JSON documents with planted copies, the same in every run and process.
 
 A document is made from its place in the stream alone, so that a copy can be made without its
-original in memory. A near copy has a similarity of about .9: one word in forty is replaced.
+original in memory. A near copy has a similarity of about 0.9: one word in forty is replaced.
 """
 
 from __future__ import annotations
