@@ -23,15 +23,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from benchmarks.documents import POST_BYTES, Documents, Plan, document_id, plan
-from benchmarks.planted import jaccard, shingles
 from benchmarks.progress import Steps
 from streamdedup.columns import I64
+from tests.testkit.documents import POST_BYTES, Documents, Plan, document_id, plan
+from tests.testkit.texts import jaccard, shingles
 
 EXACT = NEAR = 0.05
 """Shares of exact and of near copies."""
 REPLACED = 1 / 20
-"""Of a near copy's words; the similarities are .76 to 1, and 99 % of them are at least .8."""
+"""Of a near copy's words; the similarities are 0.76 to 1, and 99% of them are at least 0.8."""
 _FORMAT = 1
 _FILE_DOCUMENTS = 100_000
 _FILES = 8

@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, Plan, document_id, plan
 from benchmarks.files_peer import BANDS, PEERS, ROWS
-from benchmarks.measured import measure
+from benchmarks.measured import measure, terminable
 from benchmarks.pipeline_check import Check, check
-from benchmarks.processes import ProcessEnded, terminable
 from benchmarks.progress import Steps
+from deploy.processes import ProcessEnded
 from streamdedup.columns import I64
+from tests.testkit.documents import ARTICLE_BYTES, POST_BYTES, Documents, Plan, document_id, plan
 
 _REPORTED_EVERY = 1000
 _GROUP_ROWS = 50_000

@@ -32,19 +32,20 @@ from typing import Any, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 
 from benchmarks import pipeline_tables as tables
-from benchmarks.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
+from benchmarks.measured import java_below, resident_of, terminable
 from benchmarks.pipeline_avro import AVRO, JSON, AvroEncoder
 from benchmarks.pipeline_drain import Drain, drain
 from benchmarks.pipeline_latency import latencies
 from benchmarks.pipeline_parties import BEST_COPY, COPY, PARTIES, WORKER, Party, Place
 from benchmarks.pipeline_profile import Profile
 from benchmarks.pipeline_topics import PARTITIONS, administration, delete, fill
-from benchmarks.processes import Child, ProcessEnded, java_below, resident_of, terminable
 from benchmarks.progress import Steps
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from deploy.processes import Child, ProcessEnded
 from deploy.registry import running_registry
+from tests.testkit.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
 
 _DOCUMENTS = {"posts": 200_000, "articles": 60_000}
 _QUICK_DOCUMENTS = {"posts": 40_000, "articles": 30_000}

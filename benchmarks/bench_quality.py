@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.quality_runs import CORPORA, GENERATED, Run, load, run, settings_of
 from streamdedup.dedup.quality import interval
+from tests.testkit.quality import CORPORA, GENERATED, Run, load, run, settings_of
 
 RULES: tuple[tuple[float, dict[str, Any]], ...] = (
     (0.8, {"recall": 0.99}),

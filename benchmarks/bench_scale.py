@@ -22,17 +22,18 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 
 from benchmarks import pipeline_tables as tables
-from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
+from benchmarks.measured import java_below, terminable
 from benchmarks.pipeline_drain import Drain, drain
 from benchmarks.pipeline_parties import SPLIT, WORKER, Party, Place
 from benchmarks.pipeline_topics import PARTITIONS, administration, delete, fill
-from benchmarks.processes import Child, ProcessEnded, java_below, terminable
 from benchmarks.progress import Steps
 from benchmarks.scale_judge import judge_alone
 from benchmarks.scale_moves import edges_come_and_go, takeovers
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from deploy.processes import Child, ProcessEnded
+from tests.testkit.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
 
 _BYTES = {"posts": POST_BYTES, "articles": ARTICLE_BYTES}
 _DOCUMENTS = {"posts": 300_000, "articles": 90_000}

@@ -30,7 +30,7 @@ os.environ.setdefault("RAYON_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.planted import NEAR, SIZE, Floats, Planted, Writer, in_order, shingles
+from benchmarks.planted import NEAR, Floats, Planted, Planter
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
 from streamdedup.settings.dedup import DedupSettings
@@ -38,6 +38,7 @@ from streamdedup.settings.load import load_settings
 from streamdedup.sketch.bands import choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.sketcher import Sketcher
+from tests.testkit.texts import SIZE, in_order, shingles
 
 NUM_PERM = 128
 THRESHOLD = NEAR[0]
@@ -230,8 +231,8 @@ def decoding(texts: list[str], **dedup: int) -> Callable[[], object]:
 
 def run(length: int, methods: list[Method], repeats: int) -> None:
     """Measure and print one table."""
-    writer = Writer(length)
-    texts = writer.texts(LENGTHS[length])
+    planter = Planter(length)
+    texts = planter.texts(LENGTHS[length])
     works: dict[str, tuple[int, Callable[[], object]]] = {}
     for method in methods:
         some = texts[: len(texts) // (10 if method.slow else 1)]
@@ -239,7 +240,7 @@ def run(length: int, methods: list[Method], repeats: int) -> None:
     works["streamdedup fast 128, JSON to keys"] = (len(texts), decoding(texts, num_perm=NUM_PERM))
     works["streamdedup default, JSON to keys"] = (len(texts), decoding(texts))
     speeds = measure(works, repeats)
-    planted = writer.planted(PLANTED[length])
+    planted = planter.planted(PLANTED[length])
     quality = judge_all(methods, planted)
     peers = [speeds.get("datasketch 2, bulk"), speeds.get("rensa RMinHash, digest matrix")]
     print(f"\ntexts of {statistics.mean(map(len, texts)):.0f} characters; {_described(planted)}")

@@ -30,17 +30,18 @@ import numpy as np
 from pyarrow import compute, parquet
 
 from benchmarks import archives, spark_check, spark_events
-from benchmarks.measured import TookTooLong, measure
-from benchmarks.processes import (
-    ProcessEnded,
+from benchmarks.measured import (
+    TookTooLong,
     descendants_of,
     java_below,
+    measure,
     name_of,
     proportional_of,
     resident_of,
     terminable,
 )
 from benchmarks.progress import Steps
+from deploy.processes import ProcessEnded
 
 OURS, PEER = "streamdedup", "minhashlsh"
 _PARTS = ("scale", "peer")

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_index import machine
-from benchmarks.capacity_use import open_index, stream_of
+from benchmarks.capacity_opening import COPIES
 from benchmarks.index_measure import (
     LONG_SPAN,
     Memory,
@@ -38,10 +38,10 @@ from benchmarks.index_measure import (
     index_directory,
     other_threads,
 )
-from benchmarks.index_use import load_kernels
-from benchmarks.page_cache import drop_from_cache, files_below, resident_share
+from benchmarks.index_use import load_kernels, open_index
 from benchmarks.planted_stream import BATCH, Stream
 from streamdedup.index.store import Index
+from tests.testkit.page_cache import drop_from_cache, files_below, resident_share
 
 DOCUMENTS = 20_000_000
 MARKS = (1_000_000, 2_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000)
@@ -67,7 +67,7 @@ def main() -> None:
     load_kernels()
     figures: Figures = {"machine": machine(), "documents": documents, "window": window}
     with kept_directory(arguments.directory) as directory:
-        with open_index(directory, window) as index:
+        with open_index(directory, window, sync=False) as index:
             is_full = index.next_number >= documents
         if not is_full:
             figures["growth"] = run_growth(directory, documents, window)
@@ -102,9 +102,9 @@ def run_growth(directory: Path, documents: int, window: int) -> list[Figures]:
         f"{'probe us':>8} {'load':>5}"
     )
     rows: list[Figures] = []
-    stream, start = stream_of(window), 0
+    stream, start = Stream(window, COPIES), 0
     for mark in [*(mark for mark in MARKS if mark < documents), documents]:
-        with open_index(directory, window) as index:
+        with open_index(directory, window, sync=False) as index:
             row, start = fill(index, stream, start, mark)
         row["disk_bytes"] = disk_bytes(directory) / row["kept"]
         warm = open_elsewhere(directory, window, WARM_BATCHES, (0,))

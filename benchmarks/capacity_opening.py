@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capacity_use import open_index, stream_of
 from benchmarks.index_measure import Memory
-from benchmarks.index_use import find, load_kernels
-from benchmarks.page_cache import files_below, resident_share
-from benchmarks.planted_stream import BATCH
+from benchmarks.index_use import find, load_kernels, open_index
+from benchmarks.planted_stream import BATCH, Stream
+from tests.testkit.page_cache import files_below, resident_share
+
+COPIES = 0.1
+"""Share of the documents that are copies."""
 
 
 def main() -> None:
@@ -26,11 +28,11 @@ def main() -> None:
     parser.add_argument("batches", type=int, help="to probe in each interval, at least")
     parser.add_argument("until", type=float, nargs="+", help="ends of intervals, in seconds")
     arguments = parser.parse_args()
-    stream = stream_of(arguments.window)
+    stream = Stream(arguments.window, COPIES)
     load_kernels()
     before = Memory.now().anonymous
     began = time.perf_counter()
-    index = open_index(arguments.directory, arguments.window)
+    index = open_index(arguments.directory, arguments.window, sync=False)
     opened = time.perf_counter()
     start = end = index.applied * BATCH  # each update was a batch
     rows: list[dict[str, Any]] = []

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 # rensa reads this when it is imported; each process of the pool sketches on one thread.
 os.environ.setdefault("RAYON_NUM_THREADS", "1")
 
-from benchmarks.planted import shingles
 from streamdedup.sketch.bands import choose_bands
+from tests.testkit.texts import shingles
 
 BANDS, ROWS = choose_bands(0.8, 0.99, 128)
 NUM_PERM = BANDS * ROWS

@@ -23,8 +23,8 @@ from benchmarks.index_measure import (
     index_directory,
 )
 from benchmarks.index_use import open_index
-from benchmarks.page_cache import drop_from_cache
 from benchmarks.planted_stream import BATCH, Stream
+from tests.testkit.page_cache import drop_from_cache
 
 _SECOND = 2 * SPAN
 _MARKS = (_SECOND, 1_000_000, 3_000_000)

@@ -21,9 +21,11 @@ PARAMETERS = DedupSettings().sketch_parameters()
 Rows = NDArray[np.bool_]
 
 
-def open_index(directory: Path, window_documents: int, log: str = LOG) -> Index:
-    """Open an index with the default settings apart from the window."""
-    settings = IndexSettings(directory=directory, window_documents=window_documents)
+def open_index(
+    directory: Path, window_documents: int, log: str = LOG, *, sync: bool = True
+) -> Index:
+    """Open an index with the default settings apart from the window and the syncing."""
+    settings = IndexSettings(directory=directory, window_documents=window_documents, sync=sync)
     return Index(settings, PARAMETERS, log, texts=False)
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from benchmarks.index_measure import Bar
 from benchmarks.index_use import PARAMETERS
 from benchmarks.planted_stream import Batch, Stream
 from streamdedup.columns import Positions
 from streamdedup.dedup.clock import RECENT, Clock
-from streamdedup.formats.kept_sketches import FORMAT, TOPIC
+from streamdedup.formats.kept_sketches import TOPIC
+from tests.testkit.kept_sketches import table
 
 FILE_DOCUMENTS = 250_000
 """Documents of a file, and of its one row group."""
@@ -34,13 +34,11 @@ def write_sketches(folder: Path, documents: int) -> None:
             end = min(documents, first + FILE_DOCUMENTS)
             tables = []
             for start in bar.each(range(first, end, _BATCH)):
-                batch = stream.batch(start, min(_BATCH, end - start))
-                tables.append(_table(batch, clock.state()))
-            pq.write_table(
-                pa.concat_tables(tables),
-                folder / f"part-{first:012d}.parquet",
-                compression="snappy",
-            )
+                kept = in_archive(stream.batch(start, min(_BATCH, end - start))).documents
+                of = (kept.event_times_ms, clock.state(), PARAMETERS.fingerprint())
+                tables.append(table(kept, *of))
+            path = folder / f"part-{first:012d}.parquet"
+            pq.write_table(pa.concat_tables(tables), path, compression="snappy")
 
 
 def in_archive(batch: Batch) -> Batch:
@@ -48,32 +46,3 @@ def in_archive(batch: Batch) -> Batch:
     zeros = np.zeros_like(batch.places)
     positions = Positions((TOPIC,), zeros, zeros, batch.places)
     return batch._replace(documents=replace(batch.documents, positions=positions))
-
-
-def _table(batch: Batch, clock: bytes) -> pa.Table:
-    documents, count = batch.documents, len(batch.places)
-    integers = {
-        "place": batch.places,
-        "event_time_ms": documents.event_times_ms,
-        "effective_time_ms": documents.event_times_ms,
-        "namespace": documents.namespaces.view(np.int64),
-    }
-    return pa.table(
-        {
-            "format": pa.repeat(pa.scalar(FORMAT, pa.int32()), count),
-            "fingerprint": pa.repeat(PARAMETERS.fingerprint(), count),
-            "clock": pa.repeat(pa.scalar(clock, pa.binary()), count),
-            "id": pa.array(documents.ids.tolist()),
-            "signature": _values(documents.sketches.signatures),
-            "band_keys": _values(documents.sketches.band_keys.view(np.uint8)),
-            "text": pa.nulls(count, pa.binary()),
-            **{name: pa.array(values) for name, values in integers.items()},
-        }
-    )
-
-
-def _values(rows: NDArray[np.uint8]) -> pa.Array:
-    """Return the rows of an array as values of equal size."""
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)]
-    ).cast(pa.binary())

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.documents import Plan
 from streamdedup.columns import I64
+from tests.testkit.documents import Plan
 
 
 class Check(NamedTuple):

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.documents import Plan
+from benchmarks.measured import Cost, Resident, busy_seconds, cost_of, resident_of
 from benchmarks.pipeline_check import Check, check
-from benchmarks.pipeline_parties import Party, Place, Samples, stages, status_url
+from benchmarks.pipeline_parties import Party, Place, Samples, stages
 from benchmarks.pipeline_topics import (
     WATCH_S,
     Offsets,
@@ -26,16 +26,8 @@ from benchmarks.pipeline_topics import (
     delete,
     duplicate_places,
 )
-from benchmarks.processes import (
-    Child,
-    Cost,
-    ProcessEnded,
-    Resident,
-    busy_seconds,
-    cost_of,
-    resident_of,
-    running,
-)
+from deploy.processes import Child, ProcessEnded
+from tests.testkit.documents import Plan
 
 _PATIENCE_S = 300.0
 """Longest time without a commit; the first start on a machine compiles kernels."""
@@ -117,7 +109,7 @@ async def drain(
         ProcessEnded: the party stopped too early, or its output is wrong.
     """
     await asyncio.to_thread(place.create_topics)
-    with running(place.start(party)) as child:
+    with place.start(party) as child:
         watch = _Watch(Offsets(admin, place.group, place.source), child, broker_pid, on_committed)
         first = await watch.moment(1)
         last = await watch.moment(len(planned.originals))
@@ -156,12 +148,11 @@ class _Watch:
 
     async def _now(self) -> _Moment:
         at = time.perf_counter()
-        party, broker = self._child.cost(), 0.0
+        party, broker = cost_of(self._child.pid), 0.0
         if self._broker_pid is not None:
             broker = cost_of(self._broker_pid).main
         own, machine = cost_of(os.getpid()).main, busy_seconds()
-        address = status_url(self._child)
-        samples = await asyncio.to_thread(Samples.of, address) if address else Samples()
+        samples = await asyncio.to_thread(Samples.of, self._child)
         return _Moment(self._committed, at, party, broker, own, machine, samples)
 
 

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer
 
 from benchmarks.pipeline_parties import WORKER, Place, wait_until_ready
 from benchmarks.pipeline_topics import reader
-from benchmarks.processes import Child, ProcessEnded, running
+from deploy.processes import Child, ProcessEnded
 
 _ID = re.compile(rb'"id":"(\d+)-\d+"')
 _WARM_UP = (50.0, 4.0)
@@ -47,7 +47,7 @@ async def latencies(
     """Measure a worker at several rates, one after the other."""
     await asyncio.to_thread(place.create_topics)
     outputs = [place.topics["clean"], place.topics["duplicates"]]
-    with running(place.start(WORKER)) as worker:
+    with place.start(WORKER) as worker:
         await asyncio.to_thread(wait_until_ready, worker)
         async with reader(place.bootstrap, outputs) as consumer:
             found = []
@@ -80,7 +80,7 @@ async def _at_rate(place: Place, consumer: AIOKafkaConsumer, load: _Load) -> Lat
     command = [*program, *load.arguments()]
     count = round(load.rate * load.seconds)
     taken_ns: list[int] = []
-    with running(Child(command, place.folder / "load.log")) as producer:
+    with Child(command, place.folder / "load.log") as producer:
         received_at = time.monotonic()
         while len(taken_ns) < count:
             polled = await consumer.getmany(timeout_ms=200)

@@ -15,8 +15,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.documents import Documents, plan
 from benchmarks.pipeline_topics import PARTITIONS
+from tests.testkit.documents import Documents, plan
 
 _TICK_S = 0.002
 _CONNECT_NS = 200_000_000

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import yaml
 
 from benchmarks.pipeline_topics import PARTITIONS
-from benchmarks.processes import Child
+from deploy.processes import Child, worker
 
 _START_S = 300.0
 """How long a worker may take to be ready: the first start on a machine compiles kernels."""
@@ -87,14 +84,15 @@ class Place:
 
     def create_topics(self, partitions: int = PARTITIONS) -> None:
         """Create the source and the outputs, if they are missing, as a user does."""
-        command = _streamdedup("topics", "create", "--config", str(self.config))
+        command = [sys.executable, "-m", "streamdedup", "topics", "create"]
+        command += ["--config", str(self.config)]
         subprocess.run(
             [*command, "--partitions", str(partitions)], check=True, stdout=subprocess.DEVNULL
         )
 
     def start(self, party: Party) -> Child:
         """Start a party."""
-        command = _streamdedup("run", "--config", str(self.config))
+        command = worker(self.config)
         if party.records is not None:
             command = [
                 *[sys.executable, "-m", "benchmarks.pipeline_copy", self.bootstrap, self.source],
@@ -104,22 +102,9 @@ class Place:
         return Child(command, self.folder / "log")
 
 
-def status_url(worker: Child) -> str | None:
-    """Return the address of a worker's status server, None before it listens."""
-    for line in worker.log().splitlines():
-        if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
-            return f"http://127.0.0.1:{event['port']}"
-    return None
-
-
-def wait_until_ready(worker: Child) -> None:
+def wait_until_ready(child: Child) -> None:
     """Wait until a worker judges documents."""
-
-    def ready() -> bool:
-        address = status_url(worker)
-        return address is not None and Samples.of(address).sum("ready") == 1
-
-    worker.wait_for(ready, _START_S, "the start of the worker")
+    child.wait_for(lambda: Samples.of(child).sum("ready") == 1, _START_S, "the start of the worker")
 
 
 class Samples:
@@ -132,10 +117,9 @@ class Samples:
         }
 
     @classmethod
-    def of(cls, address: str) -> Samples:
-        """Request the metrics of a status server."""
-        with urllib.request.urlopen(f"{address}/metrics", timeout=10) as response:  # noqa: S310
-            return cls(response.read().decode())
+    def of(cls, child: Child) -> Samples:
+        """Request the metrics of a worker; a process without a status server has none."""
+        return cls(child.get("/metrics")[1] if child.address() else "")
 
     def sum(self, name: str) -> float:
         """Return the sum of all samples of a name, without the prefix."""
@@ -158,7 +142,3 @@ def stages(first: Samples, last: Samples, documents: int) -> dict[str, float]:
         stage: (seconds - before.get(stage, 0.0)) / documents * 1e6
         for stage, seconds in last.by_label(name).items()
     }
-
-
-def _streamdedup(*arguments: str) -> Sequence[str]:
-    return [sys.executable, "-m", "streamdedup", *arguments]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from benchmarks.processes import Child, ProcessEnded
+from deploy.processes import Child, ProcessEnded
 
 _RATE = 200
 _SECONDS = 20

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.measured import Resident
 from benchmarks.pipeline_avro import AVRO, JSON
 from benchmarks.pipeline_drain import Drain
 from benchmarks.pipeline_latency import Latency
 from benchmarks.pipeline_parties import BEST_COPY, COPY, WORKER
-from benchmarks.processes import Resident
 
 _MB = 1e6
 _RECALLS = ("exact_recall", "near_recall")

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.counters import mixed
 from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
 from streamdedup.columns import I64, U64, Positions, Strings
 from streamdedup.model import SourceRange
+from tests.testkit.documents import mixed
 
 BATCH = 1000
 COPIES = 0.05
@@ -109,7 +109,7 @@ class Stream:
         return originals
 
     def _are_copies(self, places: I64) -> NDArray[np.bool_]:
-        """Tell which places hold a copy. Some originals of the first batch are not used."""
+        """Return which places hold a copy. Some originals of the first batch are not used."""
         below: NDArray[np.bool_] = _words(places, [_DRAWS_AT])[:, 0] < np.uint64(
             self._copies * 2**64
         )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.pipeline_parties import Place, Samples, stages, status_url
+from benchmarks.measured import cost_of, resident_of
+from benchmarks.pipeline_parties import Place, Samples, stages
 from benchmarks.pipeline_topics import Offsets, delete
-from benchmarks.processes import Child, ProcessEnded, resident_of, running
+from benchmarks.planted_stream import Stream
 from benchmarks.progress import Steps
-from streamdedup.batches import DocumentColumns, SketchedRange, Sketches
-from streamdedup.columns import U64, Positions, Strings
+from deploy.processes import Child, ProcessEnded, worker
+from streamdedup.batches import SketchedRange
+from streamdedup.columns import Positions
 from streamdedup.formats import sketches
 from streamdedup.model import NO_TIMESTAMP, SourceRange
 from streamdedup.settings.load import load_settings
@@ -39,13 +41,10 @@ async def judge_alone(
     settings = load_settings(place.config)
     steps.begin("writing sketches", documents)
     await _fill(place, settings, documents, steps)
-    command = [sys.executable, "-m", "streamdedup", "run", "--role", "judge"]
-    child = Child([*command, "--config", str(place.config)], place.folder / "log")
-    with running(child):
+    with Child(worker(place.config, "--role", "judge"), place.folder / "log") as child:
         ranges = -(-documents // _RANGE)
         await _watch(Offsets(admin, place.group, settings.topics.sketches), child, ranges, steps)
-        address = status_url(child)
-        samples = await asyncio.to_thread(Samples.of, address) if address else Samples()
+        samples = await asyncio.to_thread(Samples.of, child)
     kept = samples.sum("index_documents")
     accepted = samples.by_label("sketched_records_total").get("accepted", 0.0)
     steps.say(
@@ -67,7 +66,7 @@ async def _watch(offsets: Offsets, child: Child, ranges: int, steps: Steps) -> N
         now = time.perf_counter()
         if now_committed > committed:
             committed, changed_at = now_committed, now
-            cost = child.cost()
+            cost = cost_of(child.pid)
             looks.append((now, committed, cost.main + cost.children))
             steps.reach(committed)
             if committed * _MEMORY_LINES >= ranges * lines:
@@ -93,8 +92,10 @@ async def _fill(place: Place, settings: Settings, documents: int, steps: Steps) 
     await producer.start()
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
     try:
+        stream = Stream(documents, _DUPLICATES)
         for start in range(0, documents, _RANGE):
-            prepared = _sketched(settings, start, min(start + _RANGE, documents))
+            stop = min(start + _RANGE, documents)
+            prepared = _sketched(stream, settings.topics.source, start, stop)
             for value in sketches.encode(prepared, fingerprint, 10**9):
                 await producer.send(settings.topics.sketches, value, partition=0)
             steps.reach(start)
@@ -103,42 +104,13 @@ async def _fill(place: Place, settings: Settings, documents: int, steps: Steps) 
         await producer.stop()
 
 
-def _sketched(settings: Settings, start: int, stop: int) -> SketchedRange:
-    """Return random sketches; a duplicate has that of a random earlier document."""
-    parameters = settings.dedup.sketch_parameters()
-    numbers = np.arange(start, stop)
-    rng = np.random.default_rng([1, start])
-    copies = (rng.random(len(numbers)) < _DUPLICATES) & (numbers > 0)
-    earlier = (rng.random(len(numbers)) * numbers).astype(np.int64)
-    origins = np.where(copies, earlier, numbers).astype(np.uint64)
-    band_keys = _mixed(origins, parameters.bands + 1)
-    words = -(-parameters.signature_bytes // 8)
-    signatures = _mixed(origins + np.uint64(2**40), words).view(np.uint8)
-    count = len(numbers)
-    return SketchedRange(
-        SourceRange(settings.topics.source, 0, start, stop),
-        DocumentColumns(
-            ids=Strings.of([f"document-{number:010d}" for number in numbers.tolist()]),
-            positions=Positions(
-                (settings.topics.source,),
-                np.zeros(count, dtype=np.int64),
-                np.zeros(count, dtype=np.int64),
-                numbers,
-            ),
-            event_times_ms=np.full(count, NO_TIMESTAMP, dtype=np.int64),
-            namespaces=np.zeros(count, dtype=np.uint64),
-            sketches=Sketches(signatures[:, : parameters.signature_bytes], band_keys),
-        ),
-        frozenset(),
-        {},
+def _sketched(stream: Stream, source: str, start: int, stop: int) -> SketchedRange:
+    """Return a part of the stream as a range of one partition."""
+    batch = stream.batch(start, stop - start)
+    zeros = np.zeros_like(batch.places)
+    documents = replace(
+        batch.documents,
+        positions=Positions((source,), zeros, zeros, batch.places),
+        event_times_ms=np.full_like(batch.places, NO_TIMESTAMP),
     )
-
-
-def _mixed(numbers: U64, columns: int) -> U64:
-    """Return ``(n, columns)`` uint64 that look random, and follow from the numbers (splitmix64)."""
-    places = np.arange(columns, dtype=np.uint64)
-    values: U64 = np.add(numbers[:, None] * np.uint64(columns), places, dtype=np.uint64)
-    values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    return SketchedRange(SourceRange(source, 0, start, stop), documents, frozenset(), {})

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.documents import POST_BYTES, Documents, plan
-from benchmarks.pipeline_parties import Place, Samples, status_url
+from benchmarks.pipeline_parties import Place, Samples
 from benchmarks.pipeline_topics import Offsets, delete
-from benchmarks.processes import Child, ProcessEnded
 from benchmarks.progress import Steps
+from deploy.processes import Child, ProcessEnded, worker
 from streamdedup.formats.outputs import SOURCE_HEADER
+from tests.testkit.documents import POST_BYTES, Documents, plan
 
 PARTITIONS = 8
 """Of the topic whose edges come and go."""
@@ -39,8 +38,8 @@ class Processes:
     def start(self, *flags: str) -> Child:
         """Start ``streamdedup run`` with more flags."""
         self._count += 1
-        command = [sys.executable, "-m", "streamdedup", "run", "--config", str(self._place.config)]
-        child = Child([*command, *flags], self._place.folder / f"log-{self._count}")
+        command = worker(self._place.config, *flags)
+        child = Child(command, self._place.folder / f"log-{self._count}")
         self.running.append(child)
         return child
 
@@ -108,11 +107,9 @@ async def _takeover(
 
 def _number_of_active(pair: Sequence[Child]) -> int | None:
     """Return which of a pair judges, once the other one stands by and lacks nothing."""
-    pages = [Samples.of(address) if (address := status_url(one)) else None for one in pair]
-    if None in pages:
-        return None
-    active = [page is not None and page.sum("active") == 1 for page in pages]
-    ready = [page is not None and page.sum("ready") == 1 for page in pages]
+    pages = [Samples.of(one) for one in pair]
+    active = [page.sum("active") == 1 for page in pages]
+    ready = [page.sum("ready") == 1 for page in pages]
     return active.index(True) if all(ready) and active.count(True) == 1 else None
 
 

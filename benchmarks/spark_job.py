@@ -24,10 +24,10 @@ from pyspark.ml.feature import HashingTF, MinHashLSH, NGram
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from benchmarks.planted import SIZE
-from benchmarks.processes import busy_seconds
+from benchmarks.measured import busy_seconds
 from streamdedup.settings.sections import Settings
 from streamdedup.spark.session import DEFAULTS
+from tests.testkit.texts import SIZE
 
 THRESHOLD = 0.8
 CORES = 2

@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,7 @@ from rich.table import Table
 
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from deploy.processes import Child, ProcessEnded, worker
 from streamdedup.files.docstrings import docstrings
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
@@ -51,10 +48,6 @@ SHOWN_METRICS = (
 console = Console(highlight=False)
 
 
-class DemoFailed(Exception):
-    """The demo cannot continue; the message is for the user."""
-
-
 def main() -> int:
     """Run the demo; return the exit code."""
     console.print("[bold]streamdedup through Kafka[/bold]: starting a broker on loopback ...")
@@ -62,7 +55,7 @@ def main() -> int:
         with own_broker() as broker, tempfile.TemporaryDirectory(prefix="streamdedup-") as folder:
             console.print(f"Kafka answers at {broker.bootstrap} ({broker.origin}).")
             _run_demo(_write_config(Path(folder), broker.bootstrap))
-    except (BrokerError, DemoFailed) as error:
+    except (BrokerError, ProcessEnded, OSError) as error:
         console.print(f"demo-kafka: {error}", style="red")
         return 1
     console.print("\nThe broker, its topics and the index were removed. To continue, run")
@@ -90,9 +83,12 @@ def _run_demo(config: Path) -> None:
     )
     produced = asyncio.run(_produce(settings))
     console.print(f"Produced {produced} records to [bold]{settings.topics.source}[/bold].")
-    with _worker(config) as address:
-        _watch(address, produced)
-        page = _fetch(f"{address}/metrics")
+    with Child(worker(config), config.with_suffix(".log")) as child:
+        child.wait_for(lambda: child.address() is not None, TIMEOUT_S, "the start of the worker")
+        _watch(child, produced)
+        page = child.get("/metrics")[1]
+        child.terminate()
+        console.print(f"SIGTERM: the worker drained and ended with {child.wait(TIMEOUT_S)}.")
     _show(settings, page)
 
 
@@ -110,43 +106,7 @@ async def _produce(settings: Settings) -> int:
     return len(values) + len(BROKEN)
 
 
-@contextmanager
-def _worker(config: Path) -> Iterator[str]:
-    """Run the worker; yield the address of its status server, and drain it at the end."""
-    log = config.with_suffix(".log")
-    command = [sys.executable, "-m", "streamdedup", "run", "--config", str(config)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        yield _address(process, log)
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(TIMEOUT_S)
-        console.print(f"SIGTERM: the worker drained and ended with {code}.")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    for _ in _attempts("the worker did not start"):
-        if process.poll() is not None:
-            raise DemoFailed(f"the worker ended: {log.read_text(errors='replace')}")
-        for line in log.read_text(errors="replace").splitlines():
-            if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
-                return f"http://127.0.0.1:{event['port']}"
-    raise AssertionError("unreachable: the attempts end with an error")
-
-
-def _attempts(message: str) -> Iterator[None]:
-    """Yield until the timeout, then raise DemoFailed with the message."""
-    end = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < end:
-        yield
-        time.sleep(0.1)
-    raise DemoFailed(message)
-
-
-def _watch(address: str, total: int) -> None:
+def _watch(child: Child, total: int) -> None:
     """Show a progress bar until every record has its verdict."""
     columns = (
         SpinnerColumn(),
@@ -158,28 +118,23 @@ def _watch(address: str, total: int) -> None:
     started: float | None = None
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("judging", total=total, rate="")
-        for _ in _attempts("the records were not judged in time"):
-            judged = _judged(address)
+
+        def done() -> bool:
+            nonlocal started
+            judged = _judged(child)
             if judged and started is None:
                 started = time.monotonic() - 0.1
             rate = f"{judged / (time.monotonic() - started):,.0f} documents/s" if started else ""
             progress.update(task, completed=judged, rate=rate)
-            if judged >= total:
-                return
+            return judged >= total
+
+        child.wait_for(done, TIMEOUT_S, "judging the records")
 
 
-def _judged(address: str) -> int:
-    page = _fetch(f"{address}/metrics")
+def _judged(child: Child) -> int:
+    page = child.get("/metrics")[1]
     values = re.findall(r"^streamdedup_documents_total\{.*\} (\S+)$", page, re.MULTILINE)
     return int(sum(float(value) for value in values))
-
-
-def _fetch(url: str) -> str:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - our own server
-            return str(response.read().decode())
-    except urllib.error.URLError as error:
-        raise DemoFailed(f"the worker's status server does not answer: {error}") from error
 
 
 def _show(settings: Settings, page: str) -> None:

@@ -1,27 +1,32 @@
 """*Blocking.* ``make demo-spark``: deduplicates an archive on Spark, and starts a stream from it.
 
-It makes up an archive of posts, runs ``streamdedup backfill`` and ``streamdedup index import``, and
-then judges new documents, as a stream would bring them. Everything stays in ``demo-out-spark``.
+It makes an archive of sample documents, runs ``streamdedup backfill`` and ``streamdedup index
+import``, and then judges new documents, as a stream would bring them. Everything stays in
+``demo-out-spark``.
 """
 
 from __future__ import annotations
 
-import os
+import itertools
+import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.archives import Archive, made, truth
-from benchmarks.documents import document_id
+from deploy.samples import DUPLICATES, documents
 from streamdedup import Deduplicator, Document
 
-DOCUMENTS = 200_000
+DOCUMENTS = 100_000
+FILES = 8
+FIRST_MS = 1_700_000_000_000
 OUT = Path("demo-out-spark")
+ARCHIVE = OUT / "archive"
 SHOWN = 3
 SHOWN_CHARACTERS = 60
 
@@ -36,20 +41,35 @@ def main() -> int:
     """Run the demo; return the exit code."""
     shutil.rmtree(OUT, ignore_errors=True)
     try:
-        archive = _make_archive()
-        _backfill(archive)
-        _show_duplicates(archive)
+        copies = _make_archive()
+        out = OUT / "result"
+        _streamdedup("backfill", ARCHIVE, "--event-time-field", "time", "--out", out)
+        _show_duplicates(copies)
         _start_stream()
     except DemoFailed as error:
         console.print(f"demo-spark: {error}", style="red")
         return 1
-    console.print(f"\nEverything is in [bold]{OUT}[/bold]. docs/backfill.md says how to go on.")
+    console.print(f"\nEverything is in [bold]{OUT}[/bold]. docs/backfill.md says how to continue.")
     return 0
 
 
-def _make_archive() -> Archive:
-    console.print(f"[bold]An archive[/bold]: {DOCUMENTS:,} made-up posts, 10 % of them copies")
-    return made(OUT / "archive", DOCUMENTS, os.cpu_count() or 1)
+def _make_archive() -> set[str]:
+    """Write the archive; return the ids of the copies."""
+    samples = documents(random.Random(1), DUPLICATES)  # noqa: S311 - samples, not secrets
+    rows = list(itertools.islice(samples, DOCUMENTS))
+    ARCHIVE.mkdir(parents=True)
+    for number in range(FILES):
+        places = range(number * DOCUMENTS // FILES, (number + 1) * DOCUMENTS // FILES)
+        content = {name: [rows[place][name] for place in places] for name in ("id", "text")}
+        content["time"] = pa.array(
+            [FIRST_MS + place for place in places], pa.timestamp("ms", "UTC")
+        )
+        pq.write_table(pa.table(content), ARCHIVE / f"part-{number}.parquet")
+    copies = {row["id"] for row in rows if "planted" in row}
+    console.print(
+        f"[bold]An archive[/bold]: {DOCUMENTS:,} sample documents, {len(copies):,} of them copies"
+    )
+    return copies
 
 
 def _streamdedup(*arguments: str | Path) -> None:
@@ -60,12 +80,7 @@ def _streamdedup(*arguments: str | Path) -> None:
         raise DemoFailed(f"exit code {done.returncode}")
 
 
-def _backfill(archive: Archive) -> None:
-    out = OUT / "result"
-    _streamdedup("backfill", archive.documents, "--event-time-field", "time", "--out", out)
-
-
-def _show_duplicates(archive: Archive) -> None:
+def _show_duplicates(copies: set[str]) -> None:
     duplicates = pq.read_table(OUT / "result/documents/outcome=duplicate")
     table = Table("duplicate", "text", "repeats", "similarity", title="Some duplicates")
     for row in duplicates.slice(0, SHOWN).to_pylist():
@@ -73,10 +88,8 @@ def _show_duplicates(archive: Archive) -> None:
         text = row["text"][:SHOWN_CHARACTERS] + "..."
         table.add_row(row["id"], text, match["id"], f"{match['jaccard_estimate']:.3f}")
     console.print(table)
-    copies = truth(archive)
-    planted = {document_id(place) for place in copies.copies[copies.similarities >= 0.8].tolist()}
-    found = len(planted & set(duplicates["id"].to_pylist()))
-    console.print(f"{found:,} of {len(planted):,} planted copies were found.")
+    found = len(copies & set(duplicates["id"].to_pylist()))
+    console.print(f"{found:,} of {len(copies):,} copies were found.")
 
 
 def _start_stream() -> None:

@@ -8,32 +8,28 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tarfile
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from deploy.broker import watchdog
-from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
+from deploy.broker.address import LOOPBACK, choose_ports
+from deploy.broker.errors import BrokerUnobtainable
 from deploy.broker.jars import REMEDY, cache_folder
 from deploy.broker.process import find_java
+from deploy.processes import Child
 
 _VERSION = "3.0.9"
 """The last release for Java 17."""
 _ARTIFACT = f"io.apicurio:apicurio-registry-app:{_VERSION}:tar.gz:all"
 PATH = "/apis/ccompat/v7"
 USER, PASSWORD = "alice", "secret: \u00e4"
-_START_S, _PAUSE_S = 120.0, 0.1
+_START_S = 120.0
 KIND = "application/vnd.schemaregistry.v1+json"
 
 
@@ -93,11 +89,11 @@ class SchemaRegistry:
 def running_registry() -> Iterator[SchemaRegistry]:
     """Start a registry in memory, and stop it at the end."""
     folder = _obtain()
-    port, management = _free_ports()
+    port, management = choose_ports(2)
     options = {
-        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.host": LOOPBACK,
         "quarkus.http.port": port,
-        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.host": LOOPBACK,
         "quarkus.management.port": management,
         "quarkus.http.auth.basic": "true",
         "quarkus.security.users.embedded.enabled": "true",
@@ -110,25 +106,13 @@ def running_registry() -> Iterator[SchemaRegistry]:
     jar = next(folder.glob("*-runner.jar"))
     java = [find_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     java += [f"-D{name}={value}" for name, value in options.items()]
-    url = f"http://127.0.0.1:{port}{PATH}"
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as log:
-        # The watchdog ends it when the tests are killed.
-        command = [sys.executable, "-I", watchdog.__file__, "process", str(os.getpid()), scratch]
-        process = subprocess.Popen(
-            [*command, *java, "-jar", str(jar)],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=scratch,
-            start_new_session=True,
-        )
-        pid = int(cast("IO[bytes]", process.stdout).readline())
-        registry = SchemaRegistry(url)
-        try:
-            _wait(registry, process)
+    url = f"http://{LOOPBACK}:{port}{PATH}"
+    registry = SchemaRegistry(url)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        with Child([*java, "-jar", str(jar)], folder / "log", folder=folder) as child:
+            child.wait_for(lambda: _answers(registry), _START_S, "the start of the registry")
             yield registry
-        finally:
-            os.kill(pid, signal.SIGTERM)
-            process.communicate()
 
 
 def _obtain() -> Path:
@@ -153,22 +137,7 @@ def _obtain() -> Path:
     return folder
 
 
-def _wait(registry: SchemaRegistry, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + _START_S
-    while not _answers(registry):
-        if process.poll() is not None or time.monotonic() > end:
-            raise BrokerFailed("the schema registry does not start")
-        time.sleep(_PAUSE_S)
-
-
 def _answers(registry: SchemaRegistry) -> bool:
     with contextlib.suppress(OSError):
         return bool(registry.call("GET", "/schemas/types"))
     return False
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]

@@ -1,9 +1,10 @@
 """*Async.* Produces sample documents with planted near-copies until it is stopped.
 
-It is part of ``compose.yaml``, where it runs in the worker's image. The texts combine random
-sentences of the standard library's documentation. Some documents repeat an earlier one: exactly, in
-upper case, with changed words, or with an added line. Their field ``planted`` names it. A few
-records are invalid, for the dead-letter topic.
+It is part of ``compose.yaml``, where it runs in the worker's image; ``make demo-spark`` has an
+archive of the same documents. The texts combine random sentences of the standard library's
+documentation. Some documents repeat an earlier one: exactly, in upper case, with an added line, or
+with changed words. Their field ``planted`` names it. A few records are invalid, for the dead-letter
+topic.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -45,33 +46,39 @@ def _change_words(text: str, chance: random.Random) -> str:
     return " ".join(words)
 
 
-_CHANGES: tuple[Change, ...] = (
+DUPLICATES: tuple[Change, ...] = (
     lambda text, _: text,
     lambda text, _: text.upper(),
     lambda text, chance: f"{text} {chance.choice(_FOOTERS)}",
-    _change_words,
 )
+"""Changes after which a text is a duplicate by the default settings."""
 
 
-def values(chance: random.Random) -> Iterator[bytes]:
-    """Yield record values without end."""
+def documents(chance: random.Random, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    """Yield documents without end."""
     sentences = sorted({sentence for _, text in docstrings() for sentence in _sentences(text)})
     known: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
     # The start time makes the ids of each run unique.
     started_at = int(time.time())
     for number in itertools.count():
-        if chance.random() < _BROKEN:
-            yield b"this is not a document"
-            continue
         document: dict[str, Any] = {"id": f"sample-{started_at}-{number}"}
         if known and chance.random() < _PLANTED:
             original = chance.choice(known)
-            document["text"] = chance.choice(_CHANGES)(original["text"], chance)
+            document["text"] = chance.choice(changes)(original["text"], chance)
             document["planted"] = original["id"]
         else:
             document["text"] = " ".join(chance.sample(sentences, chance.randint(*_SENTENCES)))
             known.append(document)
-        yield json.dumps(document).encode()
+        yield document
+
+
+def _values(chance: random.Random) -> Iterator[bytes]:
+    """Yield record values without end."""
+    for document in documents(chance, (*DUPLICATES, _change_words)):
+        if chance.random() < _BROKEN:
+            yield b"this is not a document"
+        else:
+            yield json.dumps(document).encode()
 
 
 def _sentences(text: str) -> list[str]:
@@ -86,7 +93,7 @@ async def _produce(rate: float, count: int | None) -> None:
     await producer.start()
     try:
         started_s = time.monotonic()
-        endless = values(random.Random())  # noqa: S311 - samples, not secrets
+        endless = _values(random.Random())  # noqa: S311 - samples, not secrets
         for number, value in enumerate(itertools.islice(endless, count)):
             await asyncio.sleep(max(0.0, started_s + number / rate - time.monotonic()))
             await producer.send(settings.topics.source, value)

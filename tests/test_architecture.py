@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.architecture import trespasses
+from tests.support.architecture import outside, trespasses
 from tests.support.paths import ROOT
 
 TABLE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 
 
-def _sources() -> dict[str, str]:
-    """Return the source of every module of the product, by its dotted name."""
+def _sources(folder: str) -> dict[str, str]:
+    """Return the source of every module of a folder, by its dotted name."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): (
             path.read_text(encoding="utf-8")
         )
-        for path in sorted((ROOT / "streamdedup").rglob("*.py"))
+        for path in sorted((ROOT / folder).rglob("*.py"))
     }
 
 
-SOURCES = _sources()
+SOURCES = _sources("streamdedup")
+OTHERS = _sources("benchmarks") | _sources("deploy") | _sources("tests")
 
 
 def test_no_module_breaks_a_rule() -> None:
@@ -119,6 +120,31 @@ def test_each_kind_of_trespass_is_found(module: str, source: str, problem: str) 
     """Each rule fails when one module is changed to break it."""
     found = trespasses({**SOURCES, module: source}, TABLE)
     assert any(line.startswith(problem) for line in found), found
+
+
+def test_product_demos_tests_and_benchmarks_are_apart() -> None:
+    """Demos need no tests, tests of the product no benchmarks; benchmarks use the test kit."""
+    assert outside(SOURCES | OTHERS) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "target"),
+    [
+        ("streamdedup.cli.demo", "deploy.samples"),
+        ("streamdedup.cli.demo", "tests.testkit.texts"),
+        ("deploy.demo_spark", "benchmarks.archives"),
+        ("deploy.demo_spark", "tests.testkit.texts"),
+        ("tests.support.stage", "benchmarks.archives"),
+        ("tests.testkit.texts", "tests.support.stage"),
+        ("tests.testkit.texts", "benchmarks.archives"),
+        ("benchmarks.archives", "tests.support.stage"),
+    ],
+)
+def test_a_mixture_is_found(module: str, target: str) -> None:
+    """An import inside of a function counts, too."""
+    source = f"def late() -> None:\n    import {target}"
+    (problem,) = outside({target: "", module: source})
+    assert problem.startswith(f"{module}:2: imports {target}, but ")
 
 
 def test_layers_drawn_otherwise_are_found() -> None:

@@ -2,8 +2,6 @@
 
 import contextlib
 import gc
-import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,8 +20,8 @@ from deploy.broker.errors import BrokerFailed
 from deploy.broker.jars import kafka_version
 from deploy.broker.layout import CLUSTER_ID, Ports, as_environment, server_properties
 from deploy.broker.server import ORIGIN_CONTAINER
+from deploy.processes import watch
 
-_WATCHDOG = Path(__file__).with_name("watchdog.py")
 _DATA = "/var/lib/kafka/data"
 _ALL_INSIDE = "0.0.0.0"  # noqa: S104 - inside the container; the host publishes on loopback only
 _HEAP = "-Xms256m -Xmx768m"
@@ -115,7 +113,6 @@ class ContainerServer:
         self._folder = folder
         self._kafka = KafkaContainer(ports, access, special)
         self._created = False
-        self._watchdog: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Create and start the container, or start it again on its data."""
@@ -126,7 +123,8 @@ class ContainerServer:
             self._created = True
             self._kafka.start()
         if testcontainers_config.ryuk_disabled:
-            self._watchdog = self._start_watchdog()
+            # Without Ryuk no other process removes the containers of a killed process.
+            watch("container", self._kafka.get_container_id(), self._folder)
 
     def stop(self) -> None:
         """Stop the container with SIGTERM."""
@@ -161,9 +159,6 @@ class ContainerServer:
         """Remove the container and its volumes."""
         with contextlib.suppress(NotFound):
             self._kafka.stop()
-        if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.wait()
 
     def _container(self) -> Container:
         return self._kafka.get_wrapped_container()
@@ -187,15 +182,6 @@ class ContainerServer:
             else:
                 self._container().kill()
             self._container().wait()
-
-    def _start_watchdog(self) -> subprocess.Popen[bytes]:
-        # Without Ryuk nothing else removes the containers of a killed process.
-        arguments = [str(os.getpid()), str(self._folder), self._kafka.get_container_id()]
-        return subprocess.Popen(
-            [sys.executable, "-I", str(_WATCHDOG), "container", *arguments],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
 
 @contextlib.contextmanager

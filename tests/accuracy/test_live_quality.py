@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.quality_runs import CORPORA, GENERATED, Corpus, Run, load, run, settings_of
 from streamdedup.dedup.quality import Figure, interval
 from tests.support.corpora import DATA
+from tests.testkit.quality import CORPORA, GENERATED, Corpus, Run, load, run, settings_of
 
 SEEDS = range(1, 11)
 MOST_OUTSIDE = 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 from streamdedup.model import Document
 from streamdedup.sketch.shingle import Shingling
 from streamdedup.sketch.words import split_words
+from tests.testkit.texts import Writer
 
 CHARACTERS = Shingling(words=False, size=3, bag=False, seed=1)
 WORDS = Shingling(words=True, size=2, bag=False, seed=1)
@@ -28,33 +28,14 @@ def shingles(text: str, shingling: Shingling) -> frozenset[str]:
 
 def made_up_texts(count: int, seed: int) -> list[str]:
     """Return texts with a small vocabulary; many are copies or near-copies of others."""
-    chance = random.Random(seed)
-    words = ["".join(chance.choices("abcdeé漢", k=chance.randint(1, 6))) for _ in range(120)]
-    texts: list[str] = []
-    for _ in range(count):
-        if texts and chance.random() < 0.6:
-            parts = chance.choice(texts).split()
-            for _ in range(chance.randint(0, 3)):
-                parts.insert(chance.randint(0, len(parts)), chance.choice(words))
-            texts.append(" ".join(parts))
-        else:
-            texts.append(" ".join(chance.choices(words, k=chance.randint(0, 25))))
-    return texts
+    writer = Writer(seed, words=120, letters="abcdeé漢", sizes=(1, 6))
+    return writer.stream(count, (0, 25), 0.6, range(4), grows=True)
 
 
 def made_up_documents() -> list[Document]:
     """Return documents with copies, near-copies, an empty one, and two namespaces."""
-    chance = random.Random(4)
-    words = ["".join(chance.choices("abcdefgh", k=chance.randint(2, 7))) for _ in range(300)]
-    texts = [""]
-    for _ in range(260):
-        if len(texts) > 1 and chance.random() < 0.5:
-            parts = chance.choice(texts[1:]).split()
-            for _ in range(chance.choice((0, 0, 1, 1, 2, 4))):
-                parts[chance.randrange(len(parts))] = chance.choice(words)
-            texts.append(" ".join(parts))
-        else:
-            texts.append(" ".join(chance.choices(words, k=chance.randint(3, 30))))
+    writer = Writer(4, words=300, letters="abcdefgh", sizes=(2, 7))
+    texts = ["", *writer.stream(260, (3, 30), 0.5, (0, 0, 1, 1, 2, 4))]
     return [
         Document(text, f"id-{number}", namespace="other" if number % 10 == 0 else "")
         for number, text in enumerate(texts)

@@ -1,4 +1,4 @@
-"""A program is measured to its end or to its limit, and its figures are read."""
+"""Programs are measured to their end or to their limit, with their descendants."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measured import TookTooLong, measure
-from benchmarks.processes import ProcessEnded, descendants_of
+from benchmarks.measured import (
+    TookTooLong,
+    cost_of,
+    descendants_of,
+    measure,
+    proportional_of,
+    resident_of,
+)
+from deploy.processes import Child, ProcessEnded
+from tests.support.patience import wait_until
 
 _WORKS = """
 import time
@@ -18,6 +26,32 @@ while time.process_time() < end:
 print('{"documents": 7}')
 print('a line of a library at the end')
 """
+
+
+_SPIN = """
+import subprocess, sys
+if sys.argv[1:]:
+    subprocess.Popen([sys.executable, __file__])
+while True:
+    sum(range(10_000))
+"""
+
+
+def test_a_process_is_measured_with_its_descendants(tmp_path: Path) -> None:
+    """The figures of the process and of its descendants are apart; the ended process has none."""
+    script = tmp_path / "spin.py"
+    script.write_text(_SPIN)
+    with Child([sys.executable, str(script), "parent"], tmp_path / "log") as child:
+        wait_until(lambda: bool(descendants_of(child.pid)), "the descendant")
+        wait_until(lambda: min(cost_of(child.pid)[::2]) > 0, "some work of both")
+        cost = cost_of(child.pid)
+        assert cost.loop <= cost.main
+        resident = resident_of(child.pid)
+        assert resident.main_peak >= resident.main >= resident.main_anonymous > 0
+        assert resident.children_peak >= resident.children > 0
+        assert 0 < proportional_of(child.pid) <= resident_of(child.pid).main_peak
+    assert cost_of(child.pid) == (0, 0, 0)
+    assert proportional_of(child.pid) == 0
 
 
 def _python(program: str) -> list[str]:

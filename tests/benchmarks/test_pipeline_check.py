@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.documents import Plan
 from benchmarks.pipeline_check import check, place
+from tests.testkit.documents import Plan
 
 PLAN = Plan(
     originals=np.array([0, 0, 2, 2, 4, 5]),

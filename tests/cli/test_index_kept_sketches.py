@@ -14,9 +14,9 @@ import pytest
 
 from streamdedup.extras import install
 from streamdedup.settings.load import load_settings
-from tests.support import kept_sketches
 from tests.support.commands import CommandLine
-from tests.support.kept_sketches import SCHEMA
+from tests.testkit import kept_sketches
+from tests.testkit.kept_sketches import SCHEMA
 
 CONFIG = """
 dedup:
@@ -95,7 +95,7 @@ def one_replaced(column: str, value: Any, row: int = 0) -> Change:
             4,
             "part-00000.zstd.parquet: place 5 comes after place 5; the files in the order",
         ),
-        (one_replaced("place", 10**6), 4, "place 2 comes after place 1000000"),
+        (one_replaced("place", 10**6), 4, "place 1 comes after place 1000000"),
         (replaced("signature", b"short"), 4, "has a value of 5 bytes, expected 16"),
         (replaced("band_keys", b"short"), 4, "has a value of 5 bytes, expected 72"),
         (one_replaced("id", None), 4, "the column 'id' of kept/part-00000.zstd.parquet has rows"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from deploy.broker.broker import Broker
+from deploy.processes import Child
 from streamdedup.kafka.releases import describe_tested
 from tests.support.paths import ROOT
 
@@ -82,20 +83,12 @@ def test_quick_start_with_kafka(broker: Broker, tmp_path: Path) -> None:
     assert re.search(r"\n[1-3] warnings?\n$", output), output
     command = worker.split()
     assert command[:2] == ["streamdedup", "run"]
-    running = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=tmp_path,
-        env=os.environ | settings,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    command = [sys.executable, "-m", *command]
+    with Child(command, tmp_path / "log", settings, folder=tmp_path) as child:
         run([sys.executable, "-c", send], tmp_path)
         assert run([sys.executable, "-c", read], tmp_path) == expected
-        running.send_signal(signal.SIGINT)
-        assert running.wait(60) == 0
-    finally:
-        running.kill()
-        running.wait()
+        child.process.send_signal(signal.SIGINT)
+        assert child.wait(60) == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -18,9 +18,9 @@ import pytest
 from deploy.broker.broker import Broker
 from deploy.broker.cluster import NUMBERS, Cluster
 from tests.support import replicas
-from tests.support.corpora import Documents
+from tests.support.corpora import RealDocuments
 from tests.support.faulty import Fault
-from tests.support.feeder import Feeder
+from tests.support.feed import Feeder
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
 from tests.support.stage import Stage
@@ -86,7 +86,7 @@ class Scene:
 
     def produce_backlog(self) -> None:
         """Append documents before a worker starts."""
-        block = Documents(prefix="early").block(BACKLOG)
+        block = RealDocuments(prefix="early").block(BACKLOG)
         for partition in range(PARTITIONS):
             self.stage.produce_json(block[partition::PARTITIONS], partition)
 

@@ -17,7 +17,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from tests.support.checker import Checker
-from tests.support.corpora import Documents
+from tests.support.corpora import RealDocuments
 from tests.support.faulty import Action, Fault
 from tests.support.feed import PARTITIONS, Feed
 from tests.support.oracle import assert_undisturbed
@@ -149,7 +149,7 @@ def test_a_storm_over_all_roles(own_broker: Broker, tmp_path: Path) -> None:
         "kafka": {"session_timeout": "6s", "transaction_timeout": "10s"},
     }
     with split_on(own_broker.bootstrap, tmp_path, partitions, 3, 2, **settings) as split:
-        stage, made = split.stage, Documents()
+        stage, made = split.stage, RealDocuments()
         checker = Checker(stage)
         checker.start()
 

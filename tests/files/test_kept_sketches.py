@@ -23,9 +23,9 @@ from streamdedup.index.upkeep import FAN_IN, UpkeepLimits
 from streamdedup.index.view import View
 from streamdedup.model import Verdict
 from streamdedup.settings.sections import Settings
-from tests.support import kept_sketches
 from tests.support.builders import open_index, small_settings
-from tests.support.kept_sketches import MINUTE, START_MS
+from tests.testkit import kept_sketches
+from tests.testkit.kept_sketches import MINUTE, START_MS
 
 COUNT = 600
 SIGNATURE = kept_sketches.SCHEMA.get_field_index("signature")

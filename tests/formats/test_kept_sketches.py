@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from streamdedup.formats.kept_sketches import FORMAT, TOPIC, TYPES
-from tests.support.kept_sketches import SCHEMA
 from tests.support.paths import ROOT
+from tests.testkit.kept_sketches import SCHEMA
 
 
 def section() -> str:

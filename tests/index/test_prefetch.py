@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.page_cache import drop_from_cache, resident_share
 from streamdedup.index import prefetch
 from streamdedup.index.postings import places_of
 from streamdedup.index.prefetch import Prefetch
@@ -17,6 +16,7 @@ from streamdedup.index.store import Index
 from tests.index.damage import build_sound_index
 from tests.support.builders import COLUMNS, open_index, small_settings
 from tests.support.patience import wait_until
+from tests.testkit.page_cache import drop_from_cache, resident_share
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.numbered import assert_all_judged_once, documents
+from tests.support.corpora import documents
+from tests.support.oracle import assert_all_judged_once
 from tests.support.patience import wait_until
 from tests.support.stage import Stage
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from deploy.broker.obtain import own_broker
-from tests.support.numbered import assert_all_judged_once, documents
+from tests.support.corpora import documents
+from tests.support.oracle import assert_all_judged_once
 from tests.support.split import split_on
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support import continued, kept_sketches
+from tests.support import continued
 from tests.support.commands import CommandLine
 from tests.support.continued import COUNT, HALF, WINDOW
+from tests.testkit import kept_sketches
 
 pytestmark = pytest.mark.kafka
 

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.numbered import assert_all_judged_once, documents
+from tests.support.corpora import documents
+from tests.support.oracle import assert_all_judged_once
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess

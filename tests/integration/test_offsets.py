@@ -26,8 +26,9 @@ from streamdedup.kafka.cluster import create_topics
 from streamdedup.kafka.lane_offsets import LaneProgress
 from streamdedup.kafka.topics import NEW_SOURCE
 from tests.support import topics
+from tests.support.corpora import documents
 from tests.support.faulty import Fault
-from tests.support.numbered import assert_all_judged_once, documents
+from tests.support.oracle import assert_all_judged_once
 from tests.support.outcomes import POSITION_IN
 from tests.support.patience import wait_until
 from tests.support.split import split_on

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
+from tests.support.corpora import documents
 from tests.support.credentials import login, tls
-from tests.support.numbered import documents
 from tests.support.stage import Stage
 from tests.support.topics import Message
 from tests.support.workers import WorkerProcess

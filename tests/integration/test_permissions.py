@@ -13,7 +13,7 @@ from deploy.broker.broker import Broker
 from tests.support import credentials
 from tests.support.access_control import Permission, allow, revoke
 from tests.support.commands import CommandLine
-from tests.support.numbered import documents
+from tests.support.corpora import documents
 from tests.support.oracle import assert_undisturbed
 from tests.support.paths import ROOT
 from tests.support.patience import wait_until

@@ -14,7 +14,7 @@ from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker as start_own_broker
 from tests.support import credentials
 from tests.support.access_control import set_scram_password
-from tests.support.numbered import documents
+from tests.support.corpora import documents
 from tests.support.oracle import assert_undisturbed
 from tests.support.stage import Stage
 

@@ -18,8 +18,8 @@ from streamdedup.kafka.tokens import token_provider
 from tests.support import credentials
 from tests.support.access_control import set_scram_password
 from tests.support.commands import CommandLine
+from tests.support.corpora import documents
 from tests.support.identity_provider import IdentityProvider, identity_provider
-from tests.support.numbered import documents
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.kafka

@@ -17,8 +17,8 @@ from streamdedup.kafka.tokens import token_provider
 from tests.support import credentials
 from tests.support.access_control import MECHANISMS, set_scram_password
 from tests.support.commands import CommandLine
+from tests.support.corpora import documents
 from tests.support.identity_provider import IdentityProvider, identity_provider
-from tests.support.numbered import documents
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
 from tests.support.stage import Stage

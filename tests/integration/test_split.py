@@ -14,10 +14,9 @@ import msgspec
 import pytest
 
 from deploy.broker.broker import Broker
-from tests.support.corpora import Documents
+from tests.support.corpora import RealDocuments
 from tests.support.faulty import Fault
-from tests.support.feed import BLOCK, PARTITIONS, Feed
-from tests.support.feeder import Feeder
+from tests.support.feed import BLOCK, PARTITIONS, Feed, Feeder
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
 from tests.support.split import Split, split_on
@@ -40,7 +39,7 @@ EXACT: dict[str, Any] = {"dedup": {"verify": "exact"}}
 
 def stream(count: int) -> Iterator[dict[str, Any]]:
     """Yield documents over six hours; some are late."""
-    documents = Documents()
+    documents = RealDocuments()
     made = (document for _ in range(0, count, BLOCK) for document in documents.block(BLOCK))
     for number, document in enumerate(islice(made, count)):
         late_ms = HOUR_MS // 2 if number % 11 == 0 else 0

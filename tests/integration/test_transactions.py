@@ -32,7 +32,7 @@ from streamdedup.roles.app import run_role
 from streamdedup.roles.lane import Lane, OffsetLost
 from streamdedup.roles.session import Commits
 from tests.support import topics
-from tests.support.numbered import documents
+from tests.support.corpora import documents
 from tests.support.stage import Stage
 from tests.support.topics import Message
 

@@ -19,7 +19,7 @@ from streamdedup.observe.recent import BINS, SLOT_S
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import Settings
-from tests.support.browser.feed import TOPIC, Feed, page_settings
+from tests.support.browser.feed import TOPIC, PageFeed, page_settings
 from tests.support.browser.samples import HOSTILE, article, edited, stream
 
 PATHS = (
@@ -136,7 +136,7 @@ def test_the_files_refer_to_nothing_else() -> None:
 async def test_the_state_is_the_status_and_the_minutes() -> None:
     """It has the content of /status, the verdicts by slot, and the candidates' similarities."""
     settings = page_settings()
-    with Feed(settings, lambda: 0.0) as feed:
+    with PageFeed(settings, lambda: 0.0) as feed:
         feed.give([{"id": "a", "text": TEXT}, {"id": "b", "text": TEXT}, b"not JSON"])
         async with served(settings, feed.state) as site:
             status, state = await site.json("/status"), await site.json("/page/state")
@@ -164,7 +164,7 @@ async def test_the_state_is_shown_before_a_worker_exists() -> None:
 async def test_a_pair_is_shown_with_its_differences() -> None:
     """A duplicate has ids, positions, similarity, age, and marked differences."""
     settings = page_settings(show_text=True)
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"id": "first", "text": TEXT}])
         feed.give([{"id": "second", "text": NEAR}])
         async with served(settings, feed.state) as site:
@@ -183,7 +183,7 @@ async def test_a_pair_is_shown_with_its_differences() -> None:
 async def test_hostile_texts_are_unchanged_json() -> None:
     """The answer is JSON that no browser interprets as HTML, with the unchanged text."""
     settings = page_settings(show_text=True)
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"id": "<b>\u202e\ud83d\ude00</b>", "text": f"{HOSTILE} {TEXT}"}])
         feed.give([{"id": "<i>", "text": f"{HOSTILE} {TEXT} \ud800 </script>"}])
         async with served(settings, feed.state) as site:
@@ -197,7 +197,7 @@ async def test_hostile_texts_are_unchanged_json() -> None:
 async def test_without_show_text_no_text_is_held_or_sent() -> None:
     """Only ids, positions and numbers leave the worker."""
     settings = page_settings()
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"id": "a", "text": TEXT}, {"id": "b", "text": NEAR}])
         feed.give([{"id": "c", "text": edited(TEXT, random.Random(3), 8)}])
         (remembered,) = feed.recent.duplicates(0.0, 1.0)
@@ -225,7 +225,7 @@ async def test_a_text_that_is_not_held_is_not_shown(
     for name, value in changes.items():
         monkeypatch.setattr(recent, name, value)
     settings = page_settings(show_text=True)
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"id": "original", "text": TEXT}])
         for number in range(9):
             feed.give([{"id": str(number), "text": article(random.Random(100 + number), 4)}])
@@ -240,7 +240,7 @@ async def test_a_text_that_is_not_held_is_not_shown(
 async def test_duplicates_are_filtered_by_similarity_latest_first() -> None:
     """The list has the duplicates from low to high inclusive, and at most SHOWN of them."""
     settings = page_settings()
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         documents = stream(600)
         for first in range(0, len(documents), 50):
             feed.give(documents[first : first + 50])
@@ -263,7 +263,7 @@ async def test_pairs_to_judge_are_on_both_sides_of_the_threshold() -> None:
     settings = page_settings(show_text=True)
     generator = random.Random(4)
     originals = [article(generator) for _ in range(40)]
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"id": str(row), "text": text} for row, text in enumerate(originals)])
         for row, text in enumerate(originals):
             feed.give([{"id": f"{row}-edited", "text": edited(text, generator, 1 + row % 20)}])
@@ -305,7 +305,7 @@ async def test_texts_are_compared_once_when_they_are_shown(
 
     monkeypatch.setattr(page, "compare", counting)
     settings = page_settings(show_text=True)
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         documents = stream(300)
         for first in range(0, len(documents), 25):
             feed.give(documents[first : first + 25])

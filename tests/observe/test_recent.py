@@ -17,7 +17,7 @@ from streamdedup.model import Outcome, Position, Record, Verdict
 from streamdedup.observe import recent
 from streamdedup.observe.recent import BINS, SLOT_S, SLOTS, RecentActivity, histogram
 from streamdedup.settings.sections import RecordSettings, Settings, StatusSettings
-from tests.support.browser.feed import TOPIC, Feed, page_settings
+from tests.support.browser.feed import TOPIC, PageFeed, page_settings
 from tests.support.browser.samples import article, edited
 from tests.support.builders import columns, examples, update_of, verdicts_of
 
@@ -43,7 +43,7 @@ def test_texts_are_decoded_as_records_are(format_: Any) -> None:
     )
     document = {"title": "The title", "body": {"text": TEXT}, "secret": "not compared"}
     value = json.dumps(document).encode() if format_ == "json" else f"The title\n{TEXT}".encode()
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([value, value])
         (duplicate,) = feed.recent.duplicates(0.0, 1.0)
         parts, original_parts = recent.compare(duplicate, feed.recent.decoder)
@@ -58,7 +58,7 @@ def test_exact_copies_do_not_displace_pairs_near_the_threshold() -> None:
     settings = page_settings()
     generator = random.Random(5)
     originals = [article(generator) for _ in range(20)]
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"text": text} for text in originals])
         feed.give([{"text": edited(text, generator, 4)} for text in originals])
         near = feed.recent.duplicates(0.0, 0.97)
@@ -73,7 +73,7 @@ def test_pairs_whose_original_is_held_are_preferred(monkeypatch: pytest.MonkeyPa
     """Of many duplicates in a batch, those with both texts are remembered first."""
     settings = page_settings(show_text=True)
     old = [article(random.Random(number)) for number in range(100, 140)]
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         monkeypatch.setattr(recent, "VALUE_BYTES", 0)
         feed.give([{"text": text} for text in old])
         monkeypatch.undo()
@@ -136,7 +136,7 @@ def test_refuted_pairs_are_bounded_and_the_best_candidate_is_named() -> None:
     settings = page_settings(show_text=True)
     generator = random.Random(6)
     far, near = edited(TEXT, generator, 14), edited(TEXT, generator, 2)
-    with Feed(settings) as feed:
+    with PageFeed(settings) as feed:
         feed.give([{"id": "far", "text": far}, {"id": "text", "text": TEXT}])
         judged = feed.give([{"id": "new", "text": edited(near, generator, 6)}])
         (pair,) = (one for one in feed.recent.pairs_with_texts(0.0, 0.8) if one.id == "new")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
 from streamdedup import Deduplicator, Settings, Verdict
+from tests.testkit.texts import Writer
 
 START_MS = 1_700_000_000_000
 SECOND_MS = 1000
@@ -20,20 +20,21 @@ def made_up(count: int, seed: int) -> list[Row]:
     ``number`` is the place in the order. Times ascend, but for a few seconds, and some are unknown.
     Texts of the popular kind are repeated all over the archive.
     """
-    chance = random.Random(seed)
-    words = [f"{chance.choice('bdfgklmnprst')}{chance.choice('aeiou')}{n}" for n in range(4000)]
-    popular = [" ".join(chance.choices(words, k=25)) for _ in range(3)]
+    writer = Writer(seed, words=4000)
+    chance = writer.chance
+    popular = [writer.text(25) for _ in range(3)]
     rows: list[Row] = []
     for number in range(count):
         kind = chance.random()
+        changes = chance.choice((0, 0, 0, 0, 1, 2, 3, 4))
         if rows and kind < 0.35:
-            text = _changed(chance.choice(rows)["text"], chance, words)
+            text = writer.edited(chance.choice(rows)["text"], changes)
         elif kind < 0.45:
-            text = _changed(chance.choice(popular), chance, words)
+            text = writer.edited(chance.choice(popular), changes)
         elif kind < 0.47:
             text = "  \n "
         else:
-            text = " ".join(chance.choices(words, k=chance.randint(1, 60)))
+            text = writer.text(1, 60)
         time_ms = START_MS + number * SECOND_MS + chance.randint(-20, 20) * SECOND_MS
         rows.append(
             {
@@ -45,15 +46,6 @@ def made_up(count: int, seed: int) -> list[Row]:
             }
         )
     return rows
-
-
-def _changed(text: str, chance: random.Random, words: Sequence[str]) -> str:
-    parts = text.split()
-    if not parts or chance.random() < 0.5:
-        return text
-    for _ in range(chance.randint(1, 4)):
-        parts[chance.randrange(len(parts))] = chance.choice(words)
-    return " ".join(parts)
 
 
 def judged(rows: Sequence[Row], settings: Settings) -> list[Verdict]:

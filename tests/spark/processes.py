@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
+from deploy.processes import Child
 from streamdedup import Settings
 from tests.support.paths import ROOT
-from tests.support.patience import wait_until
 
 LIMIT_S = 240.0
 """How long a process may take."""
@@ -32,6 +30,10 @@ DISTURBED = Settings.model_validate(
     }
 )
 """The settings of runs that are disturbed: all steps have something to do."""
+
+
+ENDED = "ended: "
+"""The begin of the line that a run prints when a step has ended."""
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -66,7 +68,7 @@ def end_all(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=10)
 
 
-class Run:
+class Run(Child):
     """``tests.spark.run_archive`` in a process of its own, which ends with the context.
 
     Args:
@@ -77,61 +79,44 @@ class Run:
     """
 
     def __init__(self, master: str, archive: Path, out: Path, **env: str) -> None:
-        command = [sys.executable, "-m", "tests.spark.run_archive"]
+        command = [sys.executable, "-m", "tests.spark.run_archive", master, str(archive), str(out)]
         self._out = out
-        self._log = out.with_suffix(".log")
-        with self._log.open("wb") as log:
-            self._process = psutil.Popen(
-                [*command, master, str(archive), str(out)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment(**env),
-                text=True,
-            )
-        self._ended: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
+        super().__init__(command, out.with_suffix(".log"), environment(**env))
 
     def __exit__(self, *_: object) -> None:
-        end_all([*family(self._process), self._process])
-        self._reader.join()
-        self._process.stdout.close()
+        # The processes of PySpark's daemon lead a group of their own.
+        started = self._family()
+        self.kill()
+        end_all(started)
 
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            self._ended.append(line.strip())
+    def _family(self) -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            return family(psutil.Process(self.pid))
+        return []
 
     @property
     def step(self) -> int:
         """The number of steps that have ended; 0 before Spark has started."""
-        return len(self._ended)
-
-    def is_alive(self) -> bool:
-        """Tell whether the process runs."""
-        return self._process.poll() is None
+        return sum(line.startswith(ENDED) for line in self.log().splitlines())
 
     def victims(self, kind: str) -> list[psutil.Process]:
         """Return the processes of a kind that are alive."""
         if kind == EXECUTOR:
             return [
                 process
-                for process in family(self._process)
+                for process in self._family()
                 if "CoarseGrainedExecutorBackend" in command_line(process)
             ]
         return [
             worker
-            for process in family(self._process)
+            for process in self._family()
             if "pyspark.daemon" in command_line(process)
             for worker in family(process)
         ]
 
-    def wait(self) -> None:
+    def finish(self) -> None:
         """Wait until the process has ended well."""
-        wait_until(lambda: not self.is_alive(), "the end of the run", LIMIT_S)
-        assert self._process.returncode == 0, self._log.read_text()
+        assert self.wait(LIMIT_S) == 0, self.log()
 
     def lost_tasks(self) -> Counter[str]:
         """Return how many tasks were lost in each step, as Spark tells."""

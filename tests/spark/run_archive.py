@@ -1,6 +1,6 @@
 """Deduplicates an archive in a process of its own, which tests disturb.
 
-``python -m tests.spark.run_archive MASTER INPUT OUT`` prints the name of each step as it ends. It
+``python -m tests.spark.run_archive MASTER INPUT OUT`` prints a line for each step as it ends. It
 writes ``OUT/documents.parquet`` in order, ``OUT/sketches.parquet``, and Spark's events in
 ``OUT/events``.
 """
@@ -16,10 +16,10 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from streamdedup.spark import backfill
-from tests.spark.processes import DISTURBED
+from tests.spark.processes import DISTURBED, ENDED
 
 STARTED = "start"
-"""Printed when Spark has started."""
+"""The step that ends when Spark has started."""
 OPTIONS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -59,7 +59,7 @@ def main(master: str, archive: str, out: Path) -> None:
 
 def report(step: str, _seconds: float = 0.0) -> None:
     """Tell that a step has ended."""
-    sys.stdout.write(f"{step}\n")
+    sys.stdout.write(f"{ENDED}{step}\n")
     sys.stdout.flush()
 
 

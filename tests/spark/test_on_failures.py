@@ -109,14 +109,14 @@ def test_python_workers_that_die(archive: Archive, tmp_path: Path) -> None:
     seconds: dict[int, float] = {}
     kills: Counter[int] = Counter()
     with Run("local[2,4]", archive.path, tmp_path / "out") as run:
-        while run.is_alive():
+        while run.code() is None:
             time.sleep(0.1)
             busy = [process for process in run.victims(PYTHON) if is_busy(process, seconds)]
             # A task that is lost four times fails for good.
             if busy and kills[run.step] < 2:
                 kill(chance.choice(busy))
                 kills[run.step] += 1
-        run.wait()
+        run.finish()
         lost = run.lost_tasks()
     _log.info("kills by the number of the step: %s; lost tasks by step: %s", kills, lost)
     assert len(lost) > 1
@@ -141,7 +141,7 @@ def test_executors_that_die(archive: Archive, home: Path, tmp_path: Path) -> Non
     wanted = [2, 7]  # while the sketches are made, and while components are judged
     out = tmp_path / "out"
     with Run("local-cluster[2,1,1024]", archive.path, out, SPARK_HOME=str(home)) as run:
-        while run.is_alive():
+        while run.code() is None:
             time.sleep(0.1)
             busy = [process for process in run.victims(PYTHON) if is_busy(process, seconds)]
             if busy and wanted and run.step >= wanted[0]:
@@ -150,7 +150,7 @@ def test_executors_that_die(archive: Archive, home: Path, tmp_path: Path) -> Non
                 if owners:
                     kill(owners[0])
                     wanted.pop(0)
-        run.wait()
+        run.finish()
         lost = run.lost_tasks()
         removed = run.lost_executors()
     _log.info("lost tasks by step: %s", lost)

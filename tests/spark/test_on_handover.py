@@ -12,9 +12,10 @@ from deploy.broker.broker import Broker
 from streamdedup import Document, Settings, load_settings
 from streamdedup.dedup.clock import Clock
 from streamdedup.spark import Backfill, backfill
-from tests.support import continued, kept_sketches
+from tests.support import continued
 from tests.support.commands import CommandLine
 from tests.support.continued import COUNT, HALF, WINDOW
+from tests.testkit import kept_sketches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

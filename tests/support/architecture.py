@@ -34,6 +34,17 @@ ONLY_IMPORTERS: Mapping[str, tuple[str, ...]] = {
 }
 """Who may import a library; a name that ends with a dot stands for every module below it."""
 
+OUTSIDE: Mapping[str, tuple[str, ...]] = {
+    "streamdedup.": (),
+    "deploy.": (),
+    "tests.testkit.": ("deploy.",),
+    "tests.benchmarks.": ("benchmarks.", "deploy.", "tests."),
+    "tests.": ("deploy.", "tests."),
+    "benchmarks.": ("deploy.", "tests.testkit."),
+}
+"""What else of the repository a module imports, by its name's first part that is listed here.
+Everything imports the product and its own part."""
+
 NOT_PURE = frozenset(
     {
         *("aiohttp", "asyncio", "concurrent", "fcntl", "io", "lmdb", "mmap", "multiprocessing"),
@@ -75,6 +86,26 @@ def trespasses(sources: Mapping[str, str], table: str) -> list[str]:
         *_numba_in_settings(imports),
         *_raises_in_groups(trees),
     ]
+
+
+def outside(sources: Mapping[str, str]) -> list[str]:
+    """Return a line for each import by which the product, demos, tests or benchmarks mix.
+
+    Args:
+        sources: the source of every module of the repository, by its dotted name.
+    """
+    trees = {name: ast.parse(text) for name, text in sources.items()}
+    tops = {name.partition(".")[0] for name in sources}
+    found = []
+    for module, tree in trees.items():
+        own = next(part for part in OUTSIDE if f"{module}.".startswith(part))
+        allowed = ("streamdedup.", own, *OUTSIDE[own])
+        found += [
+            f"{module}:{line}: imports {target}, but {own}* imports only {', '.join(allowed)}"
+            for target, line in _imports(tree, trees)
+            if target.partition(".")[0] in tops and not f"{target}.".startswith(allowed)
+        ]
+    return found
 
 
 def _imports(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[Import]:

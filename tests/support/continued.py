@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.model import Document, Verdict
-from tests.support import kept_sketches
 from tests.support.commands import CommandLine
 from tests.support.stage import Stage
+from tests.testkit import kept_sketches
 
 COUNT = 400
 HALF = COUNT // 2

@@ -1,8 +1,12 @@
-"""*Blocking.* Real text for tests: the corpora in shared/data, else the docstrings of Python."""
+"""*Blocking.* Documents for tests: numbered ones, and real text.
+
+Real text is that of the corpora in shared/data, else of the docstrings of Python.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from functools import cache
 from typing import Any
@@ -47,7 +51,7 @@ def stream_of_documents(count: int) -> list[dict[str, Any]]:
     return documents
 
 
-class Documents:
+class RealDocuments:
     """Endless real documents, and copies of recent ones.
 
     Args:
@@ -76,3 +80,17 @@ class Documents:
             second = self._texts[(self._made + 7 * (self._made // count)) % count]
             text = f"{self._made} {first[:300]} {second[-300:]}"
         return {"id": f"{self._prefix}-{self._made}", "text": text}
+
+
+def documents(start: int, stop: int) -> list[dict[str, str]]:
+    """Return unrelated documents, of which every tenth repeats the one before it.
+
+    Args:
+        start: number of the first document.
+        stop: number after the last one.
+    """
+    return [
+        {"id": str(number), "text": hashlib.sha256(b"%d" % original).hexdigest()}
+        for number in range(start, stop)
+        for original in [number - 1 if number % 10 == 9 else number]
+    ]

@@ -21,7 +21,8 @@ from deploy.broker.broker import Broker
 from deploy.broker.jars import obtain_jars
 from deploy.broker.layout import assign_ports, server_properties
 from deploy.broker.process import ALONE, JavaServer, data_folder, find_java
-from tests.support.numbered import documents
+from deploy.processes import Child
+from tests.support.corpora import documents
 from tests.support.oracle import assert_undisturbed
 from tests.support.stage import Stage
 
@@ -86,17 +87,11 @@ class Realm:
     @contextmanager
     def kdc(self) -> Iterator[None]:
         """Run the KDC."""
-        program = _program("krb5kdc")
-        process = subprocess.Popen(
-            [program, "-n"], env=self._environment, stdout=sys.stderr, stderr=sys.stderr
-        )
-        try:
+        log = self.config.with_name("kdc.log")
+        with Child([_program("krb5kdc"), "-n"], log, self._environment) as child:
             time.sleep(1)
-            assert process.poll() is None, "the KDC has ended"
+            child.check()
             yield
-        finally:
-            process.terminate()
-            process.wait(10)
 
     def _run(self, name: str, *arguments: str) -> None:
         done = subprocess.run(

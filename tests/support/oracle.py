@@ -105,3 +105,13 @@ def _verdicts(kept: list[Any], duplicates: list[Any]) -> Verdicts:
             (match["id"], match["jaccard_estimate"]) for match in content["matches"]
         ]
     return verdicts
+
+
+def assert_all_judged_once(stage: Stage, total: int, partition: int = 0) -> None:
+    """Check each outcome of a partition with the numbered ``documents(0, total)``."""
+    judged = {
+        offset: role for (number, offset), role in stage.outcomes().items() if number == partition
+    }
+    assert judged == {
+        offset: "duplicates" if offset % 10 == 9 else "clean" for offset in range(total)
+    }

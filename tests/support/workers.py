@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from deploy.processes import Child, worker
 from tests.support.patience import PATIENCE_S, wait_until
 
 # What a process of the pool prints that was being started when its worker was killed. The warning
@@ -25,7 +20,7 @@ ORPHANED = re.compile(
 )
 
 
-class WorkerProcess:
+class WorkerProcess(Child):
     """``streamdedup run`` in a separate process, which is killed at the end of the context.
 
     Args:
@@ -44,23 +39,12 @@ class WorkerProcess:
         env: Mapping[str, str],
         module: str = "streamdedup",
     ) -> None:
-        self._log = folder / f"worker-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", module, "run", "--config", str(config), *flags]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True
-            )
-
-    def __enter__(self) -> Self:
-        return self
+        log = folder / f"worker-{time.monotonic_ns()}.log"
+        super().__init__(worker(config, *flags, module=module), log, env)
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
-
-    def log(self) -> str:
-        """Return what the worker has printed."""
-        return self._log.read_text(errors="replace")
 
     def has_traceback(self) -> bool:
         """Whether the worker has reported an error that it did not expect.
@@ -71,10 +55,6 @@ class WorkerProcess:
         if self.process.returncode == -signal.SIGKILL:
             log = ORPHANED.sub("", log)
         return "Traceback" in log
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return the lines of the log that are JSON."""
-        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
 
     def wait_for_event(self, name: str) -> dict[str, Any]:
         """Wait for an event in the log, and return it."""
@@ -89,17 +69,12 @@ class WorkerProcess:
 
     def status_url(self) -> str:
         """Wait for the status server, and return its address."""
-        port = self.wait_for_event("listening")["port"]
-        return f"http://127.0.0.1:{port}"
+        return f"http://127.0.0.1:{self.wait_for_event('listening')['port']}"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Request a path of the status server; return the HTTP status and the body."""
-        try:
-            with urllib.request.urlopen(self.status_url() + path, timeout=10) as response:  # noqa: S310
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+        """Wait for the status server; return the HTTP status and the body of a path."""
+        self.status_url()
+        return super().get(path)
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the value of a sample of the worker's metrics; 0 if it is missing."""
@@ -136,15 +111,6 @@ class WorkerProcess:
     def assert_running(self) -> None:
         """Fail the test if the worker has ended."""
         assert self.process.poll() is None, f"the worker ended:\n{self.log()}"
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL, as the OOM killer would, and wait; the pool's processes end too."""
-        self.process.kill()
-        self.process.wait()
 
     def wait(self, patience_s: float = PATIENCE_S) -> int:
         """Wait for the end, and return the exit code."""

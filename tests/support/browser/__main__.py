@@ -18,7 +18,7 @@ from streamdedup.observe.recent import SLOT_S
 from streamdedup.observe.status import StatusServer
 from tests.support.browser import judging
 from tests.support.browser.chromium import Tab, open_tab
-from tests.support.browser.feed import Feed, page_settings
+from tests.support.browser.feed import PageFeed, page_settings
 from tests.support.browser.samples import HOSTILE, article, stream
 from tests.support.paths import ROOT
 
@@ -70,7 +70,7 @@ _CONTRASTS = """
 class Scene:
     """A served page, its feed, and a browser tab that shows it."""
 
-    feed: Feed
+    feed: PageFeed
     server: StatusServer
     tab: Tab
 
@@ -81,7 +81,7 @@ async def scene(*, show_text: bool = True) -> AsyncIterator[Scene]:
     settings = page_settings(show_text=show_text)
     generator, documents = random.Random(3), stream(_DOCUMENTS)
     time_s = 0.0
-    with Feed(settings, lambda: time_s) as feed:
+    with PageFeed(settings, lambda: time_s) as feed:
         while documents:
             size = generator.randrange(_MAX_BATCH // 2, _MAX_BATCH)
             feed.give([*documents[:size], b"not JSON"])

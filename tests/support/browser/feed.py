@@ -28,7 +28,7 @@ def page_settings(**status: Any) -> Settings:
     return Settings(status=StatusSettings(port=0, **status))
 
 
-class Feed:
+class PageFeed:
     """Judges documents as the worker does, and remembers them for the page.
 
     Attributes:

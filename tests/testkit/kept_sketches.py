@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +16,7 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Document, Position, Verdict
 from streamdedup.settings.sections import Settings
+from tests.testkit.texts import Writer
 
 SCHEMA = pa.schema(
     {
@@ -45,18 +44,14 @@ def documents(count: int, seed: int = 1) -> list[Document]:
 
     One in twelve is 90 minutes late.
     """
-    rng = random.Random(seed)
-    made: list[Document] = []
-    for number in range(count):
-        words = [rng.randbytes(3).hex() for _ in range(12)]
-        if made and rng.random() < 1 / 3:
-            words = rng.choice(made[-100:]).text.split()
-            words[rng.randrange(12)] = rng.choice((words[0], rng.randbytes(3).hex()))
-        late_ms = 90 * MINUTE if rng.random() < 1 / 12 else 0
-        time_ms = START_MS + number * MINUTE - late_ms
-        made.append(Document(" ".join(words), f"document-{number}", time_ms))
-    made[7] = replace(made[7], text=" ")
-    return made
+    writer = Writer(seed)
+    texts = writer.stream(count, (12, 12), 1 / 3, (0, 1), recent=100)
+    texts[7] = " "
+    return [
+        Document(text, f"document-{number}", START_MS + (number - late) * MINUTE)
+        for number, text in enumerate(texts)
+        for late in [90 if writer.chance.random() < 1 / 12 else 0]
+    ]
 
 
 class Archive(NamedTuple):

@@ -1,7 +1,7 @@
 """*Pure.* Made-up JSON documents with planted copies, the same in every run and process.
 
 A document is made from its place in the stream alone, so that a copy can be made without its
-original in memory. A near copy has a similarity of about .9: one word in forty is replaced.
+original in memory. A near copy has a similarity of about 0.9: one word in forty is replaced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.counters import mixed
 from streamdedup.columns import I64, U64
 
 POST_BYTES = 300
@@ -134,6 +133,17 @@ class Documents:
         words = self._table[slots[present]].tolist()
         ends = np.cumsum(counts).tolist()
         return [" ".join(words[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def mixed(counters: U64) -> U64:
+    """Return SplitMix64's output for counters (Steele, Lea, Flood 2014, figure 17), elementwise."""
+    words = (counters + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
 
 
 def _uniform(words: U64) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The documents of the benchmarks are the same in every run, and their copies are as planned."""
+"""The planned documents are the same in every run, and their copies are as planned."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from benchmarks.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
-from benchmarks.planted import jaccard, shingles
+from tests.testkit.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
+from tests.testkit.texts import jaccard, shingles
 
 COUNT = 200
 

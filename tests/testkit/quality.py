@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import random
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,16 +24,15 @@ from streamdedup.observe.shadow import Shadow
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.normalize import PROFILES
+from tests.testkit.texts import Writer, shingles
 
 CORPORA = ("news_reuters", "forum_cypherpunks", "tweets_ira")
 GENERATED = "generated"
 TOPIC = "documents"
 FLOOR = 0.5
 BATCH = 1000
-_GENERATED, _VOCABULARY, _LENGTH = 2000, 20_000, 60
-"""Documents of the generated corpus, words to choose from, and words of a document."""
-_COPIES = 0.5
-"""Share of the generated documents that repeat another one."""
+_GENERATED = 2000
+"""Documents of the generated corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +103,15 @@ def load(name: str, folder: Path) -> Corpus:
 
 
 def generate(seed: int = 1) -> Corpus:
-    """Return random texts, half of which repeat one of the last 500 with some words replaced."""
-    rng = random.Random(seed)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = ["".join(rng.choices(letters, k=rng.randint(3, 9))) for _ in range(_VOCABULARY)]
-    documents: list[list[str]] = []
-    for number in range(_GENERATED):
-        words = rng.choices(vocabulary, k=_LENGTH)
-        if number and rng.random() < _COPIES:
-            words = list(rng.choice(documents[-500:]))
-            for place in rng.sample(range(_LENGTH), rng.randint(0, 9)):
-                words[place] = rng.choice(vocabulary)
-        documents.append(words)
-    texts = [" ".join(words) for words in documents]
+    """Return random texts, half of which repeat one of the last 500 with up to 9 words replaced."""
+    texts = Writer(seed).stream(_GENERATED, (60, 60), 0.5, range(10), recent=500)
     return Corpus(texts, pairs_of(texts))
 
 
 def pairs_of(texts: Sequence[str]) -> Mapping[int, Mapping[int, float]]:
     """Return the similarities of all pairs from ``FLOOR`` up, by counting common 5-grams."""
     normalise = PROFILES["plain"]
-    sets = [{text[at : at + 5] for at in range(len(text) - 4)} for text in map(normalise, texts)]
+    sets = [shingles(text) for text in map(normalise, texts)]
     holders: dict[str, list[int]] = defaultdict(list)
     earlier: dict[int, dict[int, float]] = defaultdict(dict)
     for later, mine in enumerate(sets):
