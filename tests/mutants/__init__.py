@@ -1,1 +1,4 @@
-"""Mutation tests: small changes of the code that the tests must notice; see docs/internals/reliability.md."""
+"""Mutation tests: small changes of the code that the tests must notice.
+
+See docs/internals/reliability.md.
+"""
