@@ -28,8 +28,7 @@ from streamdedup.errors import (
 from streamdedup.formats import changelog
 from streamdedup.index.archive import import_index
 from streamdedup.index.directory import lock, lock_existing, remove_index
-from streamdedup.index.entries import Checkpoint
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG, Index

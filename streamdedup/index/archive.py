@@ -28,8 +28,7 @@ from streamdedup.index.directory import (
     lock_existing,
     segment_directory,
 )
-from streamdedup.index.entries import FileEntry, SegmentEntry
-from streamdedup.index.header import FORMAT
+from streamdedup.index.layout import FORMAT, FileEntry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import read_segments
 from streamdedup.index.packing import (

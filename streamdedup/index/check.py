@@ -28,8 +28,7 @@ from streamdedup.index.directory import (
     lock,
     segment_directory,
 )
-from streamdedup.index.entries import Checkpoint, SegmentEntry
-from streamdedup.index.header import parameters_of
+from streamdedup.index.layout import Checkpoint, SegmentEntry, parameters_of
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.progress import Progress, no_progress

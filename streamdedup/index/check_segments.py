@@ -16,9 +16,17 @@ from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_report import Broken, CheckReport
 from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
 from streamdedup.index.directory import segment_directory
-from streamdedup.index.entries import Checkpoint, FileEntry, SegmentEntry, ShardEntry
-from streamdedup.index.geometry import MOST_DOCUMENTS
-from streamdedup.index.layout import block_key, chunk_key, plane_key
+from streamdedup.index.layout import (
+    MOST_DOCUMENTS,
+    Checkpoint,
+    FileEntry,
+    SegmentEntry,
+    ShardEntry,
+    block_key,
+    chunk_key,
+    plane_key,
+    sum_of,
+)
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import LINE, address
 from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
@@ -26,7 +34,6 @@ from streamdedup.index.progress import Progress
 from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, StoredRows
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
 from streamdedup.index.structure import problem_of
-from streamdedup.index.sums import sum_of
 
 _LEAST_MAP_BYTES = 1 << 20
 """LMDB refuses smaller maps."""

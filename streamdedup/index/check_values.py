@@ -12,7 +12,7 @@ from streamdedup.columns import I64, U8, U64
 from streamdedup.index.blocks import COLUMNS, HEAD_BYTES
 from streamdedup.index.check_report import Broken
 from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import POSTING_BYTES
+from streamdedup.index.layout import POSTING_BYTES
 from streamdedup.index.memory import LINE
 from streamdedup.index.postings import PREFIX_SHIFT, SUBS
 from streamdedup.index.rows import StoredRows

@@ -18,9 +18,8 @@ from streamdedup.columns import I64, U64
 from streamdedup.failpoints import reach
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directory
-from streamdedup.index.entries import Checkpoint, SegmentEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import SLOTS, Geometry
+from streamdedup.index.filter import SLOTS, Bank
+from streamdedup.index.layout import Checkpoint, Geometry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column

@@ -17,14 +17,13 @@ from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
 from streamdedup.index.background import JobOutcome, JobThread
 from streamdedup.index.delta import Delta
-from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.erasures import Erasures
-from streamdedup.index.geometry import Geometry
 from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
+from streamdedup.index.layout import Geometry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.readahead import Readahead
+from streamdedup.index.page_cache import Readahead
 from streamdedup.index.rows import StoredRows
 from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment

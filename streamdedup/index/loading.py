@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from streamdedup.batches import IndexUpdate
 from streamdedup.index.directory import LOCK, MANIFEST, SEGMENTS, fsync
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Header
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.staging import staged

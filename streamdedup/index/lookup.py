@@ -20,10 +20,9 @@ from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.delta import Delta
 from streamdedup.index.erasures import Erasures
-from streamdedup.index.filter import Bank, slots_of
-from streamdedup.index.geometry import SLOTS
+from streamdedup.index.filter import SLOTS, Bank, slots_of
+from streamdedup.index.page_cache import Prefetch
 from streamdedup.index.postings import find, places_of
-from streamdedup.index.prefetch import Prefetch
 from streamdedup.index.rows import SOURCE, Bools, StoredRows, concatenate
 from streamdedup.index.segment import Segment
 from streamdedup.index.sources import SourcePartitions

@@ -33,8 +33,14 @@ from streamdedup.index.directory import (
     lock_existing,
     segment_directories,
 )
-from streamdedup.index.entries import Checkpoint, SegmentEntry, Tail
-from streamdedup.index.header import Header, decode_header, difference
+from streamdedup.index.layout import (
+    Checkpoint,
+    Header,
+    SegmentEntry,
+    Tail,
+    decode_header,
+    difference,
+)
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.records import Records
 from streamdedup.index.structure import problem_of

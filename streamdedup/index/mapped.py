@@ -18,10 +18,9 @@ import numpy as np
 
 from streamdedup.columns import I64, U8
 from streamdedup.errors import REMEDY, IndexDamaged
-from streamdedup.index.entries import FileEntry
+from streamdedup.index.layout import FileEntry, sum_of
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
-from streamdedup.index.sums import sum_of
 
 
 class Mapped:

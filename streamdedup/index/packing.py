@@ -14,7 +14,7 @@ import xxhash
 import zstandard
 
 from streamdedup.errors import IndexDamaged, InputError
-from streamdedup.index.entries import FileEntry
+from streamdedup.index.layout import FileEntry
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 CHUNK_BYTES = 1024**2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamdedup.index.sums import sum_of
+from streamdedup.index.layout import sum_of
 
 _SUM = b"sum"
 """The key of the sum, in the first database. The sum does not count itself."""

@@ -18,9 +18,8 @@ from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.directory import segment_directory
-from streamdedup.index.entries import SegmentEntry, ShardEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import POSTING_BYTES, SLOTS
+from streamdedup.index.filter import SLOTS, Bank
+from streamdedup.index.layout import POSTING_BYTES, SegmentEntry, ShardEntry
 from streamdedup.index.mapped import Mapped
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Bools, StoredRows

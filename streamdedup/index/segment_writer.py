@@ -21,15 +21,23 @@ from streamdedup.columns import I64, U8, U64
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.directory import fsync
-from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import POSTING_BYTES, SLOTS
-from streamdedup.index.layout import DOCUMENTS_FILE, block_key, chunk_key, plane_key, shard_file
+from streamdedup.index.filter import SLOTS, Bank
+from streamdedup.index.layout import (
+    DOCUMENTS_FILE,
+    POSTING_BYTES,
+    FileEntry,
+    SegmentEntry,
+    ShardEntry,
+    block_key,
+    chunk_key,
+    plane_key,
+    shard_file,
+    sum_of,
+)
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS, pack
 from streamdedup.index.rows import EFFECTIVE_TIME, StoredRows
-from streamdedup.index.sums import sum_of
 
 MOST_CHUNK_BITS = 8
 """A column has at most as many chunks as subs."""

@@ -9,10 +9,9 @@ from pathlib import Path
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import upkeep
 from streamdedup.index.directory import remove_leftovers
-from streamdedup.index.entries import SegmentEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import SLOTS
+from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.jobs import Remove
+from streamdedup.index.layout import SegmentEntry
 from streamdedup.index.segment import Segment
 from streamdedup.index.upkeep import UpkeepLimits
 

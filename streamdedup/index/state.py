@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from streamdedup.batches import IndexUpdate
 from streamdedup.dedup.clock import Clock
-from streamdedup.index.entries import Checkpoint
+from streamdedup.index.layout import Checkpoint
 from streamdedup.index.sources import SourcePartitions
 
 

@@ -35,11 +35,17 @@ from streamdedup.errors import (
 from streamdedup.formats import changelog
 from streamdedup.index.background import BACKGROUND
 from streamdedup.index.directory import check_place, lock, unlock
-from streamdedup.index.entries import Checkpoint, Tail
 from streamdedup.index.erasures import Erasures
-from streamdedup.index.geometry import MOST_DOCUMENTS, POSTING_BYTES, Geometry
-from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.layers import Layers
+from streamdedup.index.layout import (
+    FORMAT,
+    MOST_DOCUMENTS,
+    POSTING_BYTES,
+    Checkpoint,
+    Geometry,
+    Header,
+    Tail,
+)
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import StoredRows

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from streamdedup.dedup.rule import is_in_reach, limit_ms, oldest_in_window
-from streamdedup.index.entries import SegmentEntry
-from streamdedup.index.geometry import MOST_DOCUMENTS, SLOTS
+from streamdedup.index.filter import SLOTS
+from streamdedup.index.layout import MOST_DOCUMENTS, SegmentEntry
 from streamdedup.settings.sections import IndexSettings
 
 SLICES = 7

@@ -20,9 +20,8 @@ from streamdedup.dedup.clock import Clock
 from streamdedup.formats import changelog
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import lock_existing
-from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.erasures import Erasures
-from streamdedup.index.header import parameters_of
+from streamdedup.index.layout import SegmentEntry, parameters_of
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest

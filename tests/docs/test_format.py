@@ -11,8 +11,7 @@ import pytest
 
 import streamdedup
 from streamdedup.formats import changelog, outputs
-from streamdedup.index.entries import Checkpoint, FileEntry, SegmentEntry, ShardEntry
-from streamdedup.index.header import Header
+from streamdedup.index.layout import Checkpoint, FileEntry, Header, SegmentEntry, ShardEntry
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.sketch.normalize import PROFILES
 from tests.support.paths import ROOT

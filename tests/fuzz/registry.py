@@ -39,7 +39,7 @@ TARGETS = (
     Target("verdicts", "fuzz_split.judged_ranges", 5, ("formats.verdicts",)),
     Target("clock", "fuzz_formats.clocks", 4, ("dedup.clock",)),
     Target("corrections", "fuzz_formats.corrections", 5, ("formats.corrections",)),
-    Target("headers", "fuzz_formats.headers", 4, ("index.header",)),
+    Target("headers", "fuzz_formats.headers", 4, ("index.layout",)),
     Target("index", "fuzz_index.damaged", 10, ("index.manifest", "index.records",
            "index.structure", "index.segment", "index.mapped", "index.blocks", "index.postings")),
     Target("exports", "fuzz_index.exports", 4, ("index.archive", "index.packing")),

@@ -12,10 +12,9 @@ import msgspec
 import numpy as np
 
 from streamdedup.batches import IndexUpdate
-from streamdedup.index.entries import FileEntry, SegmentEntry
+from streamdedup.index.layout import FileEntry, SegmentEntry, sum_of
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.segment_writer import checksum
-from streamdedup.index.sums import sum_of
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 changed = msgspec.structs.replace

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdedup.index.check import check
-from streamdedup.index.entries import SegmentEntry
+from streamdedup.index.layout import SegmentEntry
 from streamdedup.index.manifest import Manifest
 from tests.index.damage import (
     announce,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import IndexDamaged
-from streamdedup.index.entries import Checkpoint, Tail
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Checkpoint, Header, Tail
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG
 

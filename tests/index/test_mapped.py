@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from streamdedup.errors import IndexDamaged
-from streamdedup.index.entries import FileEntry
+from streamdedup.index.layout import FileEntry, sum_of
 from streamdedup.index.mapped import Mapped
-from streamdedup.index.sums import sum_of
 
 VALUES = [b"a" * 5000, b"b" * 3, b"c" * 9000, b"d" * 70]
 GAP = b"?" * 16
