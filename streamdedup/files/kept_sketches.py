@@ -29,9 +29,8 @@ from streamdedup.formats.kept_sketches import TOPIC, TYPES
 from streamdedup.index.directory import holds_index
 from streamdedup.index.loading import load_index
 from streamdedup.index.packing import readable
-from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG
-from streamdedup.model import SourceRange
+from streamdedup.model import Progress, SourceRange, no_progress
 from streamdedup.settings.sections import Settings
 
 SUFFIX = ".parquet"

@@ -43,8 +43,8 @@ from streamdedup.index.packing import (
     unpack,
     writable,
 )
-from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.staging import staged
+from streamdedup.model import Progress, no_progress
 
 _HEAD = "index.json"
 _MANIFEST_FILE = f"{MANIFEST}/{DATA_FILE}"

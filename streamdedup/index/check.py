@@ -31,9 +31,9 @@ from streamdedup.index.directory import (
 from streamdedup.index.layout import Checkpoint, SegmentEntry, parameters_of
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.progress import Progress, no_progress
-from streamdedup.index.sources import FREE
+from streamdedup.index.state import FREE
 from streamdedup.index.store import LOCAL_LOG
+from streamdedup.model import Progress, no_progress
 
 
 def check(

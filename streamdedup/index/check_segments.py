@@ -11,7 +11,7 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from streamdedup.columns import I64, U8, U64, Strings
+from streamdedup.columns import I64, U8, U64
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_report import Broken, CheckReport
 from streamdedup.index.check_values import check_plane, decode_block, unpack_chunks
@@ -30,10 +30,10 @@ from streamdedup.index.layout import (
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import LINE, address
 from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
-from streamdedup.index.progress import Progress
 from streamdedup.index.rows import EFFECTIVE_TIME, OFFSET, SOURCE, StoredRows
 from streamdedup.index.segment_writer import MOST_CHUNK_BITS, checksum
 from streamdedup.index.structure import problem_of
+from streamdedup.model import Progress
 
 _LEAST_MAP_BYTES = 1 << 20
 """LMDB refuses smaller maps."""
@@ -129,10 +129,13 @@ class SegmentChecker:
             raise Broken("a document has a source that the checkpoint does not name")
         for source in np.unique(sources).tolist():
             self._check_offsets(source, rows.fields[sources == source, OFFSET])
-        check_ids(rows)
+        try:
+            rows.ids.check()
+        except ValueError as error:
+            raise Broken(f"the ids are not valid: {error}") from error
         gone = self._expected.overwritten - first
         gone = gone[(gone >= 0) & (gone < len(rows))]
-        lengths = np.diff(rows.id_ends, prepend=0) + np.diff(rows.text_ends, prepend=0)
+        lengths = rows.ids.lengths() + rows.texts.lengths()
         if rows.signatures[gone].any() or lengths[gone].any() or rows.namespaces()[gone].any():
             raise Broken("a document still has its bytes, the manifest says they are overwritten")
 
@@ -217,14 +220,6 @@ def _check_table(file: FileEntry, values: int) -> None:
     """Check the lengths of the table that describes the values of a file."""
     if (len(file.places), len(file.sizes), len(file.sums)) != (8 * values, 4 * values, 8 * values):
         raise Broken(f"{file.name} is described by tables of other lengths")
-
-
-def check_ids(rows: StoredRows) -> None:
-    """Check that the ids are UTF-8, each for itself."""
-    try:
-        Strings(rows.ids, rows.id_ends).check()
-    except ValueError as error:
-        raise Broken(f"the ids are not valid: {error}") from error
 
 
 def check_postings(count: int, postings: U64, bucket_size: int | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdedup.columns import I64, U8, U64
+from streamdedup.columns import I64, U8, U64, Blobs, Strings
 from streamdedup.index.blocks import COLUMNS, HEAD_BYTES
 from streamdedup.index.check_report import Broken
 from streamdedup.index.filter import Bank
@@ -45,10 +45,8 @@ def decode_block(value: U8, count: int, width: int) -> StoredRows:
     return StoredRows(
         signatures.reshape(count, width),
         np.stack(fields, axis=1),
-        id_ends,
-        value[ids:texts],
-        text_ends,
-        value[texts:],
+        Strings(value[ids:texts], id_ends),
+        Blobs(value[texts:], text_ends),
     )
 
 

@@ -23,7 +23,7 @@ from streamdedup.index.layout import Checkpoint, Geometry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
-from streamdedup.index.rows import StoredRows, concatenate
+from streamdedup.index.rows import StoredRows
 from streamdedup.index.segment import Segment
 from streamdedup.index.segment_writer import Content, FilterSlot, SegmentWriter
 
@@ -232,7 +232,7 @@ def _merged_rows(job: Merge, shifts: I64, width: int, indices: I64) -> StoredRow
         job.members[owner].rows(indices[owners == owner] - shifts[owner], width)
         for owner in np.unique(owners).tolist()
     ]
-    return _without(concatenate(parts), indices + job.members[0].entry.first, job.erased)
+    return _without(StoredRows.concatenate(parts), indices + job.members[0].entry.first, job.erased)
 
 
 def _without(rows: StoredRows, numbers: I64, erased: frozenset[int]) -> StoredRows:

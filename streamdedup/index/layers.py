@@ -17,7 +17,6 @@ from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
 from streamdedup.index.background import JobOutcome, JobThread
 from streamdedup.index.delta import Delta
-from streamdedup.index.erasures import Erasures
 from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
 from streamdedup.index.layout import Geometry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
@@ -43,8 +42,7 @@ class Layers:
         settings: directory and limits of the index.
         geometry: its sizes.
         manifest: its manifest.
-        state: its state; the layers read it.
-        erasures: its erased documents.
+        state: its state; of it, the layers change only the erasures.
 
     Raises:
         IndexDamaged: the segments do not follow on each other, or one cannot be read.
@@ -65,11 +63,10 @@ class Layers:
         geometry: Geometry,
         manifest: Manifest,
         state: IndexState,
-        erasures: Erasures,
     ) -> None:
         self._settings, self._geometry = settings, geometry
         self._limits = upkeep.UpkeepLimits.of(settings)
-        self._manifest, self._state, self._erasures = manifest, state, erasures
+        self._manifest, self._state, self._erasures = manifest, state, state.erasures
         self._merging = False
         self._unsaved_updates = 0
         # A staged update must not expire anything: its transaction may fail.
@@ -84,7 +81,7 @@ class Layers:
         self.frozen: Delta | None = None
         self._segments = Segments(settings.directory, geometry.columns, self._limits)
         self.scrub = Scrub(manifest.note_damage)
-        self.lookup = Lookup(geometry.width, state.sources, erasures, self._segments.banks)
+        self.lookup = Lookup(geometry.width, state, self._segments.banks)
         with ExitStack() as resources:
             resources.callback(self._segments.close)
             self._segments.open(manifest.segments(), state.next_number)

@@ -6,7 +6,8 @@ view has no filters in front of its segments; filters only save time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,12 @@ from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.delta import Delta
-from streamdedup.index.erasures import Erasures
 from streamdedup.index.filter import SLOTS, Bank, slots_of
 from streamdedup.index.page_cache import Prefetch
 from streamdedup.index.postings import find, places_of
-from streamdedup.index.rows import SOURCE, Bools, StoredRows, concatenate
+from streamdedup.index.rows import SOURCE, Bools, StoredRows
 from streamdedup.index.segment import Segment
-from streamdedup.index.sources import SourcePartitions
+from streamdedup.index.state import IndexState
 
 _LEAST_HITS = 4096
 """Hits for which memory is reserved, however few keys are looked up."""
@@ -36,8 +36,7 @@ class Lookup:
 
     Args:
         width: bytes of a signature.
-        sources: the sources of the documents.
-        erasures: the erased documents.
+        state: the sources of the documents, and the erased documents.
         banks: the filters of runs and of slices; none to search every segment.
 
     Attributes:
@@ -45,13 +44,9 @@ class Lookup:
         looks: ``(2,)`` int64: look-ups in segments so far, and those that found something.
     """
 
-    def __init__(
-        self, width: int, sources: SourcePartitions, erasures: Erasures, banks: Sequence[Bank] = ()
-    ) -> None:
-        self._width = width
-        self._sources = sources
-        self._erasures = erasures
-        self._banks = banks
+    def __init__(self, width: int, state: IndexState, banks: Sequence[Bank] = ()) -> None:
+        self._width, self._banks = width, banks
+        self._sources, self._erasures = state.sources, state.erasures
         self.looks = np.zeros(2, dtype=np.int64)
         self._prefetch = Prefetch()
         self.show([], [])
@@ -210,49 +205,39 @@ class Lookup:
         oldest_first = self._segments[::-1]
         ends = np.searchsorted(numbers, [segment.entry.end for segment in oldest_first]).tolist()
         on_disk = ends[-1] if ends else 0
-        parts = []
-        if on_disk:
-            if self._prefetch.is_on:
-                self._request_blocks(oldest_first, numbers, ends)
-            addresses = np.empty(on_disk, dtype=np.int64)
-            sizes = np.empty(on_disk, dtype=np.int64)
-            rows = np.empty(on_disk, dtype=np.int64)
-            for segment, start, end in zip(oldest_first, [0, *ends], ends, strict=False):
-                if start < end:
-                    indices = numbers[start:end] - segment.entry.first
-                    of_segment = indices // BLOCK_DOCUMENTS
-                    segment.documents.check_once(of_segment)
-                    addresses[start:end] = segment.documents.addresses[of_segment]
-                    sizes[start:end] = segment.documents.sizes[of_segment]
-                    rows[start:end] = indices % BLOCK_DOCUMENTS
-            parts.append(blocks.gather(addresses, sizes, rows, self._width))
+        indices = numbers[:on_disk].copy()
+        addresses, sizes = np.empty_like(indices), np.empty_like(indices)
+        parts = [
+            (segment, slice(start, end))
+            for segment, start, end in zip(oldest_first, [0, *ends], ends, strict=False)
+            if start < end
+        ]
+        for segment, part in parts:
+            indices[part] -= segment.entry.first
+        of_segment, within = np.divmod(indices, BLOCK_DOCUMENTS)
+        if self._prefetch.is_on:
+            for segment, part in parts:
+                segment.documents.will_need(np.unique(of_segment[part]).tolist())
+        for segment, part in parts:
+            segment.documents.check_once(of_segment[part])
+            addresses[part] = segment.documents.addresses[of_segment[part]]
+            sizes[part] = segment.documents.sizes[of_segment[part]]
+        found = [blocks.gather(addresses, sizes, within, self._width)]
         for delta in reversed(self._deltas):
             mine = numbers[(numbers >= delta.first) & (numbers < delta.end)]
             if len(mine):
-                parts.append(delta.rows(mine - delta.first))
-        return (
-            concatenate(parts) if parts else blocks.gather(numbers, numbers, numbers, self._width)
-        )
-
-    def _request_blocks(self, segments: list[Segment], numbers: I64, ends: list[int]) -> None:
-        """Ask for the blocks of documents, the first of which end at ``ends`` in each segment."""
-        for segment, start, end in zip(segments, [0, *ends], ends, strict=False):
-            of_segment = (numbers[start:end] - segment.entry.first) // BLOCK_DOCUMENTS
-            segment.documents.will_need(np.unique(of_segment).tolist())
+                found.append(delta.rows(mine - delta.first))
+        return StoredRows.concatenate(found)
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are read."""
+        of_segments = (segment.all_rows(self._width) for segment in reversed(self._segments))
+        of_deltas = (
+            (delta.first, delta.rows(np.arange(delta.count))) for delta in reversed(self._deltas)
+        )
         return [
             first + row
-            for first, rows in self._all_rows()
+            for first, rows in itertools.chain(*of_segments, of_deltas)
             for row in rows.rows_with_id(id_)
             if first + row not in self._erasures
         ]
-
-    def _all_rows(self) -> Iterator[tuple[int, StoredRows]]:
-        """Yield all documents, ascending, in parts, with the number of each part's first."""
-        for segment in reversed(self._segments):
-            yield from segment.all_rows(self._width)
-        for delta in reversed(self._deltas):
-            if delta.count:
-                yield delta.first, delta.rows(np.arange(delta.count))

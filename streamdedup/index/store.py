@@ -35,21 +35,18 @@ from streamdedup.errors import (
 from streamdedup.formats import changelog
 from streamdedup.index.background import BACKGROUND
 from streamdedup.index.directory import check_place, lock, unlock
-from streamdedup.index.erasures import Erasures
 from streamdedup.index.layers import Layers
 from streamdedup.index.layout import (
     FORMAT,
     MOST_DOCUMENTS,
     POSTING_BYTES,
-    Checkpoint,
     Geometry,
     Header,
     Tail,
 )
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.rows import StoredRows
-from streamdedup.index.sources import Source
+from streamdedup.index.rows import Source
 from streamdedup.index.state import IndexState
 from streamdedup.model import DiskRoom, IndexStats
 from streamdedup.settings.sections import IndexSettings
@@ -102,24 +99,19 @@ class Index:
             resources.callback(unlock, self._lock)
             self._manifest = Manifest(self.directory, header, sync=settings.sync)
             resources.callback(self._manifest.close)
-            checkpoint, erasures = self._manifest.checkpoint(), Erasures(self._manifest.erased())
-            self._check_texts(checkpoint)
-            self._state = IndexState(checkpoint)
-            self._erasures = erasures
-            self._layers = Layers(settings, self._geometry, self._manifest, self._state, erasures)
+            self._state = IndexState(self._manifest.checkpoint(), self._manifest.erased())
+            if texts and not self._state.has_all_texts:
+                raise IndexMismatch(
+                    f"{self.directory}: the index was built without the texts that dedup.verify "
+                    "exact compares; set dedup.verify to estimate, or use another index directory "
+                    "and changelog"
+                )
+            self._layers = Layers(settings, self._geometry, self._manifest, self._state)
             resources.callback(self._layers.close)
             self._replay_tail()
             self._resources = resources.pop_all()
         # A program that drops an index has no other way to open the directory again.
         weakref.finalize(self, _abandon, self._resources, self._process).atexit = False
-
-    def _check_texts(self, checkpoint: Checkpoint) -> None:
-        if self._texts and not checkpoint.has_all_texts:
-            raise IndexMismatch(
-                f"{self.directory}: the index was built without the texts that dedup.verify exact "
-                "compares; set dedup.verify to estimate, or use another index directory and "
-                "changelog"
-            )
 
     def _replay_tail(self) -> None:
         for applied, tail in list(self._manifest.tail()):
@@ -419,15 +411,9 @@ class Index:
 
     def _take(self, update: IndexUpdate, forgotten: Sequence[Source] = ()) -> None:
         """Take in an update for which there is room."""
-        self._state.advance(update, texts=self._texts)
-        documents = update.documents
-        if len(documents):
-            sources, offsets = self._state.sources.add(documents.positions)
-            times_ms = update.effective_times_ms
-            rows = StoredRows.of(documents, times_ms, sources, offsets, texts=self._texts)
-            self._layers.add(update.first_number, documents.sketches.band_keys, rows)
-        self._state.sources.forget(forgotten)
-        self._erasures.add(update.deleted)
+        rows = self._state.advance(update, forgotten, texts=self._texts)
+        if rows is not None:
+            self._layers.add(update.first_number, update.documents.sketches.band_keys, rows)
 
     def _confirm(self, applied: int, notes: Mapping[str, bytes], *, erases: bool) -> None:
         self._state.confirm(applied, notes)

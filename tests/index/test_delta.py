@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.columns import I64, U64, Strings
+from streamdedup.columns import I64, U64
 from streamdedup.index.delta import Delta
 from tests.index.examples import (
     SEEDS,
@@ -22,8 +22,7 @@ from tests.support.builders import examples
 
 def ids(delta: Delta, indices: I64) -> list[str]:
     """Return the ids of some documents."""
-    rows = delta.rows(indices)
-    return list(Strings(rows.ids, rows.id_ends))
+    return list(delta.rows(indices).ids)
 
 
 @given(

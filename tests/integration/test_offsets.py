@@ -22,7 +22,7 @@ from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding
 from streamdedup.formats import verdicts
 from streamdedup.kafka.cluster import create_topics
-from streamdedup.kafka.lane_offsets import Progress
+from streamdedup.kafka.lane_offsets import LaneProgress
 from streamdedup.kafka.topics import NEW_SOURCE
 from tests.support import topics
 from tests.support.numbered import assert_all_judged_once, documents
@@ -223,7 +223,7 @@ def judged_to(stage: Stage) -> int:
     return max(
         verdicts.decode(record.value).source.next_offset
         for record in stage.read("verdicts")
-        if Progress.read(record) is None
+        if LaneProgress.read(record) is None
     )
 
 
@@ -321,7 +321,7 @@ def test_offsets_and_progress_that_the_brokers_have_deleted(broker: Broker, tmp_
         stage = roles.stage
         stage.produce_json(documents(0, 20))
         roles.run_until_committed({0: 20})
-        judged = [one.value for one in stage.read("verdicts") if Progress.read(one) is None]
+        judged = [one.value for one in stage.read("verdicts") if LaneProgress.read(one) is None]
         stage.delete_records("verdicts", -1)
         asyncio.run(
             topics.produce(
