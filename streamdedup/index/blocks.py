@@ -52,7 +52,7 @@ def encode(rows: StoredRows) -> bytes:
 
 
 def _frame(values: I64) -> tuple[int, int, bytes]:
-    """Return the base of some values, the bytes of a difference to it, and the differences."""
+    """Return the base of values, the bytes of a difference to it, and the differences."""
     base = int(values.min())
     spread = int(values.max()) - base
     if spread == 0:
@@ -140,8 +140,8 @@ def _fits(block: int, size: int) -> Any:
         return False
     for column in range(COLUMNS):
         head = block + 8 + 16 * column
-        width, place = np.int64(load32(head + 8)), np.int64(load32(head + 12))
-        if width not in _WIDTHS or place + count * width > size:
+        width, offset = np.int64(load32(head + 8)), np.int64(load32(head + 12))
+        if width not in _WIDTHS or offset + count * width > size:
             return False
     return np.int64(load32(block + _IDS)) <= np.int64(load32(block + _TEXTS)) <= size
 

@@ -77,7 +77,7 @@ class Delta:
         return self.first + self.count
 
     def has_room(self, documents: int) -> bool:
-        """Return whether so many more documents fit; an empty delta grows to fit any number."""
+        """Return whether more documents fit; an empty delta grows to fit any number."""
         if self.count == 0:
             return True
         used = self._end(self._id_ends, self.count) + self._end(self._text_ends, self.count)
@@ -112,7 +112,7 @@ class Delta:
         _insert(table, address(table), self._shift, self.keys, self._chain, start, count)
         self.count += count
 
-    def find(self, keys: U64, size: int, counts: U64, hits: I64, filled: int) -> int:
+    def find(self, keys: U64, left: I64, hits: I64, filled: int) -> int:
         """Add the hits of band keys, newest first; see :func:`streamdedup.index.postings.find`."""
         if self.count == 0:
             return filled
@@ -126,8 +126,7 @@ class Delta:
             self.first,
             keys,
             work,
-            size,
-            counts,
+            left,
             hits,
             filled,
         )
@@ -149,7 +148,7 @@ class Delta:
         return np.array([position in held for position in wanted], dtype=np.bool_)
 
     def _end(self, ends: I64, count: int) -> int:
-        """Return where the strings of the first ``count`` documents end."""
+        """Return the end of the strings of the first ``count`` documents."""
         return int(ends[count - 1]) if count else 0
 
     def _append(self, data: U8, ends: I64, new: Strings | Blobs) -> U8:
@@ -165,7 +164,7 @@ class Delta:
 
 
 def _pick(data: U8, ends: I64, indices: I64) -> tuple[U8, I64]:
-    """Return the data and the ends of some strings; faster than :meth:`Strings.take`."""
+    """Return the data and the ends of chosen strings; faster than :meth:`Strings.take`."""
     stops = ends[indices]
     starts = np.where(indices > 0, ends[indices - 1], 0)
     new_ends = np.cumsum(stops - starts)
@@ -242,8 +241,7 @@ def _find(
     first: int,
     keys: U64,
     first_cells: U64,
-    size: int,
-    counts: U64,
+    left: I64,
     hits: I64,
     filled: int,
 ) -> int:
@@ -261,13 +259,13 @@ def _find(
                     posting = np.int64(value & _TAG) - 1
                     same = own_keys[posting // columns, column] ^ keys[row, column]
                     if posting % columns == column and same >> PREFIX_SHIFT == np.uint64(0):
-                        while posting >= 0 and counts[row, column] < np.uint64(size):
+                        while posting >= 0 and left[row, column] > 0:
                             if filled < len(hits):
                                 hits[filled, 0] = row
                                 hits[filled, 1] = column
                                 hits[filled, 2] = first + posting // columns
                             filled += 1
-                            counts[row, column] += np.uint64(1)
+                            left[row, column] -= 1
                             posting = np.int64(chain[posting])
                         break
                 cell = (cell + np.uint64(1)) & mask

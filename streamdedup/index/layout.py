@@ -27,6 +27,8 @@ FORMAT = 3
 DOCUMENTS_FILE = "documents.mdb"
 POSTING_BYTES = 7
 """Bytes of a posting on disk: 4 of the band key and 3 of the document's number."""
+MOST_CHUNK_BITS = 8
+"""A column has at most as many chunks as subs."""
 MOST_DOCUMENTS = 1 << 24
 """Most documents of a segment: a posting has 24 bits for the number."""
 _FILTER_BYTES = 1.25
@@ -50,7 +52,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def decode_header(raw: bytes, directory: Path) -> Header:
-    """Return the header that some bytes hold.
+    """Decode a header.
 
     Raises:
         IndexMismatch: the index has another format.
@@ -155,7 +157,7 @@ class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         name: its name.
         size: its bytes.
         sum: its XXH3-64.
-        places: int64: where each value begins in the file.
+        offsets: int64: offset of each value in the file; ``places`` on disk.
         sizes: uint32: bytes of each value.
         sums: uint64: XXH3-64 of each value.
     """
@@ -163,7 +165,7 @@ class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     size: int
     sum: int
-    places: bytes = b""
+    offsets: bytes = msgspec.field(name="places", default=b"")
     sizes: bytes = b""
     sums: bytes = b""
 
@@ -174,7 +176,7 @@ class ShardEntry(msgspec.Struct, frozen=True):
     Attributes:
         file: the file that holds them: the chunks of each column, then the filter bits of each.
         first_column: the first column of the range.
-        starts: ``(columns, 257)`` uint32: where each sub begins in its column, and the end.
+        starts: ``(columns, 257)`` uint32: the start of each sub in its column, and the end.
         chunk_bits: a column is split into ``2 ** chunk_bits`` values.
         plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
     """
@@ -245,7 +247,7 @@ class Tail(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         update: the changelog entry.
-        notes: what the transport asked to remember; an empty note removes the one before it.
+        notes: what the transport asked to remember; an empty note deletes its key.
         forgotten: topic and partition of the sources to forget after the update.
     """
 

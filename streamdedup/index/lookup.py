@@ -22,7 +22,7 @@ from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.delta import Delta
 from streamdedup.index.filter import SLOTS, Bank, slots_of
 from streamdedup.index.page_cache import Prefetch
-from streamdedup.index.postings import find, places_of
+from streamdedup.index.postings import addresses_of, find
 from streamdedup.index.rows import SOURCE, Bools, StoredRows
 from streamdedup.index.segment import Segment
 from streamdedup.index.state import IndexState
@@ -56,9 +56,11 @@ class Lookup:
         self._deltas = list(deltas)
         self._segments = list(segments)
         slots = [segment.slot if self._banks else 0 for segment in segments]
-        self._slots = np.array(slots, dtype=np.int64)
-        self._firsts = np.array([segment.entry.first for segment in segments], dtype=np.int64)
-        self._documents = np.array([segment.entry.count for segment in segments], dtype=np.int64)
+        table = [
+            (slot, segment.entry.first, segment.entry.count)
+            for slot, segment in zip(slots, segments, strict=True)
+        ]
+        self._table = np.array(table, dtype=np.int64)
         if segments:
             self._subs = np.stack([segment.subs for segment in segments])
         used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
@@ -100,32 +102,30 @@ class Lookup:
         )
 
     def _hits(self, keys: U64, leaders: NDArray[np.int32], size: int, known: Bools | None) -> I64:
-        """Return the hits of band keys, those of erased documents included.
+        """Return the hits of band keys, ``(h, 3)``: row, column and number, in ascending order.
 
-        Of equal keys of a column only the first has hits, so that a bucket which many of the
-        documents share is read once.
-
-        Args:
-            keys: ``(n, columns)`` band keys.
-            leaders: ``(n, columns)``, the first row with each key.
-            size: most hits of a key, the newest ones.
-            known: ``(columns,)`` which columns to search; None for all.
-
-        Returns:
-            ``(h, 3)`` int64: row, column and number, in ascending order.
+        They include the hits of erased documents. Of equal keys of a column only the first has
+        hits, so that a bucket which many of the documents share is read once.
         """
         hits = np.empty((max(_LEAST_HITS, keys.size // 8), 3), dtype=np.int64)
-        masks = self._masks(keys)
+        # Without filters, every segment has slot 0.
+        masks = np.full(keys.shape, 0 if self._banks else 1, dtype=np.uint64)
+        for number, bank in self.banks_in_use:
+            slots_of(bank.cells, bank.address, bank.lines, number * SLOTS, keys, masks)
         if self._prefetch.is_on and self._segments:
-            self._request(keys, masks)
+            addresses = np.empty(max(_LEAST_HITS, 4 * keys.size), dtype=np.int64)
+            count = addresses_of(keys, masks, self._table, self._subs, addresses)
+            self._prefetch.pages(addresses[:count])
         repeated = leaders != np.arange(len(keys))[:, None]
         while True:
-            # A bucket that is not searched counts as full.
-            counts = np.where(repeated, np.uint64(size), np.uint64(0))
+            left = np.where(repeated, 0, size)
             if known is not None:
-                counts[:, ~known] = size
-            looks = np.zeros(3, dtype=np.int64)
-            filled = self._find(keys, masks, size, counts, hits, looks)
+                left[:, ~known] = 0
+            looks, filled = np.zeros(3, dtype=np.int64), 0
+            for delta in self._deltas:
+                filled = delta.find(keys, left, hits, filled)
+            if self._segments:
+                filled = find(keys, masks, self._table, self._subs, left, hits, filled, looks)
             if filled <= len(hits):
                 break
             hits = np.empty((filled, 3), dtype=np.int64)
@@ -136,31 +136,6 @@ class Lookup:
         self.looks += looks[:2]
         hits = hits[:filled]
         return hits[np.lexsort((hits[:, 2], hits[:, 1], hits[:, 0]))]
-
-    def _find(self, keys: U64, masks: U64, size: int, counts: U64, hits: I64, looks: I64) -> int:
-        """Write as many hits as there is room for, and return how many there are."""
-        filled = 0
-        for delta in self._deltas:
-            filled = delta.find(keys, size, counts, hits, filled)
-        if not self._segments:
-            return filled
-        segments = self._slots, self._firsts, self._documents, self._subs
-        return find(keys, masks, *segments, size, counts, hits, filled, looks)
-
-    def _request(self, keys: U64, masks: U64) -> None:
-        """Ask for the pages of the postings that will be searched."""
-        addresses = np.empty(max(_LEAST_HITS, 4 * keys.size), dtype=np.int64)
-        count = places_of(keys, masks, self._slots, self._subs, addresses)
-        self._prefetch.pages(addresses[:count])
-
-    def _masks(self, keys: U64) -> U64:
-        """Return, for each key, the slots whose segments may hold it, as bits."""
-        if not self._banks:
-            return np.ones(keys.shape, dtype=np.uint64)
-        masks = np.zeros(keys.shape, dtype=np.uint64)
-        for number, bank in self.banks_in_use:
-            slots_of(bank.cells, bank.address, bank.lines, number * SLOTS, keys, masks)
-        return masks
 
     def replays(self, positions: Positions) -> tuple[Bools, frozenset[int]]:
         """Return which positions were judged before, and the rows of those that were kept."""
@@ -214,14 +189,14 @@ class Lookup:
         ]
         for segment, part in parts:
             indices[part] -= segment.entry.first
-        of_segment, within = np.divmod(indices, BLOCK_DOCUMENTS)
+        block_numbers, within = np.divmod(indices, BLOCK_DOCUMENTS)
         if self._prefetch.is_on:
             for segment, part in parts:
-                segment.documents.will_need(np.unique(of_segment[part]).tolist())
+                segment.documents.will_need(np.unique(block_numbers[part]).tolist())
         for segment, part in parts:
-            segment.documents.check_once(of_segment[part])
-            addresses[part] = segment.documents.addresses[of_segment[part]]
-            sizes[part] = segment.documents.sizes[of_segment[part]]
+            segment.documents.check_once(block_numbers[part])
+            addresses[part] = segment.documents.addresses[block_numbers[part]]
+            sizes[part] = segment.documents.sizes[block_numbers[part]]
         found = [blocks.gather(addresses, sizes, within, self._width)]
         for delta in reversed(self._deltas):
             mine = numbers[(numbers >= delta.first) & (numbers < delta.end)]
@@ -231,13 +206,13 @@ class Lookup:
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are read."""
-        of_segments = (segment.all_rows(self._width) for segment in reversed(self._segments))
+        block_numberss = (segment.all_rows(self._width) for segment in reversed(self._segments))
         of_deltas = (
             (delta.first, delta.rows(np.arange(delta.count))) for delta in reversed(self._deltas)
         )
         return [
             first + row
-            for first, rows in itertools.chain(*of_segments, of_deltas)
+            for first, rows in itertools.chain(*block_numberss, of_deltas)
             for row in rows.rows_with_id(id_)
             if first + row not in self._erasures
         ]

@@ -25,7 +25,7 @@ from streamdedup.index.mapped import Mapped
 from streamdedup.index.segment import Segment
 
 STEP_BYTES = 4 * 1024**2
-"""Bytes that are read between two looks at the queue of jobs."""
+"""Bytes that are read before the queue of jobs is checked again."""
 ROOT = Path("/")
 _BLOCKS_OF_PAGE = 8
 """Blocks of 512 bytes, the unit of ``ru_inblock``."""
@@ -62,7 +62,7 @@ class Prefetch:
         self._starts = np.array([file.start for file in self._files], dtype=np.int64)
 
     def pages(self, addresses: I64) -> None:
-        """Ask for the pages of some addresses, ``(n,)``, each within a file."""
+        """Ask for the pages of addresses, ``(n,)``, each within a file."""
         pages = np.unique(addresses & -mmap.PAGESIZE)
         owners = np.searchsorted(self._starts, pages, side="right") - 1
         for owner, page in zip(owners.tolist(), pages.tolist(), strict=True):
@@ -105,7 +105,7 @@ def free_memory(root: Path = ROOT) -> int:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the control groups; in a container, that of its own is at the top."""
+    """Yield the folders of the control groups; in a container, its own group is at the top."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

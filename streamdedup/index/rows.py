@@ -48,7 +48,7 @@ class StoredRows(Columns):
         *,
         texts: bool,
     ) -> StoredRows:
-        """Return the rows of some documents.
+        """Return documents as they are stored.
 
         Args:
             documents: ``n`` documents.
@@ -115,7 +115,7 @@ class StoredRows(Columns):
         return [row for row, candidate in enumerate(self.ids) if candidate == id_]
 
     def erase(self, gone: I64) -> StoredRows:
-        """Return the rows, some of them without signature, namespace, id and text.
+        """Return all rows, the erased ones without signature, namespace, id and text.
 
         Args:
             gone: the row numbers to erase, ``(k,)``.
@@ -133,7 +133,7 @@ class StoredRows(Columns):
 
 
 def _emptied(strings: S, is_gone: Bools) -> S:
-    """Return the strings, some of which become empty."""
+    """Return the strings; some become empty."""
     lengths = strings.lengths()
     kept = strings.data[~np.repeat(is_gone, lengths)]
     return type(strings)(kept, np.cumsum(np.where(is_gone, 0, lengths)))

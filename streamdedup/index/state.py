@@ -79,7 +79,7 @@ class IndexState:
 
         Args:
             applied: changelog offset that they lead to.
-            notes: added to the notes; an empty note removes the one before it.
+            notes: replace those with the same keys; an empty note deletes its key.
         """
         for key, note in notes.items():
             self.notes.pop(key, None)
@@ -102,8 +102,7 @@ class IndexState:
 class Erasures:
     """The erased documents of an index, and which of them still have their bytes in a segment.
 
-    Args:
-        known: erased numbers, and whether their bytes are still to be overwritten.
+    ``known`` says of each erased number whether its bytes are still to be overwritten.
     """
 
     def __init__(self, known: Mapping[int, bool]) -> None:
@@ -152,10 +151,8 @@ class _SourceNumbers(dict[Source, int]):
 class SourcePartitions:
     """Source partitions, numbered in the order in which the index met them.
 
-    A forgotten source leaves its number to a new one.
-
-    Args:
-        entries: topic, partition and next offset of each source, by its number.
+    A forgotten source leaves its number to a new one. An entry is the topic, the partition and the
+    next offset of a source; its index is the source's number.
 
     Attributes:
         names: topic and partition of each source, by its number.

@@ -33,8 +33,8 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.formats import changelog
-from streamdedup.index.background import BACKGROUND
-from streamdedup.index.directory import check_place, lock, unlock
+from streamdedup.index.directory import check_locked, lock, unlock
+from streamdedup.index.jobs import BACKGROUND
 from streamdedup.index.layers import Layers
 from streamdedup.index.layout import (
     FORMAT,
@@ -61,8 +61,8 @@ class Index:
     """The band index.
 
     Args:
-        settings: its directory and its limits. A relative directory is the one in which it lies
-            now, wherever the process changes to later.
+        settings: its directory and its limits. A relative directory is resolved now, so the
+            process may change its working directory later.
         parameters: everything that the bits of its sketches depend on.
         log: the changelog that it is a copy of.
         texts: whether to store the documents' texts. After a document without a text the index
@@ -77,7 +77,7 @@ class Index:
     Attributes:
         directory: its directory, absolute.
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
-            memory. All that such an index can do is close, without writing anything.
+            memory. Such an index can only close, without writing anything.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Index:
         Raises:
             IndexUnusable: the directory was removed, moved or replaced.
         """
-        self._check_place()
+        self._check_directory()
         return self._layers.room()
 
     def numbers_of(self, id_: str) -> list[int]:
@@ -268,9 +268,9 @@ class Index:
         Args:
             update: what the index gains.
             applied: changelog offset that the update leads to.
-            notes: what the transport must remember with it; an empty note removes the one before.
-            forgotten: sources of an index without a changelog that count as unknown from now on.
-                The index must hold none of their documents.
+            notes: what the transport must remember with it; an empty note deletes its key.
+            forgotten: sources of an index without a changelog that count as unknown afterwards.
+                The index holds no document of them.
 
         Raises:
             IndexFull: no room is left on the disk.
@@ -354,7 +354,7 @@ class Index:
             )
         if not self._is_open:
             raise RuntimeError("the index is closed")
-        self._check_place()
+        self._check_directory()
         if self._layers.failure is not None:
             raise self._layers.failure
         if self.is_torn:
@@ -363,25 +363,20 @@ class Index:
                 "again, nothing is lost"
             )
 
-    def _check_place(self) -> None:
+    def _check_directory(self) -> None:
         try:
-            check_place(self.directory, self._lock)
+            check_locked(self.directory, self._lock)
         except IndexUnusable as error:
             self._layers.failure = error  # nothing may be written any more
             raise
 
-    def _check(self, update: IndexUpdate, place: str = "") -> None:
-        """Refuse an update that does not continue the index, or could not be read back.
-
-        Args:
-            update: the update.
-            place: where the changelog has it, for messages.
-        """
+    def _check(self, update: IndexUpdate, where: str = "") -> None:
+        """Refuse an update that does not continue the index, or could not be read back."""
         # A new index may begin in mid-changelog: its retention may have deleted the beginning.
         if update.first_number != self._state.next_number and self._state.next_number:
             raise IndexDamaged(
                 f"{self.directory}: the next document has number {self._state.next_number}, the "
-                f"changelog continues{place} with {update.first_number}; {REMEDY}; if the rebuild "
+                f"changelog continues{where} with {update.first_number}; {REMEDY}; if the rebuild "
                 "ends in the same way, the changelog lacks entries: restore the topic, or delete "
                 "its records before that offset with 'kafka-delete-records.sh', and remove the "
                 "index directory again"
@@ -413,7 +408,7 @@ class Index:
         """Take in an update for which there is room."""
         rows = self._state.advance(update, forgotten, texts=self._texts)
         if rows is not None:
-            self._layers.add(update.first_number, update.documents.sketches.band_keys, rows)
+            self._layers.live.add(update.first_number, update.documents.sketches.band_keys, rows)
 
     def _confirm(self, applied: int, notes: Mapping[str, bytes], *, erases: bool) -> None:
         self._state.confirm(applied, notes)

@@ -36,9 +36,6 @@ from streamdedup.model import NO_TIMESTAMP, Progress, no_progress
 class View:
     """The index in a directory, locked until the view is closed.
 
-    Args:
-        directory: directory of the index.
-
     Raises:
         IndexUnusable: the directory holds no index.
         IndexLocked: another process has the index open.

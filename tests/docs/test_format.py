@@ -57,7 +57,7 @@ def test_profile(profile: str) -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        field.name
+        field.encode_name
         for struct in (
             changelog.ChangelogEntry,
             Header,

@@ -45,16 +45,16 @@ def test_against_lists(seed: int, batches: list[int], variety: int, size: int, a
         fill_delta(delta, 500 + end, keys[end : end + count])
         end += count
     asked = np.concatenate([keys[:20], some_keys(seed + 1, 10, variety, 3)])
-    counts = np.zeros(asked.shape, dtype=np.uint64)
+    left = np.full(asked.shape, size)
     hits = np.empty((asked.size * min(size, end + 1), 3), dtype=np.int64)
-    filled = delta.find(asked, size, counts, hits, 0)
+    filled = delta.find(asked, left, hits, 0)
     assert sorted(hits[:filled].tolist()) == sorted(
         [row, column, number]
         for row in range(len(asked))
         for column in range(3)
         for number in expected_bucket(keys[:, column], int(asked[row, column]), size, 500)
     )
-    assert counts.sum() == filled
+    assert left.sum() == left.size * size - filled
     assert ids(delta, np.arange(end)) == [f"id-é{500 + row}" for row in range(end)]
 
 

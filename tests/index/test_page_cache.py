@@ -11,7 +11,7 @@ import pytest
 from benchmarks.page_cache import drop_from_cache, resident_share
 from streamdedup.index import layers, page_cache
 from streamdedup.index.page_cache import Prefetch, Readahead, free_memory
-from streamdedup.index.postings import places_of
+from streamdedup.index.postings import addresses_of
 from streamdedup.index.segment import Segment
 from streamdedup.index.store import Index
 from tests.index.damage import build_sound_index, update
@@ -38,27 +38,27 @@ def held(index: Index) -> list[Segment]:
     return index._layers._segments.held  # noqa: SLF001 - what is read
 
 
-def test_places_lie_in_the_files(index: Index) -> None:
+def test_addresses_lie_in_the_files(index: Index) -> None:
     """Whatever is looked up, only pages of the files are asked for, and each search has some."""
     segments = held(index)
     subs = np.stack([segment.subs for segment in segments])
-    slots = np.array([segment.slot for segment in segments])
+    table = np.array([(each.slot, each.entry.first, each.entry.count) for each in segments])
     keys = np.random.default_rng(1).integers(0, 2**64, (50, COLUMNS), dtype=np.uint64)
     keys[0], keys[1] = 0, 2**64 - 1
     masks = np.full(keys.shape, 2**64 - 1, dtype=np.uint64)
     out = np.empty(4 * keys.size * len(segments), dtype=np.int64)
-    count = places_of(keys, masks, slots, subs, out)
+    count = addresses_of(keys, masks, table, subs, out)
     assert count > 0
     starts = {
         file.start: file.start + file.path.stat().st_size for s in segments for file in s.files
     }
-    for place in out[:count].tolist():
-        assert any(start <= place < end for start, end in starts.items())
+    for address in out[:count].tolist():
+        assert any(start <= address < end for start, end in starts.items())
     pages = Prefetch()
     pages.show([file for segment in segments for file in segment.files])
     pages.pages(out[:count])
-    assert places_of(keys, masks, slots, subs, out[:9]) == 8
-    assert places_of(keys, np.zeros_like(masks), slots, subs, out) == 0
+    assert addresses_of(keys, masks, table, subs, out[:9]) == 8
+    assert addresses_of(keys, np.zeros_like(masks), table, subs, out) == 0
 
 
 def test_pages_are_read(index: Index) -> None:

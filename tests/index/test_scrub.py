@@ -47,7 +47,7 @@ def size_of(index: Index) -> int:
 
 def flip(file: Mapped, number: int) -> None:
     """Flip a bit of a value of a mapped file."""
-    place = int(file._places[number])  # noqa: SLF001 - values may be equal
+    place = int(file._offsets[number])  # noqa: SLF001 - values may be equal
     with file.path.open("r+b") as raw:
         os.pwrite(raw.fileno(), bytes([file.value(number)[0] ^ 1]), place)
 
