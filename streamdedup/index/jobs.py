@@ -154,14 +154,14 @@ class Workshop:
 
     def _flush(self, job: Flush) -> None:
         reach("flush")
-        delta, size = job.delta, self._geometry.bucket_size
+        delta, bucket_size = job.delta, self._geometry.bucket_size
         work = np.empty(delta.count, dtype=np.uint64)
 
         def rows(indices: I64) -> StoredRows:
             return _without(delta.rows(indices), indices + delta.first, job.erased)
 
         def column(column: int, out: U64, starts: I64) -> int:
-            return sort_column(delta.keys, column, delta.count, size, work, out, starts)
+            return sort_column(delta.keys, column, delta.count, bucket_size, work, out, starts)
 
         content = Content(delta.first, delta.count, rows, column)
         target = FilterSlot(self._bank(job.slot), job.slot, store=False, first=delta.first)
@@ -180,7 +180,7 @@ class Workshop:
     def _merge(self, job: Merge, pause: Callable[[], None]) -> None:
         reach("merge")
         first, end = job.members[0].entry.first, job.members[-1].entry.end
-        width, size = self._geometry.width, self._geometry.bucket_size
+        width, bucket_size = self._geometry.width, self._geometry.bucket_size
         subs = np.stack([member.subs for member in job.members])
         shifts = np.array([member.entry.first - first for member in job.members], dtype=np.int64)
         work = np.empty(int(subs[..., COUNT].sum(axis=0).max()), dtype=np.uint64)
@@ -189,7 +189,7 @@ class Workshop:
             for member in job.members:  # damage must not get a new checksum
                 member.check_column(column)
             of_column = subs[:, column * SUBS : (column + 1) * SUBS]
-            return merge_column(of_column, shifts, size, work, out, starts)
+            return merge_column(of_column, shifts, bucket_size, work, out, starts)
 
         def rows(indices: I64) -> StoredRows:
             owners = np.searchsorted(shifts, indices, side="right") - 1

@@ -77,7 +77,7 @@ class Layers:
             resources.callback(self._segments.close)
             self._segments.open(manifest.segments(), state.next_number)
             self._segments.check(manifest.damage())
-            self._show()
+            self._publish()
             readahead = Readahead(self._segments.held)
             self._background = JobThread(self._workshop(), (readahead, self.scrub))
             resources.callback(self._background.close)
@@ -194,7 +194,7 @@ class Layers:
             self._adopt(outcome)
             adopted, wait = True, False
         if adopted:
-            self._show()
+            self._publish()
             self.plan()
 
     def _adopt(self, outcome: JobOutcome) -> None:
@@ -223,10 +223,10 @@ class Layers:
                 self._segments.release(slots)
                 self._empty = self._empty or delta
 
-    def _show(self) -> None:
+    def _publish(self) -> None:
         deltas = [self.live] if self.frozen is None else [self.live, self.frozen]
-        self.lookup.show(deltas, self._segments.held)
-        self.scrub.watch(self._segments.held)
+        self.lookup.set_layers(deltas, self._segments.held)
+        self.scrub.set_segments(self._segments.held)
 
     def _freeze(self) -> None:
         """Start to flush the live delta, and continue with the other one.
@@ -248,7 +248,7 @@ class Layers:
             self.adopt(wait=True)
         self._segments.reserve(slot)
         self.frozen, self.live, self._empty = self.live, self._empty, None
-        self._show()
+        self._publish()
         job = Flush(self.frozen, slot, self._state.checkpoint(), self._erasures.waiting())
         self._unsaved_updates = 0
         self._background.submit(job)

@@ -49,9 +49,9 @@ class Lookup:
         self._sources, self._erasures = state.sources, state.erasures
         self.looks = np.zeros(2, dtype=np.int64)
         self._prefetch = Prefetch()
-        self.show([], [])
+        self.set_layers([], [])
 
-    def show(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
+    def set_layers(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
         """Replace what is searched; both come newest first."""
         self._deltas = list(deltas)
         self._segments = list(segments)
@@ -64,11 +64,16 @@ class Lookup:
         if segments:
             self._subs = np.stack([segment.subs for segment in segments])
         used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
-        self._prefetch.show([file for segment in segments for file in segment.files])
+        self._prefetch.set_files([file for segment in segments for file in segment.files])
         self.banks_in_use = [(number, self._banks[number]) for number in used]
 
     def probe(
-        self, documents: DocumentColumns, size: int, *, texts: bool, known: Bools | None = None
+        self,
+        documents: DocumentColumns,
+        bucket_size: int,
+        *,
+        texts: bool,
+        known: Bools | None = None,
     ) -> Candidates:
         """Find the kept documents that share a bucket with each of the given ones.
 
@@ -76,14 +81,14 @@ class Lookup:
 
         Args:
             documents: ``n`` documents with band keys.
-            size: newest documents of a bucket that count.
+            bucket_size: newest documents of a bucket that count.
             texts: whether to return the candidates' texts.
             known: ``(columns,)`` which columns to search; None for all.
         """
         keys = documents.sketches.band_keys
         buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
-        with self._prefetch.watch(len(keys)):
-            hits = self._hits(keys, leaders, size, known)
+        with self._prefetch.measure(len(keys)):
+            hits = self._hits(keys, leaders, bucket_size, known)
             numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
             effective_times_ms, found = self.documents(numbers, texts=texts)
         return Candidates(
@@ -101,7 +106,9 @@ class Lookup:
             already_judged=np.zeros(len(documents), dtype=np.bool_),
         )
 
-    def _hits(self, keys: U64, leaders: NDArray[np.int32], size: int, known: Bools | None) -> I64:
+    def _hits(
+        self, keys: U64, leaders: NDArray[np.int32], bucket_size: int, known: Bools | None
+    ) -> I64:
         """Return the hits of band keys, ``(h, 3)``: row, column and number, in ascending order.
 
         They include the hits of erased documents. Of equal keys of a column only the first has
@@ -118,7 +125,7 @@ class Lookup:
             self._prefetch.pages(addresses[:count])
         repeated = leaders != np.arange(len(keys))[:, None]
         while True:
-            left = np.where(repeated, 0, size)
+            left = np.where(repeated, 0, bucket_size)
             if known is not None:
                 left[:, ~known] = 0
             looks, filled = np.zeros(3, dtype=np.int64), 0

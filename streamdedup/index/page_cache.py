@@ -54,9 +54,9 @@ class Prefetch:
 
     def __init__(self) -> None:
         self.is_on = True
-        self.show([])
+        self.set_files([])
 
-    def show(self, files: Sequence[Mapped]) -> None:
+    def set_files(self, files: Sequence[Mapped]) -> None:
         """Replace the files that are read."""
         self._files = sorted(files, key=lambda file: file.start)
         self._starts = np.array([file.start for file in self._files], dtype=np.int64)
@@ -69,7 +69,7 @@ class Prefetch:
             self._files[owner].will_need_page(page)
 
     @contextmanager
-    def watch(self, documents: int) -> Iterator[None]:
+    def measure(self, documents: int) -> Iterator[None]:
         """Measure whether the calling thread waits for the disk while it looks up documents."""
         before = _blocks_read()
         yield

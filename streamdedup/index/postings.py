@@ -39,7 +39,7 @@ _AHEAD = 6
 
 @kernel
 def sort_column(
-    keys: U64, column: int, count: int, size: int, work: U64, out: U64, starts: I64
+    keys: U64, column: int, count: int, bucket_size: int, work: U64, out: U64, starts: I64
 ) -> int:
     """Make the sorted postings of one column of the first ``count`` documents.
 
@@ -47,7 +47,7 @@ def sort_column(
         keys: ``(n, columns)`` band keys.
         column: the column to sort.
         count: documents to sort; their row is their number.
-        size: postings that each key keeps: the newest.
+        bucket_size: postings that each key keeps: the newest.
         work: ``(count,)`` scratch.
         out: ``(count,)`` the postings.
         starts: ``(257,)`` the start of each sub in ``out``, and the end.
@@ -69,19 +69,19 @@ def sort_column(
     filled = 0
     starts[0] = 0
     for sub in range(SUBS):
-        filled = _sort_sub(work[begins[sub] : begins[sub + 1]], size, out, filled)
+        filled = _sort_sub(work[begins[sub] : begins[sub + 1]], bucket_size, out, filled)
         starts[sub + 1] = filled
     return filled
 
 
 @kernel
-def merge_column(subs: I64, shifts: I64, size: int, work: U64, out: U64, starts: I64) -> int:
+def merge_column(subs: I64, shifts: I64, bucket_size: int, work: U64, out: U64, starts: I64) -> int:
     """Make the sorted postings of one column of several segments.
 
     Args:
         subs: ``(segments, 256, 3)`` int64, oldest first; see :data:`KEYS`.
         shifts: ``(segments,)`` int64, added to the numbers of each segment.
-        size: postings that each key keeps: the newest.
+        bucket_size: postings that each key keeps: the newest.
         work: scratch, as long as the largest sub, summed over all segments.
         out: the postings.
         starts: ``(257,)`` the start of each sub in ``out``, and the end.
@@ -95,7 +95,7 @@ def merge_column(subs: I64, shifts: I64, size: int, work: U64, out: U64, starts:
         count = 0
         for segment in range(len(subs)):
             count = _unpack(subs[segment, sub], sub, shifts[segment], work, count)
-        filled = _sort_sub(work[:count], size, out, filled)
+        filled = _sort_sub(work[:count], bucket_size, out, filled)
         starts[sub + 1] = filled
     return filled
 
@@ -316,8 +316,8 @@ def _unpack(entry: I64, sub: int, shift: int, out: U64, filled: int) -> int:
 
 
 @kernel
-def _sort_sub(postings: U64, size: int, out: U64, filled: int) -> Any:
-    """Sort the postings of a sub into ``out``; each key keeps its newest ``size`` numbers."""
+def _sort_sub(postings: U64, bucket_size: int, out: U64, filled: int) -> Any:
+    """Sort the postings of a sub into ``out``; each key keeps its newest numbers."""
     count = len(postings)
     bits = 0
     while bits < _MOST_BITS and (2 << bits) <= count:
@@ -343,7 +343,7 @@ def _sort_sub(postings: U64, size: int, out: U64, filled: int) -> Any:
         out[gap + 1] = posting
     kept = filled
     for i in range(filled, filled + count):
-        later = i + size
+        later = i + bucket_size
         if later < filled + count and out[later] >> PREFIX_SHIFT == out[i] >> PREFIX_SHIFT:
             continue
         out[kept] = out[i]

@@ -56,7 +56,7 @@ class Scrub:
         self.bytes_read = 0
         self.damaged = 0
 
-    def watch(self, segments: Sequence[Segment]) -> None:
+    def set_segments(self, segments: Sequence[Segment]) -> None:
         """Replace what the next pass checks; any thread may call this."""
         self._segments = tuple(segments)
 

@@ -89,7 +89,7 @@ class View:
                 self.tail.add(update.first_number, documents.sketches.band_keys, rows)
             self.state.confirm(applied, stored.notes)
         self._lookup = Lookup(width, self.state)
-        self._lookup.show([self.tail], self.segments)
+        self._lookup.set_layers([self.tail], self.segments)
 
     def close(self) -> None:
         """Close the files, and release the lock."""
@@ -127,16 +127,16 @@ class View:
         return self.state.next_number > 0 and self.state.has_all_texts
 
     def probe(
-        self, documents: DocumentColumns, size: int, known: Bools | None = None
+        self, documents: DocumentColumns, bucket_size: int, known: Bools | None = None
     ) -> Candidates:
         """Find the kept documents that share a bucket with each of the given ones.
 
         Args:
             documents: their positions count as new.
-            size: newest documents of a bucket that count.
+            bucket_size: newest documents of a bucket that count.
             known: ``(columns,)`` which columns to search; None for all.
         """
-        return self._lookup.probe(documents, size, texts=self.holds_texts, known=known)
+        return self._lookup.probe(documents, bucket_size, texts=self.holds_texts, known=known)
 
     def documents(self, numbers: I64) -> tuple[I64, DocumentColumns]:
         """Return documents by their numbers, ascending, as :meth:`Index.documents` does."""

@@ -55,7 +55,7 @@ def test_addresses_lie_in_the_files(index: Index) -> None:
     for address in out[:count].tolist():
         assert any(start <= address < end for start, end in starts.items())
     pages = Prefetch()
-    pages.show([file for segment in segments for file in segment.files])
+    pages.set_files([file for segment in segments for file in segment.files])
     pages.pages(out[:count])
     assert addresses_of(keys, masks, table, subs, out[:9]) == 8
     assert addresses_of(keys, np.zeros_like(masks), table, subs, out) == 0
@@ -66,7 +66,7 @@ def test_pages_are_read(index: Index) -> None:
     file = held(index)[-1].documents
     drop_from_cache(file.path)
     pages = Prefetch()
-    pages.show([file])
+    pages.set_files([file])
     pages.pages(file.start + np.arange(0, file.path.stat().st_size, 4096))
     wait_until(lambda: resident_share([file.path]) == 1, "the pages")
 
@@ -78,7 +78,7 @@ def test_only_who_waited_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = Prefetch()
     states = [pages.is_on]
     for _ in range(3):
-        with pages.watch(100):
+        with pages.measure(100):
             pass
         states.append(pages.is_on)
     assert states == [True, True, False, True]
