@@ -6,12 +6,19 @@ Up to the sketch and for verdicts there is a value per document; in between ther
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 NO_TIMESTAMP = -1
 """The event time of a document without one; Kafka's own value for a missing timestamp."""
+Progress = Callable[[int, int], None]
+"""Called with the work done so far and the total, in any unit."""
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """Ignore the progress."""
 
 
 class Position(NamedTuple):

@@ -26,8 +26,7 @@ from streamdedup.errors import (
 )
 from streamdedup.formats import changelog
 from streamdedup.index.directory import holds_index
-from streamdedup.index.entries import Checkpoint
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest
 from streamdedup.kafka.claim import check_claims
 from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics

@@ -10,7 +10,7 @@ from pathlib import Path
 from streamdedup.admin.findings import OPERATOR, Findings
 from streamdedup.errors import IndexUnusable
 from streamdedup.index.directory import holds_index
-from streamdedup.index.geometry import Geometry
+from streamdedup.index.layout import Geometry
 from streamdedup.settings.sections import Settings
 
 NETWORK = frozenset(

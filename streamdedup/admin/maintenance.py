@@ -28,10 +28,8 @@ from streamdedup.errors import (
 from streamdedup.formats import changelog
 from streamdedup.index.archive import import_index
 from streamdedup.index.directory import lock, lock_existing, remove_index
-from streamdedup.index.entries import Checkpoint
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest, compact_manifest
-from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.index.view import View
 from streamdedup.kafka.changelog_writer import ChangelogWriter
@@ -39,6 +37,7 @@ from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.model import Progress, no_progress
 from streamdedup.settings.sections import IndexSettings, Settings
 
 _LARGEST_BUCKET = 4096

@@ -19,7 +19,7 @@ from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 
 if TYPE_CHECKING:
     from streamdedup.admin.maintenance import Changelog, Erased
-    from streamdedup.index.progress import Progress
+    from streamdedup.model import Progress
     from streamdedup.settings.sections import Settings
 
 app = typer.Typer(
@@ -91,8 +91,7 @@ def stats(directory: Directory, as_json: options.AsJson = False) -> None:
     Exit codes: 0 done, 9-12 the index.
     """
     from streamdedup.cli.index_tables import print_contents
-    from streamdedup.index.contents import count_contents
-    from streamdedup.index.view import View
+    from streamdedup.index.view import View, count_contents
 
     with _step("counting") as progress, View(directory) as view:
         contents = count_contents(view, progress)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from streamdedup.admin.explain import Candidate, Explanation
 from streamdedup.cli import screen
-from streamdedup.index.contents import Contents
+from streamdedup.index.view import Contents
 
 _CANDIDATES = 10
 """Candidates in a table; the JSON has all of them."""

@@ -34,7 +34,7 @@ import xxhash
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, InputMark
 from streamdedup.files.paths import identity, new_token
-from streamdedup.index.sources import Source
+from streamdedup.index.rows import Source
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
 from streamdedup.settings.sections import Settings

@@ -26,12 +26,11 @@ from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import kept_rows
 from streamdedup.files.tables import translated
 from streamdedup.formats.kept_sketches import TOPIC, TYPES
+from streamdedup.index.archive import readable
 from streamdedup.index.directory import holds_index
 from streamdedup.index.loading import load_index
-from streamdedup.index.packing import readable
-from streamdedup.index.progress import Progress, no_progress
 from streamdedup.index.store import LOCAL_LOG
-from streamdedup.model import SourceRange
+from streamdedup.model import Progress, SourceRange, no_progress
 from streamdedup.settings.sections import Settings
 
 SUFFIX = ".parquet"

@@ -30,7 +30,7 @@ from streamdedup.files.open_sinks import Sinks
 from streamdedup.files.paths import check_paths
 from streamdedup.files.sinks import Sink
 from streamdedup.files.sources import check_outputs, examine
-from streamdedup.index.sources import Source
+from streamdedup.index.rows import Source
 from streamdedup.kernels import compile_seconds
 from streamdedup.model import Outcome, Record, Rejection, Verdict
 from streamdedup.settings.sections import Settings

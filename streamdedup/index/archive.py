@@ -10,43 +10,40 @@ Rule 2: an import accepts only files that the manifest names.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import secrets
+import tarfile
+import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
+import xxhash
+import zstandard
 
-from streamdedup.errors import InputError
+from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.index.directory import (
     DATA_FILE,
     MANIFEST,
     SEGMENTS,
+    checksum,
     fsync,
     lock_existing,
     segment_directory,
 )
-from streamdedup.index.entries import FileEntry, SegmentEntry
-from streamdedup.index.header import FORMAT
+from streamdedup.index.layout import FORMAT, FileEntry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.loading import staged
 from streamdedup.index.manifest import read_segments
-from streamdedup.index.packing import (
-    CHUNK_BYTES,
-    SUFFIXES,
-    ArchiveMember,
-    Summed,
-    add,
-    add_file,
-    packing,
-    readable,
-    unpack,
-    writable,
-)
-from streamdedup.index.progress import Progress, no_progress
-from streamdedup.index.staging import staged
+from streamdedup.model import Progress, no_progress
 
+SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+CHUNK_BYTES = 1024**2
+_GZIP_MAGIC, _ZSTANDARD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _HEAD = "index.json"
 _MANIFEST_FILE = f"{MANIFEST}/{DATA_FILE}"
 _MOST_HEAD_BYTES = 64 * 1024
@@ -92,11 +89,11 @@ def export_index(directory: Path, file: Path, progress: Progress = no_progress) 
     try:
         head, files = _list_files(directory)
         total, done = sum(entry.size for _, entry in files), 0
-        with writable(file), packing(partial, file.name) as tar:
+        with writable(file), _packing(partial, file.name) as tar:
             raw = msgspec.json.encode(head)
-            add(tar, _HEAD, io.BytesIO(raw), len(raw))
+            _add(tar, _HEAD, io.BytesIO(raw), len(raw))
             for name, entry in files:
-                add_file(tar, directory / name, name, entry)
+                _add_file(tar, directory / name, name, entry)
                 done += entry.size
                 progress(done, total)
         with writable(file):
@@ -129,7 +126,7 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
     if not exists:
         raise InputError(f"cannot read {source}: no such file or directory")
     with staged(directory) as staging, ExitStack() as resources:
-        open_source = _from_directory if source.is_dir() else unpack
+        open_source = _from_directory if source.is_dir() else _unpack
         members = open_source(source, resources)
         return _import(source, members, directory, staging, progress).documents
 
@@ -137,16 +134,13 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
 def _list_files(directory: Path) -> tuple[Head, list[tuple[str, FileEntry]]]:
     """Return the head of an index's export, and its files in order, with their paths."""
     segments = read_segments(directory)
-    with (directory / _MANIFEST_FILE).open("rb") as file:
-        summed = Summed(file)
-        size = sum(len(chunk) for chunk in iter(lambda: summed.read(CHUNK_BYTES), b""))
-    manifest = FileEntry(DATA_FILE, size, summed.sum())
+    path = directory / _MANIFEST_FILE
+    manifest = FileEntry(DATA_FILE, path.stat().st_size, checksum(path))
     head = Head(FORMAT, sum(entry.count for entry in segments), manifest)
     return head, [(_MANIFEST_FILE, manifest), *_segment_files(segments)]
 
 
 def _segment_files(segments: list[SegmentEntry]) -> list[tuple[str, FileEntry]]:
-    """Return the files of segments, in order, with their paths within the index."""
     return [
         (str(segment_directory(Path(), segment.name) / file.name), file)
         for segment in segments
@@ -161,7 +155,7 @@ def _import(
     staging: Path,
     progress: Progress,
 ) -> Head:
-    """Copy all members to their places, the manifest to the staging directory."""
+    """Copy all members to the index, but the manifest to the staging directory."""
     head = _read_head(source, members)
     manifest = staging / _MANIFEST_FILE
     _copy(source, _expect(source, members, _MANIFEST_FILE), manifest, head.manifest)
@@ -220,7 +214,7 @@ def _expect(source: Path, members: Iterator[ArchiveMember], name: str) -> Archiv
 
 def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -> None:
     """Copy a member to a file, force it to disk, and compare it with its entry."""
-    summed = Summed(member.content)
+    summed = _SummedFile(member.content)
     with translated(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
@@ -250,3 +244,107 @@ def _from_directory(source: Path, resources: ExitStack) -> Iterator[ArchiveMembe
                 yield ArchiveMember(name, content)
 
     return members()
+
+
+class ArchiveMember(NamedTuple):
+    """A file of an export: its path within the index, and its content."""
+
+    name: str
+    content: IO[bytes]
+
+
+class _SummedFile:
+    """A file whose bytes are summed while they are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = xxhash.xxh3_64()
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self._file.read(size)
+        self._digest.update(chunk)
+        return chunk
+
+    def sum(self) -> int:
+        return self._digest.intdigest()
+
+
+def _add_file(tar: tarfile.TarFile, path: Path, name: str, entry: FileEntry) -> None:
+    """Add a file, which must be what its entry says."""
+    sound = path.exists() and path.stat().st_size == entry.size
+    if sound:
+        with path.open("rb") as source:
+            summed = _SummedFile(source)
+            _add(tar, name, summed, entry.size)
+        sound = summed.sum() == entry.sum
+    if not sound:
+        raise IndexDamaged(
+            f"{path} is not what was written; run 'streamdedup index check' for details"
+        )
+
+
+def _add(tar: tarfile.TarFile, name: str, content: Any, size: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o644
+    tar.addfile(member, content)
+
+
+@contextmanager
+def _packing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
+    """Write an archive to a new file; the suffix of ``name`` decides about the compression."""
+    with ExitStack() as resources:
+        stream = resources.enter_context(path.open("xb"))
+        if name.endswith((".gz", ".tgz")):
+            packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1)
+            stream = cast("Any", resources.enter_context(packed))
+        elif name.endswith(".zst"):
+            stream = cast("Any", resources.enter_context(zstandard.open(stream, "wb")))
+        yield resources.enter_context(_tar(stream, "w|"))
+
+
+def _unpack(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
+    """Return the members of an archive; the content of each is valid until the next one.
+
+    The first bytes of the file decide about the compression.
+    """
+    with readable(source):
+        file = resources.enter_context(source.open("rb"))
+        magic = file.read(4)
+        file.seek(0)
+        stream: Any = file
+        if magic.startswith(_GZIP_MAGIC):
+            stream = resources.enter_context(gzip.GzipFile(fileobj=file))
+        elif magic == _ZSTANDARD_MAGIC:
+            stream = resources.enter_context(zstandard.open(file))
+        tar = resources.enter_context(_tar(stream, "r|"))
+
+    def members() -> Iterator[ArchiveMember]:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is None:
+                raise InputError(f"{source} holds {member.name}, which is not a regular file")
+            yield ArchiveMember(member.name, content)
+
+    return members()
+
+
+def _tar(stream: Any, mode: Any) -> tarfile.TarFile:
+    return tarfile.open(fileobj=stream, mode=mode, bufsize=CHUNK_BYTES)
+
+
+@contextmanager
+def writable(file: Path) -> Iterator[None]:
+    """Translate errors of writing an export."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror or error}") from error
+
+
+@contextmanager
+def readable(source: Path) -> Iterator[None]:
+    """Translate errors of reading an export."""
+    try:
+        yield
+    except (tarfile.TarError, zlib.error, EOFError, zstandard.ZstdError, OSError) as error:
+        raise InputError(f"{source} is not a complete export of an index: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.columns import I64, U8
+from streamdedup.columns import I64, U8, Blobs, Strings
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index.memory import load8, load16, load32, load64
 from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, StoredRows
@@ -37,7 +37,7 @@ def encode(rows: StoredRows) -> bytes:
     head[0:8] = count.to_bytes(4, "little") + width.to_bytes(4, "little")
     parts = [rows.signatures.tobytes()]
     offset = HEAD_BYTES + count * width
-    for column, values in enumerate((*rows.fields.T, rows.id_ends, rows.text_ends)):
+    for column, values in enumerate((*rows.fields.T, rows.ids.ends, rows.texts.ends)):
         base, size, raw = _frame(values)
         start = 8 + 16 * column
         head[start : start + 16] = (
@@ -47,12 +47,12 @@ def encode(rows: StoredRows) -> bytes:
         )
         parts.append(raw)
         offset += len(raw)
-    head[_IDS:] = offset.to_bytes(4, "little") + (offset + len(rows.ids)).to_bytes(4, "little")
-    return b"".join([bytes(head), *parts, rows.ids.tobytes(), rows.texts.tobytes()])
+    head[_IDS:] = offset.to_bytes(4, "little") + (offset + len(rows.ids.data)).to_bytes(4, "little")
+    return b"".join([bytes(head), *parts, rows.ids.data.tobytes(), rows.texts.data.tobytes()])
 
 
 def _frame(values: I64) -> tuple[int, int, bytes]:
-    """Return the base of some values, the bytes of a difference to it, and the differences."""
+    """Return the base of values, the bytes of a difference to it, and the differences."""
     base = int(values.min())
     spread = int(values.max()) - base
     if spread == 0:
@@ -86,7 +86,7 @@ def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> StoredRows:
     _gather_bytes(blocks, rows, _ID_ENDS, _IDS, id_ends, ids)
     if len(texts):
         _gather_bytes(blocks, rows, _TEXT_ENDS, _TEXTS, text_ends, texts)
-    return StoredRows(signatures, fields, id_ends, ids, text_ends, texts)
+    return StoredRows(signatures, fields, Strings(ids, id_ends), Blobs(texts, text_ends))
 
 
 def find_positions(blocks: I64, sizes: I64, sources: I64, offsets: I64) -> Bools:
@@ -140,8 +140,8 @@ def _fits(block: int, size: int) -> Any:
         return False
     for column in range(COLUMNS):
         head = block + 8 + 16 * column
-        width, place = np.int64(load32(head + 8)), np.int64(load32(head + 12))
-        if width not in _WIDTHS or place + count * width > size:
+        width, offset = np.int64(load32(head + 8)), np.int64(load32(head + 12))
+        if width not in _WIDTHS or offset + count * width > size:
             return False
     return np.int64(load32(block + _IDS)) <= np.int64(load32(block + _TEXTS)) <= size
 

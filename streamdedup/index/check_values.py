@@ -1,4 +1,4 @@
-"""*Pure.* Reads the values of a segment's files, and trusts none of their lengths and offsets.
+"""*Pure.* Checks the values of a segment, and its record, and trusts no length or offset of them.
 
 The kernels read by address and would kill the process if a value contradicted itself. These
 functions do the same by slicing, and raise :class:`Broken`.
@@ -8,23 +8,60 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdedup.columns import I64, U8, U64
-from streamdedup.index.blocks import COLUMNS, HEAD_BYTES
-from streamdedup.index.check_report import Broken
+from streamdedup.columns import I64, U8, U64, Blobs, Strings
+from streamdedup.index.blocks import BLOCK_DOCUMENTS, COLUMNS, HEAD_BYTES
 from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import POSTING_BYTES
+from streamdedup.index.layout import (
+    MOST_CHUNK_BITS,
+    MOST_DOCUMENTS,
+    POSTING_BYTES,
+    FileEntry,
+    SegmentEntry,
+)
 from streamdedup.index.memory import LINE
-from streamdedup.index.postings import PREFIX_SHIFT, SUBS
+from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT, SUBS
 from streamdedup.index.rows import StoredRows
+
+
+class Broken(Exception):  # noqa: N818 - says what was found
+    """A problem after which the checker cannot look further into the same part."""
+
+
+def check_entry(entry: SegmentEntry, columns: int) -> None:
+    """Check a segment's record in the manifest, on which all further checks rely."""
+    if not 1 <= entry.count <= MOST_DOCUMENTS or entry.first < 0:
+        raise Broken(f"it has {entry.count} documents from {entry.first} on")
+    if entry.filter_first >= (entry.first if entry.stores_filter else 0):
+        raise Broken(f"its filter begins with document {entry.filter_first}")
+    _check_tables(entry.documents, -(-entry.count // BLOCK_DOCUMENTS))
+    column = 0
+    for shard in entry.shards:
+        if shard.first_column != column:
+            raise Broken(f"{shard.file.name} does not begin with column {column}")
+        columns_of_shard, rest = divmod(len(shard.starts), 4 * (SUBS + 1))
+        if rest or not columns_of_shard or not 0 <= shard.chunk_bits <= MOST_CHUNK_BITS:
+            raise Broken(f"{shard.file.name} is described by tables of other lengths")
+        planes = columns_of_shard if shard.plane_bytes else 0
+        _check_tables(shard.file, (columns_of_shard << shard.chunk_bits) + planes)
+        if shard.plane_bytes < 0 or shard.plane_bytes % (LINE // 8):
+            raise Broken(f"{shard.file.name} has filters of {shard.plane_bytes} bytes")
+        column += columns_of_shard
+    if column != columns:
+        raise Broken(f"it has {column} columns instead of {columns}")
+    if len({shard.plane_bytes for shard in entry.shards}) > 1:
+        raise Broken("its filters have different sizes")
+
+
+def _check_tables(file: FileEntry, values: int) -> None:
+    """Check the lengths of the tables that describe the values of a file."""
+    if (len(file.offsets), len(file.sizes), len(file.sums)) != (8 * values, 4 * values, 8 * values):
+        raise Broken(f"{file.name} is described by tables of other lengths")
 
 
 def decode_block(value: U8, count: int, width: int) -> StoredRows:
     """Return the documents of a block.
 
-    Args:
-        value: the block.
-        count: documents that it must have.
-        width: bytes that a signature must have.
+    It must have ``count`` documents and signatures of ``width`` bytes.
 
     Raises:
         Broken: the block contradicts itself or the arguments.
@@ -45,10 +82,8 @@ def decode_block(value: U8, count: int, width: int) -> StoredRows:
     return StoredRows(
         signatures.reshape(count, width),
         np.stack(fields, axis=1),
-        id_ends,
-        value[ids:texts],
-        text_ends,
-        value[texts:],
+        Strings(value[ids:texts], id_ends),
+        Blobs(value[texts:], text_ends),
     )
 
 
@@ -69,7 +104,7 @@ def unpack_chunks(chunks: list[U8], starts: I64) -> U64:
 
     Args:
         chunks: the values that the column is split into.
-        starts: ``(257,)`` where each sub begins, and the end.
+        starts: ``(257,)`` the start of each sub, and the end.
 
     Raises:
         Broken: the lengths of the chunks are not those of the subs.
@@ -102,3 +137,27 @@ def check_plane(plane: U8, size: int, postings: U64) -> None:
     bank.add_plane(plane, 0, 0)
     if not bank.has_all(postings, 0, 0):
         raise Broken("its filter would miss a document")
+
+
+def check_postings(count: int, postings: U64, bucket_size: int | None) -> None:
+    """Check the postings of a column.
+
+    Args:
+        count: documents of the segment.
+        postings: of the column.
+        bucket_size: most postings of a key; None if it is not known.
+    """
+    if not len(postings):
+        raise Broken("it has no postings")
+    if (postings[1:] <= postings[:-1]).any():
+        raise Broken("its postings do not ascend")
+    numbers = (postings & NUMBER_MASK).astype(np.int64)
+    if numbers.max() >= count:
+        raise Broken(f"a posting leads to document {numbers.max()} of {count}")
+    if np.bincount(numbers).max() > 1:
+        raise Broken("a document has two postings")
+    if bucket_size is None:
+        return
+    _, buckets = np.unique(postings >> PREFIX_SHIFT, return_counts=True)
+    if buckets.max() > bucket_size:
+        raise Broken(f"a bucket has {buckets.max()} documents")

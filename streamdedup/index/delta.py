@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.columns import I64, U8, U64
+from streamdedup.columns import I64, U8, U64, Blobs, Strings
 from streamdedup.index.memory import address, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.index.rows import FIELDS, OFFSET, SOURCE, Bools, StoredRows
@@ -77,7 +77,7 @@ class Delta:
         return self.first + self.count
 
     def has_room(self, documents: int) -> bool:
-        """Return whether so many more documents fit; an empty delta grows to fit any number."""
+        """Return whether more documents fit; an empty delta grows to fit any number."""
         if self.count == 0:
             return True
         used = self._end(self._id_ends, self.count) + self._end(self._text_ends, self.count)
@@ -106,13 +106,13 @@ class Delta:
         self.keys[new] = keys
         self._signatures[new] = rows.signatures
         self._fields[new] = rows.fields
-        self._ids = self._append(self._ids, self._id_ends, rows.ids, rows.id_ends)
-        self._texts = self._append(self._texts, self._text_ends, rows.texts, rows.text_ends)
+        self._ids = self._append(self._ids, self._id_ends, rows.ids)
+        self._texts = self._append(self._texts, self._text_ends, rows.texts)
         table = self._table
         _insert(table, address(table), self._shift, self.keys, self._chain, start, count)
         self.count += count
 
-    def find(self, keys: U64, size: int, counts: U64, hits: I64, filled: int) -> int:
+    def find(self, keys: U64, left: I64, hits: I64, filled: int) -> int:
         """Add the hits of band keys, newest first; see :func:`streamdedup.index.postings.find`."""
         if self.count == 0:
             return filled
@@ -126,18 +126,18 @@ class Delta:
             self.first,
             keys,
             work,
-            size,
-            counts,
+            left,
             hits,
             filled,
         )
 
     def rows(self, indices: I64) -> StoredRows:
         """Return documents by their indices in the delta, ``(n,)``."""
-        id_ends, ids = _pick(self._id_ends, self._ids, indices)
-        text_ends, texts = _pick(self._text_ends, self._texts, indices)
         return StoredRows(
-            self._signatures[indices], self._fields[indices], id_ends, ids, text_ends, texts
+            self._signatures[indices],
+            self._fields[indices],
+            Strings(*_pick(self._ids, self._id_ends, indices)),
+            Blobs(*_pick(self._texts, self._text_ends, indices)),
         )
 
     def find_positions(self, sources: I64, offsets: I64) -> Bools:
@@ -148,28 +148,29 @@ class Delta:
         return np.array([position in held for position in wanted], dtype=np.bool_)
 
     def _end(self, ends: I64, count: int) -> int:
-        """Return where the strings of the first ``count`` documents end."""
+        """Return the end of the strings of the first ``count`` documents."""
         return int(ends[count - 1]) if count else 0
 
-    def _append(self, data: U8, ends: I64, new: U8, new_ends: I64) -> U8:
+    def _append(self, data: U8, ends: I64, new: Strings | Blobs) -> U8:
         start = self._end(ends, self.count)
-        ends[self.count : self.count + len(new_ends)] = start + new_ends
-        if start + len(new) > len(data):
-            grown = np.empty(2 * (start + len(new)), dtype=np.uint8)
+        end = start + len(new.data)
+        ends[self.count : self.count + len(new)] = start + new.ends
+        if end > len(data):
+            grown = np.empty(2 * end, dtype=np.uint8)
             grown[:start] = data[:start]
             data = grown
-        data[start : start + len(new)] = new
+        data[start:end] = new.data
         return data
 
 
-def _pick(ends: I64, data: U8, indices: I64) -> tuple[I64, U8]:
-    """Return the ends and the data of some strings."""
+def _pick(data: U8, ends: I64, indices: I64) -> tuple[U8, I64]:
+    """Return the data and the ends of chosen strings; faster than :meth:`Strings.take`."""
     stops = ends[indices]
     starts = np.where(indices > 0, ends[indices - 1], 0)
     new_ends = np.cumsum(stops - starts)
     out = np.empty(int(new_ends[-1]) if len(indices) else 0, dtype=np.uint8)
     _copy(data, starts, stops, out)
-    return new_ends, out
+    return out, new_ends
 
 
 @kernel
@@ -240,8 +241,7 @@ def _find(
     first: int,
     keys: U64,
     first_cells: U64,
-    size: int,
-    counts: U64,
+    left: I64,
     hits: I64,
     filled: int,
 ) -> int:
@@ -259,13 +259,13 @@ def _find(
                     posting = np.int64(value & _TAG) - 1
                     same = own_keys[posting // columns, column] ^ keys[row, column]
                     if posting % columns == column and same >> PREFIX_SHIFT == np.uint64(0):
-                        while posting >= 0 and counts[row, column] < np.uint64(size):
+                        while posting >= 0 and left[row, column] > 0:
                             if filled < len(hits):
                                 hits[filled, 0] = row
                                 hits[filled, 1] = column
                                 hits[filled, 2] = first + posting // columns
                             filled += 1
-                            counts[row, column] += np.uint64(1)
+                            left[row, column] -= 1
                             posting = np.int64(chain[posting])
                         break
                 cell = (cell + np.uint64(1)) & mask

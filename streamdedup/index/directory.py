@@ -1,4 +1,4 @@
-"""*Blocking.* The directory of an index: its lock, the directories of its segments, and fsync."""
+"""*Blocking.* The directory of an index: its lock, the directories of its segments, its files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+
+import xxhash
 
 from streamdedup.errors import REMEDY, IndexLocked, IndexUnusable
 from streamdedup.index.lmdb_errors import translated
@@ -69,14 +71,10 @@ def _is_open_here(descriptor: int) -> bool:
     return False
 
 
-def check_place(directory: Path, descriptor: int) -> None:
+def check_locked(directory: Path, descriptor: int) -> None:
     """Check that the directory is still the one that was locked.
 
     Open files outlive their directory, but new segments would go to another one.
-
-    Args:
-        directory: the directory.
-        descriptor: from :func:`lock`.
 
     Raises:
         IndexUnusable: it was removed, moved or replaced.
@@ -175,3 +173,12 @@ def fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checksum(path: Path) -> int:
+    """Return the XXH3-64 of a file."""
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.intdigest()

@@ -20,6 +20,9 @@ from streamdedup.index.memory import LINE, address, aligned_zeros, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.kernels import kernel
 
+SLOTS = 8
+"""Slots of a bank of filters: the bits of a byte."""
+
 _HALF_BITS = np.uint64(20)
 _HALF_MASK = np.uint64((1 << 20) - 1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)

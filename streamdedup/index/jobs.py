@@ -1,16 +1,24 @@
-"""*Blocking.* The jobs of the background: write a segment, merge, expire, remove.
+"""*Blocking.* The jobs of an index (flush, merge, expire, remove), and the thread that does them.
 
-The order makes a crash harmless at any moment: files are written and synced; one transaction of the
+Rule 1: a crash is harmless at any moment. Files are written and synced; one transaction of the
 manifest names them, and drops what they replace; the index adopts them; the replaced files are
 removed.
+Rule 2: the thread never changes what the callers read. A job's outcome waits in a queue until the
+index adopts it between two calls.
+Rule 3: a flush is urgent, since callers wait for it when both deltas are full. So a merge looks for
+urgent jobs between two columns, and performs them first.
+
+Without a job, the thread does its chores: it reads ahead, and later scrubs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -18,15 +26,17 @@ from streamdedup.columns import I64, U64
 from streamdedup.failpoints import reach
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directory
-from streamdedup.index.entries import Checkpoint, SegmentEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import SLOTS, Geometry
+from streamdedup.index.filter import SLOTS, Bank
+from streamdedup.index.layout import Checkpoint, Geometry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
-from streamdedup.index.rows import StoredRows, concatenate
+from streamdedup.index.rows import StoredRows
 from streamdedup.index.segment import Segment
 from streamdedup.index.segment_writer import Content, FilterSlot, SegmentWriter
+
+BACKGROUND = "index-background"
+"""The name of the thread."""
 
 
 @dataclass(slots=True)
@@ -99,11 +109,11 @@ class Workshop:
 
     Args:
         directory: directory of the index.
-        manifest: where results are announced.
+        manifest: names the results.
         geometry: the sizes.
-        banks: the filters of runs and of slices; slots from 8 on belong to the second bank.
+        banks: the filters of runs and of slices; the second bank has the slots above 7.
         next_name: number of the next segment's directory.
-        sync: whether files are forced to disk before they are announced.
+        sync: whether files are forced to disk before the manifest names them.
     """
 
     def __init__(
@@ -116,12 +126,8 @@ class Workshop:
         next_name: int,
         sync: bool,
     ) -> None:
-        self._directory = directory
-        self._manifest = manifest
-        self._geometry = geometry
-        self._banks = banks
-        self._next_name = next_name
-        self._sync = sync
+        self._directory, self._manifest, self._geometry = directory, manifest, geometry
+        self._banks, self._next_name, self._sync = banks, next_name, sync
 
     def perform(self, job: Job, pause: Callable[[], None]) -> None:
         """Perform a job.
@@ -148,18 +154,18 @@ class Workshop:
 
     def _flush(self, job: Flush) -> None:
         reach("flush")
-        delta, size = job.delta, self._geometry.bucket_size
+        delta, bucket_size = job.delta, self._geometry.bucket_size
         work = np.empty(delta.count, dtype=np.uint64)
 
         def rows(indices: I64) -> StoredRows:
             return _without(delta.rows(indices), indices + delta.first, job.erased)
 
         def column(column: int, out: U64, starts: I64) -> int:
-            return sort_column(delta.keys, column, delta.count, size, work, out, starts)
+            return sort_column(delta.keys, column, delta.count, bucket_size, work, out, starts)
 
         content = Content(delta.first, delta.count, rows, column)
         target = FilterSlot(self._bank(job.slot), job.slot, store=False, first=delta.first)
-        entry = self._write(content, target, pause=_do_not_pause)
+        entry = self._write(content, target, pause=lambda: None)  # nothing is more urgent
         reach("flush-write")
         job.segment = self._open(entry, job.slot)
         here = range(entry.first, entry.end)
@@ -174,6 +180,7 @@ class Workshop:
     def _merge(self, job: Merge, pause: Callable[[], None]) -> None:
         reach("merge")
         first, end = job.members[0].entry.first, job.members[-1].entry.end
+        width, bucket_size = self._geometry.width, self._geometry.bucket_size
         subs = np.stack([member.subs for member in job.members])
         shifts = np.array([member.entry.first - first for member in job.members], dtype=np.int64)
         work = np.empty(int(subs[..., COUNT].sum(axis=0).max()), dtype=np.uint64)
@@ -182,9 +189,16 @@ class Workshop:
             for member in job.members:  # damage must not get a new checksum
                 member.check_column(column)
             of_column = subs[:, column * SUBS : (column + 1) * SUBS]
-            return merge_column(of_column, shifts, self._geometry.bucket_size, work, out, starts)
+            return merge_column(of_column, shifts, bucket_size, work, out, starts)
 
-        rows = partial(_merged_rows, job, shifts, self._geometry.width)
+        def rows(indices: I64) -> StoredRows:
+            owners = np.searchsorted(shifts, indices, side="right") - 1
+            parts = [
+                job.members[owner].rows(indices[owners == owner] - shifts[owner], width)
+                for owner in np.unique(owners).tolist()
+            ]
+            return _without(StoredRows.concatenate(parts), indices + first, job.erased)
+
         content = Content(first, end - first, rows, column)
         bank = self._bank(job.slot)
         target = FilterSlot(bank, job.slot, job.store_filter, job.filter_first)
@@ -226,16 +240,6 @@ class Workshop:
         return segment
 
 
-def _merged_rows(job: Merge, shifts: I64, width: int, indices: I64) -> StoredRows:
-    """Return documents of a merge by their indices in the result, without the erased ones."""
-    owners = np.searchsorted(shifts, indices, side="right") - 1
-    parts = [
-        job.members[owner].rows(indices[owners == owner] - shifts[owner], width)
-        for owner in np.unique(owners).tolist()
-    ]
-    return _without(concatenate(parts), indices + job.members[0].entry.first, job.erased)
-
-
 def _without(rows: StoredRows, numbers: I64, erased: frozenset[int]) -> StoredRows:
     """Return rows of which the erased numbers are blank."""
     if not erased:
@@ -244,5 +248,158 @@ def _without(rows: StoredRows, numbers: I64, erased: frozenset[int]) -> StoredRo
     return rows.erase(np.flatnonzero(gone))
 
 
-def _do_not_pause() -> None:
-    """Let nothing pass: a flush is as urgent as work can be."""
+@dataclass(slots=True)
+class JobOutcome:
+    """A finished job, or the error that ended it; without a job, that of a chore."""
+
+    job: Job | None
+    error: BaseException | None = None
+
+
+class Chore(Protocol):
+    """What to do without a job, in short steps."""
+
+    def due_in(self) -> float | None:
+        """Return the seconds until the next step; None if there is nothing left to do."""
+
+    def step(self) -> None:
+        """Perform the next step."""
+
+
+class JobThread:
+    """The thread and its queues of jobs; the chores come in order of preference."""
+
+    def __init__(self, workshop: Workshop, chores: Sequence[Chore]) -> None:
+        self._workshop, self._chores = workshop, list(chores)
+        self._urgent: deque[Job] = deque()
+        self._patient: deque[Job] = deque()
+        self._outcomes: deque[JobOutcome] = deque()
+        self._pending = 0
+        self._stopping = False
+        # An interrupt cannot come between taking a plain lock and the block that releases it.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._thread = threading.Thread(target=self._work, name=BACKGROUND, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+        with self._lock:
+            urgent = isinstance(job, Flush) or (isinstance(job, Remove) and job.delta is not None)
+            (self._urgent if urgent else self._patient).append(job)
+            self._pending += 1
+            self._changed.notify_all()
+
+    @property
+    def pending(self) -> int:
+        """Number of jobs whose outcome was not taken yet."""
+        return self._pending
+
+    def outcome(self, *, wait: bool) -> JobOutcome | None:
+        """Take the next outcome.
+
+        Args:
+            wait: whether to wait for one; then at least one job must be pending.
+
+        Returns:
+            The outcome; None if there is none yet.
+
+        Raises:
+            RuntimeError: the index is closed, or no job is pending.
+        """
+        if self._stopping:
+            raise RuntimeError("the index is closed")
+        if not wait and not self._outcomes:
+            return None
+        with self._lock:
+            while not self._outcomes:
+                if not self._pending:
+                    raise RuntimeError("no job is pending: waiting for one would never end")
+                self._changed.wait()
+            self._pending -= 1
+            return self._outcomes.popleft()
+
+    def close(self) -> None:
+        """Stop the thread, and close the segments that only its queues know.
+
+        An unfinished merge is abandoned; it is due again after a restart.
+        """
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+        for job in (*self._urgent, *self._patient, *(outcome.job for outcome in self._outcomes)):
+            _close_segments(job)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                job = self._next()
+                if self._stopping:
+                    return
+            try:
+                if job is None:
+                    self._do_chore()
+                else:
+                    self._perform(job)
+            except _Abandoned:
+                return
+
+    def _next(self) -> Job | None:
+        """Wait for a job, or until a chore is due; then there is none."""
+        while not (self._urgent or self._patient or self._stopping):
+            times = (chore.due_in() for chore in self._chores)
+            due_in = min((seconds for seconds in times if seconds is not None), default=None)
+            if due_in == 0 or not self._changed.wait(due_in):
+                return None
+        queue = self._urgent or self._patient
+        return queue.popleft() if queue else None
+
+    def _do_chore(self) -> None:
+        chore = next((chore for chore in self._chores if chore.due_in() == 0), None)
+        if chore is None:  # the clock was read a moment too early
+            return
+        try:
+            chore.step()
+        except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
+            with self._lock:
+                self._pending += 1
+                self._outcomes.append(JobOutcome(None, error))
+                self._changed.notify_all()
+
+    def _perform(self, job: Job) -> None:
+        error: BaseException | None = None
+        try:
+            self._workshop.perform(job, self._give_way)
+        except _Abandoned:
+            raise
+        except BaseException as caught:  # noqa: BLE001 - the index raises it in its caller
+            error = caught
+            _close_segments(job)
+        with self._lock:
+            self._outcomes.append(JobOutcome(job, error))
+            self._changed.notify_all()
+
+    def _give_way(self) -> None:
+        """Perform urgent jobs between two parts of a merge, or abandon the merge."""
+        reach("merge-part")
+        while self._urgent:
+            self._perform(self._urgent.popleft())
+        if self._stopping:
+            raise _Abandoned
+
+
+def _close_segments(job: Job | None) -> None:
+    """Close the segments that the index does not know of yet, or no longer."""
+    match job:
+        case Flush(segment=Segment() as segment) | Merge(segment=Segment() as segment):
+            segment.close()
+        case Remove(segments=segments):
+            for segment in segments:
+                segment.close()
+        case _:
+            pass
+
+
+class _Abandoned(BaseException):
+    """The index closes; an unfinished merge has no outcome."""

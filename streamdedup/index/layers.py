@@ -11,21 +11,16 @@ import shutil
 from collections import Counter
 from contextlib import ExitStack
 
-from streamdedup.columns import U64
 from streamdedup.errors import IndexFull
 from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
-from streamdedup.index.background import JobOutcome, JobThread
 from streamdedup.index.delta import Delta
-from streamdedup.index.entries import SegmentEntry
-from streamdedup.index.erasures import Erasures
-from streamdedup.index.geometry import Geometry
-from streamdedup.index.jobs import Expire, Flush, Merge, Remove, Workshop
+from streamdedup.index.jobs import Expire, Flush, JobOutcome, JobThread, Merge, Remove, Workshop
+from streamdedup.index.layout import Geometry, SegmentEntry
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.readahead import Readahead
-from streamdedup.index.rows import StoredRows
+from streamdedup.index.page_cache import Readahead
 from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 from streamdedup.index.segments import Segments
@@ -38,14 +33,7 @@ _MOST_UPDATES = 16_384
 
 
 class Layers:
-    """Everything that holds documents, and its upkeep.
-
-    Args:
-        settings: directory and limits of the index.
-        geometry: its sizes.
-        manifest: its manifest.
-        state: its state; the layers read it.
-        erasures: its erased documents.
+    """Everything that holds documents, and its upkeep. Of the state, it changes only the erasures.
 
     Raises:
         IndexDamaged: the segments do not follow on each other, or one cannot be read.
@@ -53,7 +41,7 @@ class Layers:
     Attributes:
         live: the delta that takes the next documents.
         frozen: the delta that is being flushed.
-        lookup: finds documents in all of these.
+        lookup: finds documents in the deltas and segments.
         scrub: checks the segments while the background has nothing else to do.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
@@ -66,11 +54,10 @@ class Layers:
         geometry: Geometry,
         manifest: Manifest,
         state: IndexState,
-        erasures: Erasures,
     ) -> None:
         self._settings, self._geometry = settings, geometry
         self._limits = upkeep.UpkeepLimits.of(settings)
-        self._manifest, self._state, self._erasures = manifest, state, erasures
+        self._manifest, self._state, self._erasures = manifest, state, state.erasures
         self._merging = False
         self._unsaved_updates = 0
         # A staged update must not expire anything: its transaction may fail.
@@ -78,19 +65,19 @@ class Layers:
         self.counts: Counter[str] = Counter()
         self.durable = state.applied
         self.failure: BaseException | None = None
-        self.live, spare = (
+        self.live, empty = (
             Delta(settings.delta_documents, geometry.columns, geometry.width) for _ in range(2)
         )
-        self._spare: Delta | None = spare
+        self._empty: Delta | None = empty
         self.frozen: Delta | None = None
         self._segments = Segments(settings.directory, geometry.columns, self._limits)
-        self.scrub = Scrub(manifest.note_damage)
-        self.lookup = Lookup(geometry.width, state.sources, erasures, self._segments.banks)
+        self.scrub = Scrub(manifest.record_damage)
+        self.lookup = Lookup(geometry.width, state, self._segments.banks)
         with ExitStack() as resources:
             resources.callback(self._segments.close)
             self._segments.open(manifest.segments(), state.next_number)
             self._segments.check(manifest.damage())
-            self._show()
+            self._publish()
             readahead = Readahead(self._segments.held)
             self._background = JobThread(self._workshop(), (readahead, self.scrub))
             resources.callback(self._background.close)
@@ -154,17 +141,13 @@ class Layers:
         return DiskRoom(free, max(0, left))
 
     def make_room(self, documents: int) -> None:
-        """Make sure that the live delta can take so many documents.
+        """Make room for this many documents in the live delta.
 
         Raises:
             IndexFull: a flush is needed, and there is no room on disk.
         """
         if not self.live.has_room(documents):
             self._freeze()
-
-    def add(self, first: int, keys: U64, rows: StoredRows) -> None:
-        """Add documents to the live delta; see :meth:`streamdedup.index.delta.Delta.add`."""
-        self.live.add(first, keys, rows)
 
     def end_update(self, *, erases: bool) -> None:
         """Count an update, and start what is due after it.
@@ -211,7 +194,7 @@ class Layers:
             self._adopt(outcome)
             adopted, wait = True, False
         if adopted:
-            self._show()
+            self._publish()
             self.plan()
 
     def _adopt(self, outcome: JobOutcome) -> None:
@@ -238,12 +221,12 @@ class Layers:
                 self._background.submit(self._segments.remove(segment))
             case Remove(slots=slots, delta=delta):
                 self._segments.release(slots)
-                self._spare = self._spare or delta
+                self._empty = self._empty or delta
 
-    def _show(self) -> None:
+    def _publish(self) -> None:
         deltas = [self.live] if self.frozen is None else [self.live, self.frozen]
-        self.lookup.show(deltas, self._segments.held)
-        self.scrub.watch(self._segments.held)
+        self.lookup.set_layers(deltas, self._segments.held)
+        self.scrub.set_segments(self._segments.held)
 
     def _freeze(self) -> None:
         """Start to flush the live delta, and continue with the other one.
@@ -259,13 +242,13 @@ class Layers:
             )
         if self.frozen is not None:
             self.counts["stalls"] += 1
-        while self._spare is None:
+        while self._empty is None:
             self.adopt(wait=True)
         while (slot := self._segments.free_slot(self.live.first, self.live.count)) is None:
             self.adopt(wait=True)
         self._segments.reserve(slot)
-        self.frozen, self.live, self._spare = self.live, self._spare, None
-        self._show()
+        self.frozen, self.live, self._empty = self.live, self._empty, None
+        self._publish()
         job = Flush(self.frozen, slot, self._state.checkpoint(), self._erasures.waiting())
         self._unsaved_updates = 0
         self._background.submit(job)

@@ -1,4 +1,4 @@
-"""*Pure.* The names of a segment's files, and the keys of their values.
+"""*Pure.* What an index writes to disk: its header, its records, its files; see docs/internals/stored-index.md.
 
 The file of the documents: ``d`` + u32 block -> a block (:mod:`streamdedup.index.blocks`).
 The file of a shard: ``c`` + u16 column, u8 chunk -> postings (:mod:`streamdedup.index.postings`);
@@ -8,7 +8,252 @@ of keys is their order.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+
+from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch
+from streamdedup.settings.sections import IndexSettings
+from streamdedup.sketch.normalize import resolve
+from streamdedup.sketch.parameters import UNKNOWN_SEED, SketchParameters
+
+FORMAT = 3
+"""Version of the layout on disk; docs/internals/stored-index.md specifies it."""
 DOCUMENTS_FILE = "documents.mdb"
+POSTING_BYTES = 7
+"""Bytes of a posting on disk: 4 of the band key and 3 of the document's number."""
+MOST_CHUNK_BITS = 8
+"""A column has at most as many chunks as subs."""
+MOST_DOCUMENTS = 1 << 24
+"""Most documents of a segment: a posting has 24 bits for the number."""
+_FILTER_BYTES = 1.25
+"""Bytes of a key in a stored filter."""
+_OTHER_BYTES = 39
+"""Bytes of an id of 20 characters, of times and position, and of the rounding to pages."""
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The identity of an index.
+
+    Attributes:
+        format: version of the layout.
+        parameters: everything that the bits of a sketch depend on.
+        log: the changelog whose offsets the index has applied.
+    """
+
+    format: int
+    parameters: dict[str, int | str | bool]
+    log: str
+
+
+def decode_header(raw: bytes, directory: Path) -> Header:
+    """Decode a header.
+
+    Raises:
+        IndexMismatch: the index has another format.
+        IndexDamaged: the bytes are not a header.
+    """
+    try:
+        layout = msgspec.json.decode(raw).get("format")
+        if layout != FORMAT:
+            raise IndexMismatch(
+                f"{directory} has index format {layout}, this release reads {FORMAT}; use the "
+                f"release that wrote it, or {REMEDY}"
+            )
+        return msgspec.json.decode(raw, type=Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, RecursionError) as error:
+        raise IndexDamaged(f"{directory}: the header cannot be read: {error}") from error
+
+
+def difference(stored: Header, expected: Header) -> str:
+    """Say in which way a stored header differs from the expected one, and what to do."""
+    differences = [
+        f"{name} {stored.parameters.get(name)} (the settings say {value})"
+        for name, value in expected.parameters.items()
+        if stored.parameters.get(name) != value and name not in ("seed", "seed_hash")
+    ]
+    differences += _seed_difference(stored.parameters, expected.parameters)
+    if differences:
+        return (
+            f"the index was built with {', '.join(differences)}; restore the settings, or use "
+            "another index directory and changelog; if the other worker of a pair has these "
+            "settings, remove this index directory: a worker rebuilds it from their changelog"
+        )
+    return f"the index belongs to {stored.log}, not to {expected.log}; use another directory"
+
+
+def _seed_difference(
+    stored: Mapping[str, int | str | bool], expected: Mapping[str, int | str | bool]
+) -> list[str]:
+    """Say in which way the seeds differ, at most one of which is shown; [] if they do not."""
+    if stored.get("seed_hash") == expected.get("seed_hash"):
+        if stored.get("seed") == expected.get("seed"):
+            return []
+        return [f"seed {stored.get('seed')} (the settings say {expected.get('seed')})"]
+    if "seed_hash" not in stored:
+        return [f"seed {stored.get('seed')} (the settings have a dedup.seed_file)"]
+    if "seed_hash" not in expected:
+        return ["a secret seed (the settings have no dedup.seed_file)"]
+    return ["another secret seed than that in dedup.seed_file"]
+
+
+def parameters_of(header: Header) -> SketchParameters:
+    """Return the sketch parameters that an index was built with.
+
+    Raises:
+        IndexMismatch: this release does not support such sketches.
+    """
+    names = {field.name for field in fields(SketchParameters)}
+    values = {name: value for name, value in header.parameters.items() if name in names}
+    if values.get("seed_hash"):
+        values["seed"] = UNKNOWN_SEED
+    try:
+        parameters = SketchParameters(**values)  # type: ignore[arg-type] # compared below
+        described = {
+            **parameters.described(),
+            "profile_version": resolve(parameters.profile).version,
+        }
+    except (TypeError, ValueError) as error:
+        raise IndexMismatch(
+            f"the index's parameters are not valid in this release: {error}"
+        ) from None
+    if described != header.parameters:
+        raise IndexMismatch(
+            "the index was built by a release that sketches texts differently; use that release"
+        )
+    return parameters
+
+
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state that all segments together represent.
+
+    Attributes:
+        applied: changelog offset up to which entries are applied, exclusive.
+        next_number: number of the next kept document.
+        clock: state of the clock of the stream; empty for a new clock.
+        sources: topic, partition and next offset of each source; a source's number is its index.
+            A free number has the topic "" and the partition -1.
+        notes: what the transport asked to remember.
+        has_all_texts: whether every document came with its text.
+    """
+
+    applied: int = 0
+    next_number: int = 0
+    clock: bytes = b""
+    sources: list[tuple[str, int, int]] = []
+    notes: dict[str, bytes] = {}
+    has_all_texts: bool = True
+
+
+class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file, and the values in it, in ascending order of their keys.
+
+    Attributes:
+        name: its name.
+        size: its bytes.
+        sum: its XXH3-64.
+        offsets: int64: offset of each value in the file; ``places`` on disk.
+        sizes: uint32: bytes of each value.
+        sums: uint64: XXH3-64 of each value.
+    """
+
+    name: str
+    size: int
+    sum: int
+    offsets: bytes = msgspec.field(name="places", default=b"")
+    sizes: bytes = b""
+    sums: bytes = b""
+
+
+class ShardEntry(msgspec.Struct, frozen=True):
+    """The postings of a range of columns.
+
+    Attributes:
+        file: the file that holds them: the chunks of each column, then the filter bits of each.
+        first_column: the first column of the range.
+        starts: ``(columns, 257)`` uint32: the start of each sub in its column, and the end.
+        chunk_bits: a column is split into ``2 ** chunk_bits`` values.
+        plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
+    """
+
+    file: FileEntry
+    first_column: int
+    starts: bytes
+    chunk_bits: int
+    plane_bytes: int = 0
+
+
+class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An immutable segment.
+
+    Attributes:
+        name: name of its directory.
+        first: number of its first document; the other numbers follow without gaps.
+        count: number of documents.
+        oldest_ms: earliest effective time.
+        newest_ms: latest effective time.
+        documents: the file of the documents; its values are the blocks.
+        shards: the postings.
+        parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
+        filter_first: number of the first document whose keys the stored filter bits hold as well;
+            -1 if they hold only those of the segment.
+    """
+
+    name: str
+    first: int
+    count: int
+    oldest_ms: int
+    newest_ms: int
+    documents: FileEntry
+    shards: list[ShardEntry]
+    parts: dict[str, int]
+    filter_first: int = -1
+
+    @property
+    def filter_documents(self) -> range:
+        """The numbers of the documents that the stored filter bits let through; maybe none."""
+        if not self.stores_filter:
+            return range(self.end, self.end)
+        return range(self.first if self.filter_first < 0 else self.filter_first, self.end)
+
+    @property
+    def end(self) -> int:
+        """The number after the last document's."""
+        return self.first + self.count
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """All files."""
+        return [self.documents, *(shard.file for shard in self.shards)]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def stores_filter(self) -> bool:
+        """Whether every shard stores its filter bits."""
+        return all(shard.plane_bytes > 0 for shard in self.shards)
+
+
+class Tail(msgspec.Struct, frozen=True, array_like=True):
+    """An update that no segment holds yet, if there is no changelog to read it from.
+
+    Attributes:
+        update: the changelog entry.
+        notes: what the transport asked to remember; an empty note deletes its key.
+        forgotten: topic and partition of the sources to forget after the update.
+    """
+
+    update: bytes
+    notes: dict[str, bytes]
+    forgotten: list[tuple[str, int]] = []
 
 
 def shard_file(shard: int) -> str:
@@ -29,3 +274,46 @@ def chunk_key(column: int, chunk: int) -> bytes:
 def plane_key(column: int) -> bytes:
     """Return the key of a column's filter bits."""
     return b"f" + column.to_bytes(2, "big")
+
+
+def sum_of(value: Any, seed: int = 0) -> int:
+    """Return the checksum of bytes, or of an array's bytes."""
+    return xxhash.xxh3_64_intdigest(value, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The sizes that an index is built with.
+
+    Attributes:
+        columns: columns of the band keys: one for each band, and one for the whole text.
+        width: bytes of a signature.
+        bucket_size: postings of a key that are kept.
+        shards: the range of columns of each file of postings.
+    """
+
+    columns: int
+    width: int
+    bucket_size: int
+    shards: list[range]
+
+    @classmethod
+    def of(cls, settings: IndexSettings, parameters: SketchParameters) -> Geometry:
+        """Return the sizes that follow from the settings."""
+        columns = parameters.bands + 1
+        shards = min(settings.shards, columns)
+        edges = [columns * shard // shards for shard in range(shards + 1)]
+        return cls(
+            columns=columns,
+            width=parameters.signature_bytes,
+            bucket_size=settings.bucket_size,
+            shards=[range(edges[shard], edges[shard + 1]) for shard in range(shards)],
+        )
+
+    @property
+    def document_bytes(self) -> int:
+        """Bytes that a kept document takes on disk, without its text.
+
+        341 under the default settings, as measured with 10 million documents (docs/sizing.md).
+        """
+        return math.ceil(self.width + self.columns * (POSTING_BYTES + _FILTER_BYTES) + _OTHER_BYTES)

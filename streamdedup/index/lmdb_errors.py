@@ -1,16 +1,20 @@
-"""*Blocking.* Errors of LMDB and of the operating system, translated at the border."""
+"""*Blocking.* Translates errors of LMDB and of the system, and finds damaged pages of LMDB."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
 import msgspec
+from lmdb.verify import VerifyError
+from lmdb.verify import verify as walk
 
 from streamdedup.errors import REMEDY, IndexDamaged, IndexFull, IndexUnusable
 
@@ -26,11 +30,11 @@ _DAMAGE = (
     lmdb.ProblemError,
     lmdb.VersionMismatchError,
 )
-
-
 _FULL_BYTES = 4 * 1024**2
 """Free bytes below which a failed write is blamed on the room: LMDB's largest writes are smaller.
 """
+_PAGE_SIZE, _TRANSACTION = 40, 144
+"""Offsets of fields of a meta page of LMDB 0.9, on a machine with 64 bits."""
 
 
 @contextmanager
@@ -56,18 +60,14 @@ def translated(path: Path) -> Iterator[None]:
     except lmdb.DiskError as error:
         raise _full(path) from error
     except lmdb.Error as error:
-        if _may_be_cut_short(error) and _is_full(path):
+        # LMDB also reports EIO if there was room for only a part of a write.
+        if str(error).endswith(os.strerror(errno.EIO)) and _is_full(path):
             raise _full(path) from error
         raise IndexUnusable(f"{path}: {error}") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(path) from error
         raise IndexUnusable(f"{path}: {error.strerror}") from error
-
-
-def _may_be_cut_short(error: lmdb.Error) -> bool:
-    """Tell whether the error is EIO, which LMDB also reports if only a part of a write had room."""
-    return str(error).endswith(os.strerror(errno.EIO))
 
 
 def _is_full(path: Path) -> bool:
@@ -79,3 +79,34 @@ def _is_full(path: Path) -> bool:
 
 def _full(path: Path) -> IndexFull:
     return IndexFull(f"the disk of {path} is full; free some space and start again")
+
+
+def problem_of(path: Path) -> str | None:
+    """Return what is wrong with the pages of an LMDB file; None if they are sound.
+
+    LMDB trusts its pages, so this reads them without LMDB. The values are not read. A file of
+    100 MB with a thousand of them takes 25 ms.
+    """
+    try:
+        problems: list[str] = walk(str(path), subdir=False)  # type: ignore[no-untyped-call]
+    except VerifyError as error:
+        return f"not a valid LMDB file: {error}"
+    except (struct.error, ValueError, IndexError, OverflowError, MemoryError) as error:
+        return f"not a valid LMDB file: {type(error).__name__}"
+    if not problems:
+        return None if _is_latest(path) else "its last transaction is lost"
+    return f"{problems[0]}, and {len(problems) - 1} more" if len(problems) > 1 else problems[0]
+
+
+def _is_latest(path: Path) -> bool:
+    """Return whether both meta pages are of consecutive transactions.
+
+    LMDB writes them in turns, and reads the one with the higher number. If that number is damaged,
+    LMDB returns to the state before the last transaction.
+    """
+    with path.open("rb") as file:
+        first = file.read(_TRANSACTION + 8)
+        file.seek(int.from_bytes(first[_PAGE_SIZE : _PAGE_SIZE + 4], sys.byteorder))
+        pages = first, file.read(_TRANSACTION + 8)
+    one, other = (int.from_bytes(page[_TRANSACTION:], sys.byteorder) for page in pages)
+    return abs(one - other) == 1 or one == other == 0

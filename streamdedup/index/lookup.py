@@ -6,7 +6,8 @@ view has no filters in front of its segments; filters only save time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +20,12 @@ from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.delta import Delta
-from streamdedup.index.erasures import Erasures
-from streamdedup.index.filter import Bank, slots_of
-from streamdedup.index.geometry import SLOTS
-from streamdedup.index.postings import find, places_of
-from streamdedup.index.prefetch import Prefetch
-from streamdedup.index.rows import SOURCE, Bools, StoredRows, concatenate
+from streamdedup.index.filter import SLOTS, Bank, slots_of
+from streamdedup.index.page_cache import Prefetch
+from streamdedup.index.postings import addresses_of, find
+from streamdedup.index.rows import SOURCE, Bools, StoredRows
 from streamdedup.index.segment import Segment
-from streamdedup.index.sources import SourcePartitions
+from streamdedup.index.state import IndexState
 
 _LEAST_HITS = 4096
 """Hits for which memory is reserved, however few keys are looked up."""
@@ -37,8 +36,7 @@ class Lookup:
 
     Args:
         width: bytes of a signature.
-        sources: the sources of the documents.
-        erasures: the erased documents.
+        state: the sources of the documents, and the erased documents.
         banks: the filters of runs and of slices; none to search every segment.
 
     Attributes:
@@ -46,33 +44,36 @@ class Lookup:
         looks: ``(2,)`` int64: look-ups in segments so far, and those that found something.
     """
 
-    def __init__(
-        self, width: int, sources: SourcePartitions, erasures: Erasures, banks: Sequence[Bank] = ()
-    ) -> None:
-        self._width = width
-        self._sources = sources
-        self._erasures = erasures
-        self._banks = banks
+    def __init__(self, width: int, state: IndexState, banks: Sequence[Bank] = ()) -> None:
+        self._width, self._banks = width, banks
+        self._sources, self._erasures = state.sources, state.erasures
         self.looks = np.zeros(2, dtype=np.int64)
         self._prefetch = Prefetch()
-        self.show([], [])
+        self.set_layers([], [])
 
-    def show(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
+    def set_layers(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
         """Replace what is searched; both come newest first."""
         self._deltas = list(deltas)
         self._segments = list(segments)
         slots = [segment.slot if self._banks else 0 for segment in segments]
-        self._slots = np.array(slots, dtype=np.int64)
-        self._firsts = np.array([segment.entry.first for segment in segments], dtype=np.int64)
-        self._documents = np.array([segment.entry.count for segment in segments], dtype=np.int64)
+        table = [
+            (slot, segment.entry.first, segment.entry.count)
+            for slot, segment in zip(slots, segments, strict=True)
+        ]
+        self._table = np.array(table, dtype=np.int64)
         if segments:
             self._subs = np.stack([segment.subs for segment in segments])
         used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
-        self._prefetch.show([file for segment in segments for file in segment.files])
+        self._prefetch.set_files([file for segment in segments for file in segment.files])
         self.banks_in_use = [(number, self._banks[number]) for number in used]
 
     def probe(
-        self, documents: DocumentColumns, size: int, *, texts: bool, known: Bools | None = None
+        self,
+        documents: DocumentColumns,
+        bucket_size: int,
+        *,
+        texts: bool,
+        known: Bools | None = None,
     ) -> Candidates:
         """Find the kept documents that share a bucket with each of the given ones.
 
@@ -80,14 +81,14 @@ class Lookup:
 
         Args:
             documents: ``n`` documents with band keys.
-            size: newest documents of a bucket that count.
+            bucket_size: newest documents of a bucket that count.
             texts: whether to return the candidates' texts.
             known: ``(columns,)`` which columns to search; None for all.
         """
         keys = documents.sketches.band_keys
         buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
-        with self._prefetch.watch(len(keys)):
-            hits = self._hits(keys, leaders, size, known)
+        with self._prefetch.measure(len(keys)):
+            hits = self._hits(keys, leaders, bucket_size, known)
             numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
             effective_times_ms, found = self.documents(numbers, texts=texts)
         return Candidates(
@@ -105,33 +106,33 @@ class Lookup:
             already_judged=np.zeros(len(documents), dtype=np.bool_),
         )
 
-    def _hits(self, keys: U64, leaders: NDArray[np.int32], size: int, known: Bools | None) -> I64:
-        """Return the hits of band keys, those of erased documents included.
+    def _hits(
+        self, keys: U64, leaders: NDArray[np.int32], bucket_size: int, known: Bools | None
+    ) -> I64:
+        """Return the hits of band keys, ``(h, 3)``: row, column and number, in ascending order.
 
-        Of equal keys of a column only the first has hits, so that a bucket which many of the
-        documents share is read once.
-
-        Args:
-            keys: ``(n, columns)`` band keys.
-            leaders: ``(n, columns)``, the first row with each key.
-            size: most hits of a key, the newest ones.
-            known: ``(columns,)`` which columns to search; None for all.
-
-        Returns:
-            ``(h, 3)`` int64: row, column and number, in ascending order.
+        They include the hits of erased documents. Of equal keys of a column only the first has
+        hits, so that a bucket which many of the documents share is read once.
         """
         hits = np.empty((max(_LEAST_HITS, keys.size // 8), 3), dtype=np.int64)
-        masks = self._masks(keys)
+        # Without filters, every segment has slot 0.
+        masks = np.full(keys.shape, 0 if self._banks else 1, dtype=np.uint64)
+        for number, bank in self.banks_in_use:
+            slots_of(bank.cells, bank.address, bank.lines, number * SLOTS, keys, masks)
         if self._prefetch.is_on and self._segments:
-            self._request(keys, masks)
+            addresses = np.empty(max(_LEAST_HITS, 4 * keys.size), dtype=np.int64)
+            count = addresses_of(keys, masks, self._table, self._subs, addresses)
+            self._prefetch.pages(addresses[:count])
         repeated = leaders != np.arange(len(keys))[:, None]
         while True:
-            # A bucket that is not searched counts as full.
-            counts = np.where(repeated, np.uint64(size), np.uint64(0))
+            left = np.where(repeated, 0, bucket_size)
             if known is not None:
-                counts[:, ~known] = size
-            looks = np.zeros(3, dtype=np.int64)
-            filled = self._find(keys, masks, size, counts, hits, looks)
+                left[:, ~known] = 0
+            looks, filled = np.zeros(3, dtype=np.int64), 0
+            for delta in self._deltas:
+                filled = delta.find(keys, left, hits, filled)
+            if self._segments:
+                filled = find(keys, masks, self._table, self._subs, left, hits, filled, looks)
             if filled <= len(hits):
                 break
             hits = np.empty((filled, 3), dtype=np.int64)
@@ -142,31 +143,6 @@ class Lookup:
         self.looks += looks[:2]
         hits = hits[:filled]
         return hits[np.lexsort((hits[:, 2], hits[:, 1], hits[:, 0]))]
-
-    def _find(self, keys: U64, masks: U64, size: int, counts: U64, hits: I64, looks: I64) -> int:
-        """Write as many hits as there is room for, and return how many there are."""
-        filled = 0
-        for delta in self._deltas:
-            filled = delta.find(keys, size, counts, hits, filled)
-        if not self._segments:
-            return filled
-        segments = self._slots, self._firsts, self._documents, self._subs
-        return find(keys, masks, *segments, size, counts, hits, filled, looks)
-
-    def _request(self, keys: U64, masks: U64) -> None:
-        """Ask for the pages of the postings that will be searched."""
-        addresses = np.empty(max(_LEAST_HITS, 4 * keys.size), dtype=np.int64)
-        count = places_of(keys, masks, self._slots, self._subs, addresses)
-        self._prefetch.pages(addresses[:count])
-
-    def _masks(self, keys: U64) -> U64:
-        """Return, for each key, the slots whose segments may hold it, as bits."""
-        if not self._banks:
-            return np.ones(keys.shape, dtype=np.uint64)
-        masks = np.zeros(keys.shape, dtype=np.uint64)
-        for number, bank in self.banks_in_use:
-            slots_of(bank.cells, bank.address, bank.lines, number * SLOTS, keys, masks)
-        return masks
 
     def replays(self, positions: Positions) -> tuple[Bools, frozenset[int]]:
         """Return which positions were judged before, and the rows of those that were kept."""
@@ -211,49 +187,39 @@ class Lookup:
         oldest_first = self._segments[::-1]
         ends = np.searchsorted(numbers, [segment.entry.end for segment in oldest_first]).tolist()
         on_disk = ends[-1] if ends else 0
-        parts = []
-        if on_disk:
-            if self._prefetch.is_on:
-                self._request_blocks(oldest_first, numbers, ends)
-            addresses = np.empty(on_disk, dtype=np.int64)
-            sizes = np.empty(on_disk, dtype=np.int64)
-            rows = np.empty(on_disk, dtype=np.int64)
-            for segment, start, end in zip(oldest_first, [0, *ends], ends, strict=False):
-                if start < end:
-                    indices = numbers[start:end] - segment.entry.first
-                    of_segment = indices // BLOCK_DOCUMENTS
-                    segment.documents.check_once(of_segment)
-                    addresses[start:end] = segment.documents.addresses[of_segment]
-                    sizes[start:end] = segment.documents.sizes[of_segment]
-                    rows[start:end] = indices % BLOCK_DOCUMENTS
-            parts.append(blocks.gather(addresses, sizes, rows, self._width))
+        indices = numbers[:on_disk].copy()
+        addresses, sizes = np.empty_like(indices), np.empty_like(indices)
+        parts = [
+            (segment, slice(start, end))
+            for segment, start, end in zip(oldest_first, [0, *ends], ends, strict=False)
+            if start < end
+        ]
+        for segment, part in parts:
+            indices[part] -= segment.entry.first
+        block_numbers, within = np.divmod(indices, BLOCK_DOCUMENTS)
+        if self._prefetch.is_on:
+            for segment, part in parts:
+                segment.documents.will_need(np.unique(block_numbers[part]).tolist())
+        for segment, part in parts:
+            segment.documents.check_once(block_numbers[part])
+            addresses[part] = segment.documents.addresses[block_numbers[part]]
+            sizes[part] = segment.documents.sizes[block_numbers[part]]
+        found = [blocks.gather(addresses, sizes, within, self._width)]
         for delta in reversed(self._deltas):
             mine = numbers[(numbers >= delta.first) & (numbers < delta.end)]
             if len(mine):
-                parts.append(delta.rows(mine - delta.first))
-        return (
-            concatenate(parts) if parts else blocks.gather(numbers, numbers, numbers, self._width)
-        )
-
-    def _request_blocks(self, segments: list[Segment], numbers: I64, ends: list[int]) -> None:
-        """Ask for the blocks of documents, the first of which end at ``ends`` in each segment."""
-        for segment, start, end in zip(segments, [0, *ends], ends, strict=False):
-            of_segment = (numbers[start:end] - segment.entry.first) // BLOCK_DOCUMENTS
-            segment.documents.will_need(np.unique(of_segment).tolist())
+                found.append(delta.rows(mine - delta.first))
+        return StoredRows.concatenate(found)
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are read."""
+        block_numberss = (segment.all_rows(self._width) for segment in reversed(self._segments))
+        of_deltas = (
+            (delta.first, delta.rows(np.arange(delta.count))) for delta in reversed(self._deltas)
+        )
         return [
             first + row
-            for first, rows in self._all_rows()
+            for first, rows in itertools.chain(*block_numberss, of_deltas)
             for row in rows.rows_with_id(id_)
             if first + row not in self._erasures
         ]
-
-    def _all_rows(self) -> Iterator[tuple[int, StoredRows]]:
-        """Yield all documents, ascending, in parts, with the number of each part's first."""
-        for segment in reversed(self._segments):
-            yield from segment.all_rows(self._width)
-        for delta in reversed(self._deltas):
-            if delta.count:
-                yield delta.first, delta.rows(np.arange(delta.count))

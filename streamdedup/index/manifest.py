@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,11 +33,16 @@ from streamdedup.index.directory import (
     lock_existing,
     segment_directories,
 )
-from streamdedup.index.entries import Checkpoint, SegmentEntry, Tail
-from streamdedup.index.header import Header, decode_header, difference
-from streamdedup.index.lmdb_errors import translated
-from streamdedup.index.records import Records
-from streamdedup.index.structure import problem_of
+from streamdedup.index.layout import (
+    Checkpoint,
+    Header,
+    SegmentEntry,
+    Tail,
+    decode_header,
+    difference,
+    sum_of,
+)
+from streamdedup.index.lmdb_errors import problem_of, translated
 
 _MAP_BYTES = 1 << 36
 """Address space of the manifest; the file itself stays small."""
@@ -45,6 +50,9 @@ _META, _SEGMENTS, _ERASED, _TAIL = "meta", "segments", "erased", "tail"
 _HEADER = b"header"
 _CHECKPOINT = b"checkpoint"
 _DAMAGE = b"damage"
+_SUM = b"sum"
+"""The key of the sum of the checksums of all other records, in the first database."""
+_MASK = (1 << 64) - 1
 _TO_OVERWRITE, _OVERWRITTEN = b"\1", b"\0"
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -83,7 +91,11 @@ class Manifest:
                 )
             if header is None:
                 raise IndexUnusable(f"{directory} holds no index")
-        self._check_pages()
+        path = self.directory / DATA_FILE
+        # LMDB trusts its pages: a damaged one could kill the process. A crash while LMDB creates
+        # the file may leave it empty.
+        if path.exists() and path.stat().st_size and (problem := problem_of(path)):
+            raise IndexDamaged(f"{path} is damaged ({problem}); {REMEDY}")
         with translated(self.directory):
             self._lmdb = lmdb.open(
                 str(self.directory),
@@ -160,7 +172,7 @@ class Manifest:
         Args:
             segment: a new segment.
             instead_of: segments that the new one replaces.
-            checkpoint: the state that the segments represent from now on.
+            checkpoint: the state that the segments represent afterwards.
             erased: erased numbers whose bytes are still to be overwritten. The caller may not know
                 yet what the last transactions have done: numbers that an earlier transaction
                 declared overwritten stay so, and numbers older than every segment are ignored.
@@ -201,8 +213,8 @@ class Manifest:
             raw = txn.get(_DAMAGE)
         return {} if raw is None else self._decode(raw, dict[str, list[int]])
 
-    def note_damage(self, name: str, numbers: list[int]) -> None:
-        """Remember that values of a file were found damaged."""
+    def record_damage(self, name: str, numbers: list[int]) -> None:
+        """Record that values of a file were found damaged."""
         known = self.damage() | {name: numbers}
         with self._write() as records:
             records.put(_META, _DAMAGE, _ENCODER.encode(known))
@@ -228,13 +240,6 @@ class Manifest:
     def _decode(self, raw: bytes, kind: type[T]) -> T:
         with translated(self.directory):
             return msgspec.msgpack.decode(raw, type=kind)
-
-    def _check_pages(self) -> None:
-        """Refuse damaged pages: LMDB trusts them, so they could kill the process."""
-        path = self.directory / DATA_FILE
-        # A crash while LMDB creates the file may leave it empty.
-        if path.exists() and path.stat().st_size and (problem := problem_of(path)):
-            raise IndexDamaged(f"{path} is damaged ({problem}); {REMEDY}")
 
     def _check_size(self) -> None:
         """Refuse a truncated file: reading beyond its end would kill the process."""
@@ -270,6 +275,64 @@ class Manifest:
         if expected is not None and stored != expected:
             raise IndexMismatch(f"{self.directory.parent}: {difference(stored, expected)}")
         return stored
+
+
+class Records:
+    """The records of the manifest within one transaction, and the sum of their checksums.
+
+    The sum, modulo 2^64, tells whether a record was lost or changed. A transaction adds the
+    checksums of the records that it writes, and subtracts those that it replaces or deletes.
+
+    The first database holds the sum.
+    """
+
+    def __init__(self, txn: Any, databases: Mapping[str, Any]) -> None:
+        self._txn, self._databases = txn, databases
+        self._home = next(iter(databases.values()))
+        self._sum = int.from_bytes(txn.get(_SUM, db=self._home) or b"", "little")
+
+    def is_complete(self) -> bool:
+        """Return whether these are the records that were written; reads all of them."""
+        found = 0
+        for name, database in self._databases.items():
+            for key, value in self._txn.cursor(db=database):
+                if database is not self._home or key != _SUM:
+                    found += _sum_of_record(name, key, value)
+        return found & _MASK == self._sum
+
+    def get(self, name: str, key: bytes) -> bytes | None:
+        """Return the value under a key of a database; None if it has no such key."""
+        value: bytes | None = self._txn.get(key, db=self._databases[name])
+        return value
+
+    def put(self, name: str, key: bytes, value: bytes) -> None:
+        """Write a record; it replaces one with the same key."""
+        self._subtract(name, key)
+        self._txn.put(key, value, db=self._databases[name])
+        self._sum += _sum_of_record(name, key, value)
+
+    def delete(self, name: str, key: bytes) -> None:
+        """Delete a record if it exists."""
+        self._subtract(name, key)
+        self._txn.delete(key, db=self._databases[name])
+
+    def first_key(self, name: str) -> bytes | None:
+        """Return the first key of a database; None if it is empty."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            return cursor.key() if cursor.first() else None
+
+    def save(self) -> None:
+        """Write the sum; the last step of a transaction that has changed records."""
+        self._txn.put(_SUM, (self._sum & _MASK).to_bytes(8, "little"), db=self._home)
+
+    def _subtract(self, name: str, key: bytes) -> None:
+        old = self.get(name, key)
+        if old is not None:
+            self._sum -= _sum_of_record(name, key, old)
+
+
+def _sum_of_record(name: str, key: bytes, value: bytes) -> int:
+    return sum_of(value, seed=sum_of(name.encode() + b"/" + key))
 
 
 def read_segments(directory: Path) -> list[SegmentEntry]:

@@ -18,10 +18,9 @@ import numpy as np
 
 from streamdedup.columns import I64, U8
 from streamdedup.errors import REMEDY, IndexDamaged
-from streamdedup.index.entries import FileEntry
+from streamdedup.index.layout import FileEntry, sum_of
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
-from streamdedup.index.sums import sum_of
 
 
 class Mapped:
@@ -38,9 +37,9 @@ class Mapped:
 
     Attributes:
         path: the file.
-        start: where the file begins in memory.
+        start: address of the first byte.
         sizes: ``(n,)`` int64: bytes of each value.
-        addresses: ``(n,)`` int64: where each value begins in memory.
+        addresses: ``(n,)`` int64: address of each value.
     """
 
     def __init__(self, path: Path, entry: FileEntry, *, fresh: bool) -> None:
@@ -48,10 +47,16 @@ class Mapped:
         size = path.stat().st_size if path.exists() else 0
         if size != entry.size:  # reading beyond the end of a file would kill the process
             raise IndexDamaged(f"{path} has {size} bytes instead of {entry.size}; {REMEDY}")
-        self._places = np.frombuffer(entry.places, dtype=np.int64)
+        self._offsets = np.frombuffer(entry.offsets, dtype=np.int64)
         self.sizes = np.frombuffer(entry.sizes, dtype=np.uint32).astype(np.int64)
         self._sums = np.frombuffer(entry.sums, dtype=np.uint64)
-        if not self._fits(size):
+        offsets, sizes = self._offsets, self.sizes
+        if (
+            not 0 < len(offsets) == len(sizes) == len(self._sums)
+            or offsets.min() < 0
+            or sizes.min() < 1
+            or (offsets > size - sizes).any()
+        ):
             raise IndexDamaged(f"{path}: the manifest names values outside of it; {REMEDY}")
         self._unchecked = np.full(len(self), not fresh)
         self._any_unchecked = not fresh
@@ -60,25 +65,17 @@ class Mapped:
             self._map.madvise(mmap.MADV_RANDOM)
         self._bytes: U8 | None = np.frombuffer(self._map, dtype=np.uint8)
         self.start = address(self._bytes)
-        self.addresses = self.start + self._places
-        if not fresh:
-            self._check_ends()
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def _fits(self, size: int) -> bool:
-        places, sizes = self._places, self.sizes
-        if not 0 < len(places) == len(sizes) == len(self._sums):
-            return False
-        return bool((places >= 0).all() and (sizes > 0).all() and (places <= size - sizes).all())
-
-    def _check_ends(self) -> None:
+        self.addresses = self.start + self._offsets
+        if fresh:
+            return
         try:
             self.check({0, len(self) - 1})
         except IndexDamaged:
             self.close()
             raise
+
+    def __len__(self) -> int:
+        return len(self._offsets)
 
     def close(self) -> None:
         """Unmap the file. Reading one of its addresses afterwards kills the process."""
@@ -98,13 +95,13 @@ class Mapped:
         return f"{self.path.parent.name}/{self.path.name}"
 
     def value(self, number: int) -> U8:
-        """Return a value where it is mapped, unchecked."""
+        """Return a value as a view of the map, unchecked."""
         if self._bytes is None:
             raise RuntimeError(f"{self.path} is closed")
-        return self._bytes[self._places[number] : self._places[number] + self.sizes[number]]
+        return self._bytes[self._offsets[number] : self._offsets[number] + self.sizes[number]]
 
     def check(self, numbers: Iterable[int]) -> None:
-        """Check some values.
+        """Check values.
 
         Raises:
             IndexDamaged: one is not what was written.
@@ -116,7 +113,7 @@ class Mapped:
             self._unchecked[number] = False
 
     def check_once(self, numbers: I64) -> None:
-        """Check those of some values that were not checked yet.
+        """Check the values that were not checked yet.
 
         Raises:
             IndexDamaged: one is not what was written.
@@ -134,7 +131,7 @@ class Mapped:
         value = np.empty(int(self.sizes[number]), dtype=np.uint8)
         try:
             with self.path.open("rb") as file:
-                file.seek(int(self._places[number]))
+                file.seek(int(self._offsets[number]))
                 complete = file.readinto(value.data) == len(value)
         except OSError:  # the disk cannot read its own blocks
             complete = False
@@ -165,24 +162,24 @@ class Mapped:
             number: number of the value.
         """
         try:
-            value = os.pread(file, int(self.sizes[number]), int(self._places[number]))
+            value = os.pread(file, int(self.sizes[number]), int(self._offsets[number]))
         except OSError:  # the disk cannot read its own blocks
             return False
         return sum_of(value) == int(self._sums[number])
 
     def damage(self, numbers: list[int]) -> IndexDamaged:
-        """Return the error for some values that are not what was written."""
+        """Return the error for values that are not what was written."""
         more = f", and {len(numbers) - 1} more," if len(numbers) > 1 else ""
         return IndexDamaged(
-            f"{self.path} is damaged: the value at byte {self._places[numbers[0]]}{more} is not "
+            f"{self.path} is damaged: the value at byte {self._offsets[numbers[0]]}{more} is not "
             f"what was written; {REMEDY}"
         )
 
     def will_need(self, numbers: Iterable[int]) -> None:
-        """Ask the system to read some values."""
+        """Ask the system to read values."""
         for number in numbers:
-            start = int(self._places[number]) & -mmap.PAGESIZE
-            end = int(self._places[number] + self.sizes[number])
+            start = int(self._offsets[number]) & -mmap.PAGESIZE
+            end = int(self._offsets[number] + self.sizes[number])
             self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
 
     def will_need_page(self, page: int) -> None:

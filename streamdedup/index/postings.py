@@ -21,6 +21,8 @@ SUBS = 256
 """Parts of a column, by the upper 8 bits of the key."""
 KEYS, NUMBERS, COUNT = 0, 1, 2
 """Parts of a sub's table entry: the addresses of its keys and of its numbers, and their count."""
+SLOT, FIRST, DOCUMENTS = 0, 1, 2
+"""Parts of a segment's table entry: its filter slot, its first document's number, their count."""
 PREFIX_SHIFT = IGNORED_KEY_BITS
 """A posting holds the bits of a key above these."""
 NUMBER_MASK = np.uint64((1 << 24) - 1)
@@ -37,7 +39,7 @@ _AHEAD = 6
 
 @kernel
 def sort_column(
-    keys: U64, column: int, count: int, size: int, work: U64, out: U64, starts: I64
+    keys: U64, column: int, count: int, bucket_size: int, work: U64, out: U64, starts: I64
 ) -> int:
     """Make the sorted postings of one column of the first ``count`` documents.
 
@@ -45,10 +47,10 @@ def sort_column(
         keys: ``(n, columns)`` band keys.
         column: the column to sort.
         count: documents to sort; their row is their number.
-        size: postings that each key keeps: the newest.
+        bucket_size: postings that each key keeps: the newest.
         work: ``(count,)`` scratch.
         out: ``(count,)`` the postings.
-        starts: ``(257,)`` where each sub begins in ``out``, and the end.
+        starts: ``(257,)`` the start of each sub in ``out``, and the end.
 
     Returns:
         The number of postings.
@@ -67,22 +69,22 @@ def sort_column(
     filled = 0
     starts[0] = 0
     for sub in range(SUBS):
-        filled = _sort_sub(work[begins[sub] : begins[sub + 1]], size, out, filled)
+        filled = _sort_sub(work[begins[sub] : begins[sub + 1]], bucket_size, out, filled)
         starts[sub + 1] = filled
     return filled
 
 
 @kernel
-def merge_column(subs: I64, shifts: I64, size: int, work: U64, out: U64, starts: I64) -> int:
+def merge_column(subs: I64, shifts: I64, bucket_size: int, work: U64, out: U64, starts: I64) -> int:
     """Make the sorted postings of one column of several segments.
 
     Args:
         subs: ``(segments, 256, 3)`` int64, oldest first; see :data:`KEYS`.
         shifts: ``(segments,)`` int64, added to the numbers of each segment.
-        size: postings that each key keeps: the newest.
+        bucket_size: postings that each key keeps: the newest.
         work: scratch, as long as the largest sub, summed over all segments.
         out: the postings.
-        starts: ``(257,)`` where each sub begins in ``out``, and the end.
+        starts: ``(257,)`` the start of each sub in ``out``, and the end.
 
     Returns:
         The number of postings.
@@ -93,7 +95,7 @@ def merge_column(subs: I64, shifts: I64, size: int, work: U64, out: U64, starts:
         count = 0
         for segment in range(len(subs)):
             count = _unpack(subs[segment, sub], sub, shifts[segment], work, count)
-        filled = _sort_sub(work[:count], size, out, filled)
+        filled = _sort_sub(work[:count], bucket_size, out, filled)
         starts[sub + 1] = filled
     return filled
 
@@ -134,12 +136,9 @@ def pack(postings: U64, out: U8) -> None:
 def find(
     keys: U64,
     masks: U64,
-    slots: I64,
-    firsts: I64,
-    documents: I64,
+    segments: I64,
     subs: I64,
-    size: int,
-    counts: U64,
+    left: I64,
     hits: I64,
     filled: int,
     looks: I64,
@@ -151,12 +150,9 @@ def find(
     Args:
         keys: ``(n, columns)`` band keys.
         masks: ``(n, columns)`` the slots that may hold each key, as bits.
-        slots: ``(segments,)`` the slot of each segment, newest segment first.
-        firsts: ``(segments,)`` the number of each segment's first document.
-        documents: ``(segments,)`` how many documents each segment has.
+        segments: ``(segments, 3)`` int64, newest segment first; see :data:`SLOT`.
         subs: ``(segments, columns * 256, 3)`` int64; see :data:`KEYS`.
-        size: most hits of a key.
-        counts: ``(n, columns)`` hits of each key so far.
+        left: ``(n, columns)`` int64: how many hits each key may still have.
         hits: ``(m, 3)`` row, column, number; beyond ``m`` they are only counted.
         filled: the number of hits so far.
         looks: ``(3,)`` counts look-ups, those that found something, and postings that are damaged:
@@ -168,7 +164,7 @@ def find(
     rows, columns = keys.shape
     for turn in range(rows + _AHEAD):
         if turn < rows:
-            _request(keys[turn], masks[turn], slots, subs)
+            _request(keys[turn], masks[turn], segments, subs)
         row = turn - _AHEAD
         if row < 0:
             continue
@@ -179,32 +175,37 @@ def find(
             key = keys[row, column]
             sub = column * SUBS + np.int64(key >> _SUB_SHIFT)
             low = np.int64((key >> PREFIX_SHIFT) & _LOW_32)
-            for segment in range(len(slots)):
-                if counts[row, column] >= np.uint64(size):
+            for segment in range(len(segments)):
+                if left[row, column] == 0:
                     break
-                if (mask >> np.uint64(slots[segment])) & np.uint64(1) == np.uint64(0):
+                if not _has_slot(mask, segments[segment, SLOT]):
                     continue
                 looks[0] += 1
                 entry = subs[segment, sub]
                 first, stop = _run(entry, low)
                 looks[1] += stop > first
                 for i in range(stop - 1, first - 1, -1):
-                    if counts[row, column] >= np.uint64(size):
+                    if left[row, column] == 0:
                         break
                     number = _number(entry[NUMBERS] + 3 * i)
-                    if number >= documents[segment]:
+                    if number >= segments[segment, DOCUMENTS]:
                         looks[2] += 1
                         continue
                     if filled < len(hits):
                         hits[filled, 0], hits[filled, 1] = row, column
-                        hits[filled, 2] = firsts[segment] + number
+                        hits[filled, 2] = segments[segment, FIRST] + number
                     filled += 1
-                    counts[row, column] += np.uint64(1)
+                    left[row, column] -= 1
     return filled
 
 
+@kernel(inline="always")
+def _has_slot(mask: np.uint64, slot: int) -> Any:
+    return (mask >> np.uint64(slot)) & np.uint64(1) != np.uint64(0)
+
+
 @kernel
-def _request(keys: U64, masks: U64, slots: I64, subs: I64) -> None:
+def _request(keys: U64, masks: U64, segments: I64, subs: I64) -> None:
     """Prefetch the lines in which the searches of one document begin."""
     for column in range(len(keys)):
         mask = masks[column]
@@ -213,8 +214,8 @@ def _request(keys: U64, masks: U64, slots: I64, subs: I64) -> None:
         key = keys[column]
         sub = column * SUBS + np.int64(key >> _SUB_SHIFT)
         low = np.int64((key >> PREFIX_SHIFT) & _LOW_32)
-        for segment in range(len(slots)):
-            if (mask >> np.uint64(slots[segment])) & np.uint64(1) != np.uint64(0):
+        for segment in range(len(segments)):
+            if _has_slot(mask, segments[segment, SLOT]):
                 guess = subs[segment, sub, KEYS] + 4 * ((low * subs[segment, sub, COUNT]) >> 32)
                 prefetch(guess)
                 prefetch(guess - 64)
@@ -222,13 +223,13 @@ def _request(keys: U64, masks: U64, slots: I64, subs: I64) -> None:
 
 
 @kernel
-def places_of(keys: U64, masks: U64, slots: I64, subs: I64, out: I64) -> int:
-    """Write where :func:`find` will most likely read, as far as there is room.
+def addresses_of(keys: U64, masks: U64, segments: I64, subs: I64, out: I64) -> int:
+    """Write the addresses that :func:`find` will most likely read, as far as there is room.
 
     Args:
         keys: ``(n, columns)`` band keys.
         masks: ``(n, columns)`` the slots that may hold each key, as bits.
-        slots: ``(segments,)`` the slot of each segment.
+        segments: ``(segments, 3)`` int64; see :data:`SLOT`.
         subs: ``(segments, columns * 256, 3)`` int64; see :data:`KEYS`.
         out: ``(m,)`` addresses of keys and of numbers.
 
@@ -245,8 +246,8 @@ def places_of(keys: U64, masks: U64, slots: I64, subs: I64, out: I64) -> int:
             key = keys[row, column]
             sub = column * SUBS + np.int64(key >> _SUB_SHIFT)
             low = np.int64((key >> PREFIX_SHIFT) & _LOW_32)
-            for segment in range(len(slots)):
-                if (mask >> np.uint64(slots[segment])) & np.uint64(1) == np.uint64(0):
+            for segment in range(len(segments)):
+                if not _has_slot(mask, segments[segment, SLOT]):
                     continue
                 entry = subs[segment, sub]
                 if entry[COUNT] == 0 or filled + 4 > len(out):
@@ -262,7 +263,7 @@ def places_of(keys: U64, masks: U64, slots: I64, subs: I64, out: I64) -> int:
 
 @kernel
 def _run(entry: I64, key: Any) -> tuple[Any, Any]:
-    """Return where the postings of a key begin and end in a sub."""
+    """Return the range of a key's postings in a sub."""
     count, base = entry[COUNT], entry[KEYS]
     first = _search(base, count, key)
     stop = first
@@ -315,8 +316,8 @@ def _unpack(entry: I64, sub: int, shift: int, out: U64, filled: int) -> int:
 
 
 @kernel
-def _sort_sub(postings: U64, size: int, out: U64, filled: int) -> Any:
-    """Sort the postings of a sub into ``out``; each key keeps its newest ``size`` numbers."""
+def _sort_sub(postings: U64, bucket_size: int, out: U64, filled: int) -> Any:
+    """Sort the postings of a sub into ``out``; each key keeps its newest numbers."""
     count = len(postings)
     bits = 0
     while bits < _MOST_BITS and (2 << bits) <= count:
@@ -342,7 +343,7 @@ def _sort_sub(postings: U64, size: int, out: U64, filled: int) -> Any:
         out[gap + 1] = posting
     kept = filled
     for i in range(filled, filled + count):
-        later = i + size
+        later = i + bucket_size
         if later < filled + count and out[later] >> PREFIX_SHIFT == out[i] >> PREFIX_SHIFT:
             continue
         out[kept] = out[i]

@@ -4,40 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.batches import DocumentColumns, Sketches
-from streamdedup.columns import I64, NO_BLOBS, U8, U64, Blobs, Positions, Strings
-from streamdedup.index.sources import Source
+from streamdedup.columns import I64, NO_BLOBS, U8, U64, Blobs, Columns, Positions, Strings
 
 Bools = NDArray[np.bool_]
+Source = tuple[str, int]
+"""Topic and partition."""
+S = TypeVar("S", Strings, Blobs)
 
 FIELDS = 5
 EVENT_TIME, EFFECTIVE_TIME, SOURCE, OFFSET, NAMESPACE = range(FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRows:
+class StoredRows(Columns):
     """``n`` documents as they are stored.
 
     Attributes:
         signatures: ``(n, num_bytes)`` uint8.
         fields: ``(n, 5)`` int64: event time, effective time (both milliseconds), source, offset,
             namespace (the bits of a uint64).
-        id_ends: ``(n,)`` int64: where each id ends in ``ids``.
-        ids: UTF-8, concatenated.
-        text_ends: ``(n,)`` int64: where each text ends in ``texts``.
-        texts: packed texts, concatenated; empty if texts are not stored.
+        ids: ``n`` ids, unchecked; they fill their bytes.
+        texts: ``n`` packed texts, empty if texts are not stored; they fill their bytes.
     """
 
     signatures: U8
     fields: I64
-    id_ends: I64
-    ids: U8
-    text_ends: I64
-    texts: U8
+    ids: Strings
+    texts: Blobs
 
     @classmethod
     def of(
@@ -49,7 +48,7 @@ class StoredRows:
         *,
         texts: bool,
     ) -> StoredRows:
-        """Return the rows of some documents.
+        """Return documents as they are stored.
 
         Args:
             documents: ``n`` documents.
@@ -65,20 +64,14 @@ class StoredRows:
         fields[:, SOURCE] = sources
         fields[:, OFFSET] = offsets
         fields[:, NAMESPACE] = documents.namespaces.view(np.int64)
-        packed = documents.texts if texts else NO_BLOBS
+        ids, packed = documents.ids, documents.texts if texts else NO_BLOBS
         missing = np.zeros(count - len(packed), dtype=np.int64)
-        ids = documents.ids
         return cls(
             documents.sketches.signatures,
             fields,
-            ids.ends,
-            ids.data[: ids.size],
-            np.concatenate([packed.ends, missing]),
-            packed.data[: packed.size],
+            Strings(ids.data[: ids.size], ids.ends),
+            Blobs(packed.data[: packed.size], np.concatenate([packed.ends, missing])),
         )
-
-    def __len__(self) -> int:
-        return len(self.fields)
 
     def namespaces(self) -> U64:
         """Return the namespaces, ``(n,)``."""
@@ -98,75 +91,49 @@ class StoredRows:
         Raises:
             ValueError: an id is not valid.
         """
-        topics, partitions = _parts(sources)
+        topics, partitions = list(zip(*sources, strict=True)) or [(), ()]
         of_rows = self.fields[:, SOURCE]
         return DocumentColumns(
-            ids=Strings(self.ids, self.id_ends).check(),
+            ids=self.ids.check(),
             positions=Positions(
                 topics,
                 np.arange(len(topics))[of_rows],
-                partitions[of_rows],
+                np.array(partitions, dtype=np.int64)[of_rows],
                 self.fields[:, OFFSET].copy(),
             ),
             event_times_ms=self.fields[:, EVENT_TIME].copy(),
             namespaces=self.namespaces(),
             sketches=Sketches(self.signatures, np.empty((len(self), 0), dtype=np.uint64)),
-            texts=Blobs(self.texts, self.text_ends) if texts else NO_BLOBS,
+            texts=self.texts if texts else NO_BLOBS,
         )
 
     def rows_with_id(self, id_: str) -> list[int]:
         """Return the row numbers of the documents with an id."""
         # One search through all ids at once. A hit may span two ids, so the list decides.
-        if id_.encode("utf-8", "surrogatepass") not in self.ids.tobytes():
+        if id_.encode("utf-8", "surrogatepass") not in self.ids.data.tobytes():
             return []
-        ids = Strings(self.ids, self.id_ends)
-        return [row for row, candidate in enumerate(ids) if candidate == id_]
+        return [row for row, candidate in enumerate(self.ids) if candidate == id_]
 
     def erase(self, gone: I64) -> StoredRows:
-        """Return the rows, some of them without signature, namespace, id and text.
+        """Return all rows, the erased ones without signature, namespace, id and text.
 
         Args:
             gone: the row numbers to erase, ``(k,)``.
         """
         if len(gone) == 0:
             return self
-        signatures = self.signatures.copy()
+        is_gone = np.zeros(len(self), dtype=np.bool_)
+        is_gone[gone] = True
+        signatures, fields = self.signatures.copy(), self.fields.copy()
         signatures[gone] = 0
-        fields = self.fields.copy()
         fields[gone, NAMESPACE] = 0
-        id_ends, ids = _without(self.id_ends, self.ids, gone)
-        text_ends, texts = _without(self.text_ends, self.texts, gone)
-        return StoredRows(signatures, fields, id_ends, ids, text_ends, texts)
+        return StoredRows(
+            signatures, fields, _emptied(self.ids, is_gone), _emptied(self.texts, is_gone)
+        )
 
 
-def _parts(sources: Sequence[Source]) -> tuple[tuple[str, ...], I64]:
-    """Return the topic and the partition of each source, by its number."""
-    topics, partitions = list(zip(*sources, strict=True)) or [(), ()]
-    return topics, np.array(partitions, dtype=np.int64)
-
-
-def concatenate(parts: Sequence[StoredRows]) -> StoredRows:
-    """Return the rows of all parts, in order. There must be at least one part."""
-    if len(parts) == 1:
-        return parts[0]
-    return StoredRows(
-        np.concatenate([part.signatures for part in parts]),
-        np.concatenate([part.fields for part in parts]),
-        _concatenate_ends([part.id_ends for part in parts]),
-        np.concatenate([part.ids for part in parts]),
-        _concatenate_ends([part.text_ends for part in parts]),
-        np.concatenate([part.texts for part in parts]),
-    )
-
-
-def _concatenate_ends(parts: list[I64]) -> I64:
-    return np.cumsum(np.concatenate([np.diff(ends, prepend=0) for ends in parts]))
-
-
-def _without(ends: I64, data: U8, gone: I64) -> tuple[I64, U8]:
-    """Return the ends and the data of strings, some of which become empty."""
-    lengths = np.diff(ends, prepend=0)
-    is_gone = np.zeros(len(ends), dtype=np.bool_)
-    is_gone[gone] = True
-    kept = data[~np.repeat(is_gone, lengths)]
-    return np.cumsum(np.where(is_gone, 0, lengths)), kept
+def _emptied(strings: S, is_gone: Bools) -> S:
+    """Return the strings; some become empty."""
+    lengths = strings.lengths()
+    kept = strings.data[~np.repeat(is_gone, lengths)]
+    return type(strings)(kept, np.cumsum(np.where(is_gone, 0, lengths)))

@@ -5,7 +5,7 @@ the background checks all of them, file by file, when it has nothing else to do.
 
 Rule 1: the values are read from the files and not from the map: a disk that cannot read its own
 blocks then causes an error instead of killing the process.
-Rule 2: damage is noted in the manifest before it is raised. The next start checks those values
+Rule 2: damage is recorded in the manifest before it is raised. The next start checks those values
 first, so that an automatic restart does not continue with them for another day.
 """
 
@@ -28,17 +28,14 @@ PASS_SECONDS = 24 * 3600.0
 _FIRST_SECONDS = 10.0
 """A start has more urgent work."""
 _EMPTY_SECONDS = 60.0
-"""Time until an index without segments is looked at again."""
-
-Note = Callable[[str, list[int]], None]
-"""Notes which values of a file are damaged."""
+"""Time between two checks for segments of an index that has none."""
 
 
 class Scrub:
     """Checks the segments of an open index, one step after the other.
 
     Args:
-        note: notes damage so that the next start finds it.
+        record: records which values of a file are damaged, by its name, for the next start.
         clock: a monotonic clock, in seconds.
 
     Attributes:
@@ -46,8 +43,12 @@ class Scrub:
         damaged: values found damaged so far.
     """
 
-    def __init__(self, note: Note, clock: Callable[[], float] = time.monotonic) -> None:
-        self._note, self._clock = note, clock
+    def __init__(
+        self,
+        record: Callable[[str, list[int]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._record, self._clock = record, clock
         self._segments: tuple[Segment, ...] = ()
         self._due: float | None = clock() + _FIRST_SECONDS
         self._steps: Iterator[int] | None = None
@@ -55,7 +56,7 @@ class Scrub:
         self.bytes_read = 0
         self.damaged = 0
 
-    def watch(self, segments: Sequence[Segment]) -> None:
+    def set_segments(self, segments: Sequence[Segment]) -> None:
         """Replace what the next pass checks; any thread may call this."""
         self._segments = tuple(segments)
 
@@ -111,5 +112,5 @@ class Scrub:
                     self.damaged += 1
                 yield size
         if damaged:
-            self._note(file.name, damaged)
+            self._record(file.name, damaged)
             raise file.damage(damaged)

@@ -18,9 +18,8 @@ from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.directory import segment_directory
-from streamdedup.index.entries import SegmentEntry, ShardEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import POSTING_BYTES, SLOTS
+from streamdedup.index.filter import SLOTS, Bank
+from streamdedup.index.layout import POSTING_BYTES, SegmentEntry, ShardEntry
 from streamdedup.index.mapped import Mapped
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Bools, StoredRows
@@ -32,11 +31,7 @@ _PART_BYTES = 1024**2
 class Segment:
     """A segment, open for reading.
 
-    Args:
-        index: directory of the index.
-        entry: the segment's record in the manifest.
-        columns: columns of the band keys.
-        fresh: whether this process has just written it.
+    The files of a ``fresh`` segment, which this process has just written, need no check.
 
     Raises:
         IndexDamaged: a file is missing, or is not as the manifest describes it.
@@ -56,7 +51,6 @@ class Segment:
         self.entry = entry
         self.slot = -1
         self.busy = False
-        self.subs = np.zeros((columns * SUBS, 3), dtype=np.int64)
         self.shards: list[Shard] = []
         self._directory = segment_directory(index, entry.name)
         path = self._directory / entry.documents.name
@@ -65,13 +59,13 @@ class Segment:
             for record in entry.shards:
                 file = Mapped(self._directory / record.file.name, record.file, fresh=fresh)
                 self.shards.append(Shard(record, file))
-            self._check_tables(columns)
+            self.subs = self._subs(columns)
         except BaseException:
             self.close()
             raise
 
-    def _check_tables(self, columns: int) -> None:
-        """Check what the manifest says about the files, and enter the addresses of the subs."""
+    def _subs(self, columns: int) -> I64:
+        """Check what the manifest says about the files, and return the table of all subs."""
         if len(self.documents) != -(-self.entry.count // BLOCK_DOCUMENTS):
             raise _mismatch(self.documents.path)
         covered = [column for shard in self.shards for column in shard.columns]
@@ -80,7 +74,7 @@ class Segment:
         for shard in self.shards:
             if shard.most_postings > self.entry.count:
                 raise _mismatch(shard.file.path)
-            shard.enter(self.subs)
+        return np.concatenate([shard.subs() for shard in self.shards])
 
     @property
     def files(self) -> list[Mapped]:
@@ -173,10 +167,6 @@ class Segment:
 class Shard:
     """The postings of a range of columns, and perhaps their filter bits.
 
-    Args:
-        entry: its record in the manifest.
-        file: its file.
-
     Raises:
         IndexDamaged: the record does not describe the file.
 
@@ -204,19 +194,19 @@ class Shard:
         """Number of postings of the longest column."""
         return int(self._starts[:, -1].max())
 
-    def enter(self, subs: I64) -> None:
-        """Enter the addresses of the subs in the table of all columns, ``(columns * 256, 3)``."""
-        starts, chunks = self._starts, self.file.addresses[: self._first_plane]
-        entries = subs.reshape(-1, SUBS, 3)[self.columns.start : self.columns.stop]
+    def subs(self) -> I64:
+        """Return the addresses and counts of the subs of all columns, ``(columns * 256, 3)``."""
+        begins = self._starts[:, :-1].reshape(len(self.columns), self._chunks, -1)
+        ends = self._starts[:, 1:].reshape(begins.shape)
+        first, end = begins[..., :1], ends[..., -1:]
         # A chunk holds the keys of all its subs, then their numbers.
-        subs_of_chunk = SUBS // self._chunks
-        firsts = starts[:, :-1:subs_of_chunk]
-        lengths = np.repeat(np.diff(firsts, axis=1, append=starts[:, -1:]), subs_of_chunk, axis=1)
-        chunks = np.repeat(chunks.reshape(len(starts), -1), subs_of_chunk, axis=1)
-        within = starts[:, :-1] - np.repeat(firsts, subs_of_chunk, axis=1)
-        entries[..., KEYS] = chunks + 4 * within
-        entries[..., NUMBERS] = chunks + 4 * lengths + 3 * within
-        entries[..., COUNT] = np.diff(starts, axis=1)
+        keys = self.file.addresses[: self._first_plane].reshape(first.shape)
+        numbers = keys + 4 * (end - first)
+        entries = np.empty((*begins.shape, 3), dtype=np.int64)
+        entries[..., KEYS] = keys + 4 * (begins - first)
+        entries[..., NUMBERS] = numbers + 3 * (begins - first)
+        entries[..., COUNT] = ends - begins
+        return entries.reshape(-1, 3)
 
     def chunks_of(self, column: int) -> range:
         """Return the numbers of the values that a column's postings are split into."""

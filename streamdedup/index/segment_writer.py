@@ -15,24 +15,30 @@ from typing import Any
 
 import lmdb
 import numpy as np
-import xxhash
 
-from streamdedup.columns import I64, U8, U64
+from streamdedup.columns import I64, U64
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
-from streamdedup.index.directory import fsync
-from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import POSTING_BYTES, SLOTS
-from streamdedup.index.layout import DOCUMENTS_FILE, block_key, chunk_key, plane_key, shard_file
+from streamdedup.index.directory import checksum, fsync
+from streamdedup.index.filter import SLOTS, Bank
+from streamdedup.index.layout import (
+    DOCUMENTS_FILE,
+    MOST_CHUNK_BITS,
+    POSTING_BYTES,
+    FileEntry,
+    SegmentEntry,
+    ShardEntry,
+    block_key,
+    chunk_key,
+    plane_key,
+    shard_file,
+    sum_of,
+)
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS, pack
 from streamdedup.index.rows import EFFECTIVE_TIME, StoredRows
-from streamdedup.index.sums import sum_of
 
-MOST_CHUNK_BITS = 8
-"""A column has at most as many chunks as subs."""
 _CHUNK_BYTES = 128 * 1024
 """Bytes of postings above which a column is split into chunks."""
 _TRANSACTION_BYTES = 4 * 1024**2
@@ -41,7 +47,7 @@ _WRITE_MAP = 1 << 40
 """Address space of a file while it is written; it takes no memory."""
 
 SortedColumn = Callable[[int, U64, I64], int]
-"""Writes a column's sorted postings, and where its subs begin; returns the number of postings."""
+"""Writes a column's sorted postings, and the starts of its subs; returns the number of postings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class SegmentWriter:
     Args:
         directory: directory of the segment; its name is the segment's.
         content: the documents.
-        target: where the filter bits go.
+        target: the filter slot.
         sync: whether everything is forced to disk in the end.
         pause: called between two parts of the work, so that more urgent work can be done.
     """
@@ -113,6 +119,8 @@ class SegmentWriter:
             if self._sync:
                 for directory in (self._directory, self._directory.parent):
                     fsync(directory)
+        target = self._filter
+        shares_slot = target.store and target.first < self._content.first
         return SegmentEntry(
             name=self._directory.name,
             first=self._content.first,
@@ -122,13 +130,8 @@ class SegmentWriter:
             documents=documents,
             shards=entries,
             parts=self._parts,
-            filter_first=self._filter_first(),
+            filter_first=target.first if shares_slot else -1,
         )
-
-    def _filter_first(self) -> int:
-        """Return the first document whose keys the stored filter bits hold; -1 if it is the own."""
-        target = self._filter
-        return target.first if target.store and target.first < self._content.first else -1
 
     def _write_documents(self) -> tuple[FileEntry, tuple[int, int]]:
         """Write the blocks; return their file and the range of times."""
@@ -161,7 +164,11 @@ class SegmentWriter:
                 self._pause()
                 size = self._content.column(column, postings, bounds)
                 target.bank.add(postings[:size], column, target.slot % SLOTS)
-                for chunk, value in enumerate(_chunks(postings, bounds, chunk_bits)):
+                edges = bounds[:: SUBS >> chunk_bits].tolist()
+                for chunk, (low, high) in enumerate(pairwise(edges)):
+                    # An empty value would have no address, so a chunk has at least one byte.
+                    value = np.zeros(max(1, POSTING_BYTES * (high - low)), dtype=np.uint8)
+                    pack(postings[low:high], value)
                     self._parts["postings"] += len(value)
                     yield chunk_key(column, chunk), value.data
             for column in columns if target.store else ():
@@ -202,7 +209,7 @@ class SegmentWriter:
             page_bytes = environment.stat()["psize"]
             used = (environment.info()["last_pgno"] + 1) * page_bytes
             with environment.begin(buffers=True) as txn:
-                places = _places([value for _, value in txn.cursor()], page_bytes)
+                offsets = _offsets([value for _, value in txn.cursor()], page_bytes)
         finally:
             environment.close()
         # LMDB does not write an unused page at the end, and a mapping must not end before it.
@@ -213,14 +220,14 @@ class SegmentWriter:
             name,
             path.stat().st_size,
             checksum(path),
-            places.tobytes(),
+            offsets.tobytes(),
             np.array(sizes, dtype=np.uint32).tobytes(),
             np.array(sums, dtype=np.uint64).tobytes(),
         )
 
 
-def _places(values: list[Any], page_bytes: int) -> I64:
-    """Return where values in LMDB's map begin in its file.
+def _offsets(values: list[Any], page_bytes: int) -> I64:
+    """Return the offsets in the file of values in LMDB's map.
 
     A page begins with its number (``mp_pgno`` of mdb.c), and the map at a multiple of its size.
     """
@@ -229,15 +236,6 @@ def _places(values: list[Any], page_bytes: int) -> I64:
     )
     page = int(addresses[0]) & -page_bytes
     return addresses - (page - ctypes.c_uint64.from_address(page).value * page_bytes)
-
-
-def _chunks(postings: U64, starts: I64, chunk_bits: int) -> Iterator[U8]:
-    """Pack a column's postings, one chunk after the other."""
-    for low, high in pairwise(starts[:: SUBS >> chunk_bits].tolist()):
-        # An empty value would have no address, so a chunk has at least one byte.
-        value = np.zeros(max(1, POSTING_BYTES * (high - low)), dtype=np.uint8)
-        pack(postings[low:high], value)
-        yield value
 
 
 def _in_transactions(
@@ -252,12 +250,3 @@ def _in_transactions(
             yield batch
             batch, size = [], 0
     yield batch
-
-
-def checksum(path: Path) -> int:
-    """Return the XXH3-64 of a file."""
-    digest = xxhash.xxh3_64()
-    with path.open("rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.intdigest()

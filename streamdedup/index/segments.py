@@ -9,10 +9,9 @@ from pathlib import Path
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import upkeep
 from streamdedup.index.directory import remove_leftovers
-from streamdedup.index.entries import SegmentEntry
-from streamdedup.index.filter import Bank
-from streamdedup.index.geometry import SLOTS
+from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.jobs import Remove
+from streamdedup.index.layout import SegmentEntry
 from streamdedup.index.segment import Segment
 from streamdedup.index.upkeep import UpkeepLimits
 
@@ -25,11 +24,6 @@ class Segments:
 
     A slot has users: the segments whose bits it holds, jobs that will write to it, and a job that
     clears it. Only a slot without users is free.
-
-    Args:
-        directory: directory of the index.
-        columns: columns of the band keys.
-        limits: of the index.
 
     Attributes:
         held: newest first.
@@ -126,11 +120,11 @@ class Segments:
         return upkeep.free_slot(self.held, self._users, first, count, self._limits)
 
     def first_in_slot(self, slot: int, members: list[Segment]) -> int:
-        """Return the number from which on a slot holds the keys of all documents up to a segment.
+        """Return the number of the first document whose keys a slot holds, up to those of a merge.
 
         Args:
-            slot: the slot of the segment.
-            members: what the segment is merged from, oldest first.
+            slot: the slot of the merge's result.
+            members: the segments to merge, oldest first.
         """
         first = members[0].entry.first
         for segment in self.held[self.held.index(members[0]) + 1 :]:
@@ -144,7 +138,7 @@ class Segments:
         self._users[slot] += 1
 
     def release(self, slots: Iterable[int]) -> None:
-        """Uncount the job that has cleared some slots."""
+        """Release the slots that a job has cleared."""
         self._users.subtract(slots)
 
     def add(self, segment: Segment) -> None:

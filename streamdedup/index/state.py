@@ -1,58 +1,85 @@
-"""*Pure.* The state of an index at a changelog offset: everything apart from the documents."""
+"""*Pure.* The state of an index at a changelog offset: everything apart from the documents.
+
+Rule 1: an erased document is never found again, whether its bytes are overwritten or not.
+Rule 2: an erasure advances from *waiting* to *overwritten*, and never goes back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from streamdedup.batches import IndexUpdate
+from streamdedup.columns import I64, Positions
 from streamdedup.dedup.clock import Clock
-from streamdedup.index.entries import Checkpoint
-from streamdedup.index.sources import SourcePartitions
+from streamdedup.index.layout import Checkpoint
+from streamdedup.index.rows import Bools, Source, StoredRows
+from streamdedup.model import SourceRange
+
+FREE: Source = ("", -1)
+"""Replaces a forgotten source, until a new one gets its number."""
 
 
 class IndexState:
-    """What updates change besides documents and erasures, from a checkpoint on.
+    """What updates change besides documents, from a checkpoint on.
 
     Args:
         checkpoint: the state to start from.
+        erased: erased numbers, and whether their bytes are still to be overwritten.
 
     Attributes:
         applied: changelog offset up to which entries are applied, exclusive.
         next_number: number of the next kept document.
         clock: the clock of the stream.
         sources: the source partitions.
+        erasures: the erased documents.
         notes: what the transport asked to remember, the latest note last.
         has_all_texts: whether every document came with its text.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, erased: Mapping[int, bool]) -> None:
         self.applied = checkpoint.applied
         self.next_number = checkpoint.next_number
         self.clock = Clock.from_state(checkpoint.clock)
         self.sources = SourcePartitions(checkpoint.sources)
+        self.erasures = Erasures(erased)
         self.notes = dict(checkpoint.notes)
         self.has_all_texts = checkpoint.has_all_texts
 
-    def advance(self, update: IndexUpdate, *, texts: bool) -> None:
+    def advance(
+        self, update: IndexUpdate, forgotten: Sequence[Source] = (), *, texts: bool
+    ) -> StoredRows | None:
         """Advance past an update, up to its :meth:`confirm`.
 
         Args:
-            update: the update; the sources of its documents are known.
+            update: the update.
+            forgotten: sources to forget after it; the index holds none of their documents.
             texts: whether the texts of its documents are stored.
+
+        Returns:
+            The rows of its documents; None if it has none.
         """
+        documents, rows = update.documents, None
         self.sources.judge(update.ranges)
-        if len(update.documents):
-            self.has_all_texts = self.has_all_texts and texts
         if update.clock:
             self.clock = Clock.from_state(update.clock)
-        self.next_number = update.first_number + len(update.documents)
+        self.next_number = update.first_number + len(documents)
+        if len(documents):
+            self.has_all_texts = self.has_all_texts and texts
+            located = self.sources.add(documents.positions)
+            rows = StoredRows.of(documents, update.effective_times_ms, *located, texts=texts)
+        self.sources.forget(forgotten)
+        self.erasures.add(update.deleted)
+        return rows
 
     def confirm(self, applied: int, notes: Mapping[str, bytes]) -> None:
-        """Note that the updates so far are in the changelog.
+        """Record that the updates so far are in the changelog.
 
         Args:
             applied: changelog offset that they lead to.
-            notes: added to the notes; an empty note removes the one before it.
+            notes: replace those with the same keys; an empty note deletes its key.
         """
         for key, note in notes.items():
             self.notes.pop(key, None)
@@ -70,3 +97,133 @@ class IndexState:
             notes=dict(self.notes),
             has_all_texts=self.has_all_texts,
         )
+
+
+class Erasures:
+    """The erased documents of an index, and which of them still have their bytes in a segment.
+
+    ``known`` says of each erased number whether its bytes are still to be overwritten.
+    """
+
+    def __init__(self, known: Mapping[int, bool]) -> None:
+        self._waits = dict(known)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._waits
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Erase documents; a replayed erasure changes nothing."""
+        for number in numbers:
+            self._waits.setdefault(number, True)
+
+    def waiting(self) -> frozenset[int]:
+        """Return the numbers whose bytes are still to be overwritten."""
+        return frozenset(number for number, waits in self._waits.items() if waits)
+
+    def overwritten(self, numbers: Iterable[int]) -> None:
+        """Record that the bytes of erased documents are overwritten."""
+        self._waits.update(dict.fromkeys(numbers, False))
+
+    def forget(self, end: int) -> None:
+        """Forget the numbers below ``end``: their segment has left the index."""
+        for number in [number for number in self._waits if number < end]:
+            del self._waits[number]
+
+    def split(self, numbers: I64) -> tuple[I64, frozenset[int]]:
+        """Return the numbers, ``(n,)``, that are not erased, and those that are."""
+        if not self._waits:
+            return numbers, frozenset()
+        erased = np.fromiter(self._waits, dtype=np.int64, count=len(self._waits))
+        gone = np.isin(numbers, erased)
+        return numbers[~gone], frozenset(numbers[gone].tolist())
+
+
+class _SourceNumbers(dict[Source, int]):
+    """The numbers of sources; -1 for an unknown source."""
+
+    def __missing__(self, source: Source) -> int:
+        return -1
+
+
+class SourcePartitions:
+    """Source partitions, numbered in the order in which the index met them.
+
+    A forgotten source leaves its number to a new one. An entry is the topic, the partition and the
+    next offset of a source; its index is the source's number.
+
+    Attributes:
+        names: topic and partition of each source, by its number.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, int, int]] = ()) -> None:
+        self.names: list[Source] = []
+        self._next_offsets: list[int] = []
+        for topic, partition, next_offset in entries:
+            self.names.append((topic, partition))
+            self._next_offsets.append(next_offset)
+        self._numbers = _SourceNumbers(zip(self.names, itertools.count()))
+        self._numbers.pop(FREE, None)
+        self._free = [number for number, name in enumerate(self.names) if name == FREE]
+
+    def entries(self) -> list[tuple[str, int, int]]:
+        """Return topic, partition and next offset of each source, by its number."""
+        return [
+            (*name, offset) for name, offset in zip(self.names, self._next_offsets, strict=True)
+        ]
+
+    def next_offset(self, topic: str, partition: int) -> int:
+        """Return the offset up to which a partition was judged, exclusive; 0 if unknown."""
+        number = self._numbers[topic, partition]
+        return 0 if number < 0 else self._next_offsets[number]
+
+    def judge(self, ranges: Iterable[SourceRange]) -> None:
+        """Advance the next offsets past the ranges; they never go back."""
+        for topic, partition, _, next_offset in ranges:
+            number = self._add((topic, partition))
+            self._next_offsets[number] = max(self._next_offsets[number], next_offset)
+
+    def locate(self, positions: Positions) -> tuple[I64, I64]:
+        """Return each position's source number, -1 for an unknown source, and its offset.
+
+        Returns:
+            Two arrays, ``(n,)`` int64.
+        """
+        sources, rows = positions.sources()
+        # The last entry serves columns without rows.
+        numbers = np.array([*(self._numbers[source] for source in sources), -1], dtype=np.int64)
+        return numbers[rows], positions.offsets
+
+    def add(self, positions: Positions) -> tuple[I64, I64]:
+        """Number the sources of all positions, and return what :meth:`locate` returns."""
+        for source in positions.sources()[0]:
+            self._add(source)
+        return self.locate(positions)
+
+    def judged(self, sources: I64, offsets: I64) -> Bools:
+        """Return whether each located position, ``(n,)``, lies before its next offset."""
+        # The last entry is for the source -1: nothing of an unknown source was judged.
+        next_offsets = np.array([*self._next_offsets, 0], dtype=np.int64)
+        before: Bools = offsets < next_offsets[sources]
+        return before
+
+    def forget(self, sources: Iterable[Source]) -> None:
+        """Forget sources of which the index holds no document; unknown ones are ignored."""
+        for source in sources:
+            number = self._numbers.pop(source, -1)
+            if number >= 0:
+                self.names[number], self._next_offsets[number] = FREE, 0
+                self._free.append(number)
+
+    def _add(self, source: Source) -> int:
+        """Return the number of a source; a new source gets a free number or the next one."""
+        if source not in self._numbers:
+            if not self._free:
+                self._free.append(len(self.names))
+                self.names.append(FREE)
+                self._next_offsets.append(0)
+            number = self._numbers[source] = self._free.pop()
+            self.names[number] = source
+        return self._numbers[source]

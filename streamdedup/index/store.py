@@ -33,17 +33,20 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.formats import changelog
-from streamdedup.index.background import BACKGROUND
-from streamdedup.index.directory import check_place, lock, unlock
-from streamdedup.index.entries import Checkpoint, Tail
-from streamdedup.index.erasures import Erasures
-from streamdedup.index.geometry import MOST_DOCUMENTS, POSTING_BYTES, Geometry
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.directory import check_locked, lock, unlock
+from streamdedup.index.jobs import BACKGROUND
 from streamdedup.index.layers import Layers
+from streamdedup.index.layout import (
+    FORMAT,
+    MOST_DOCUMENTS,
+    POSTING_BYTES,
+    Geometry,
+    Header,
+    Tail,
+)
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.rows import StoredRows
-from streamdedup.index.sources import Source
+from streamdedup.index.rows import Source
 from streamdedup.index.state import IndexState
 from streamdedup.model import DiskRoom, IndexStats
 from streamdedup.settings.sections import IndexSettings
@@ -58,8 +61,8 @@ class Index:
     """The band index.
 
     Args:
-        settings: its directory and its limits. A relative directory is the one in which it lies
-            now, wherever the process changes to later.
+        settings: its directory and its limits. A relative directory is resolved now, so the
+            process may change its working directory later.
         parameters: everything that the bits of its sketches depend on.
         log: the changelog that it is a copy of.
         texts: whether to store the documents' texts. After a document without a text the index
@@ -74,7 +77,7 @@ class Index:
     Attributes:
         directory: its directory, absolute.
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
-            memory. All that such an index can do is close, without writing anything.
+            memory. Such an index can only close, without writing anything.
     """
 
     def __init__(
@@ -96,24 +99,19 @@ class Index:
             resources.callback(unlock, self._lock)
             self._manifest = Manifest(self.directory, header, sync=settings.sync)
             resources.callback(self._manifest.close)
-            checkpoint, erasures = self._manifest.checkpoint(), Erasures(self._manifest.erased())
-            self._check_texts(checkpoint)
-            self._state = IndexState(checkpoint)
-            self._erasures = erasures
-            self._layers = Layers(settings, self._geometry, self._manifest, self._state, erasures)
+            self._state = IndexState(self._manifest.checkpoint(), self._manifest.erased())
+            if texts and not self._state.has_all_texts:
+                raise IndexMismatch(
+                    f"{self.directory}: the index was built without the texts that dedup.verify "
+                    "exact compares; set dedup.verify to estimate, or use another index directory "
+                    "and changelog"
+                )
+            self._layers = Layers(settings, self._geometry, self._manifest, self._state)
             resources.callback(self._layers.close)
             self._replay_tail()
             self._resources = resources.pop_all()
         # A program that drops an index has no other way to open the directory again.
         weakref.finalize(self, _abandon, self._resources, self._process).atexit = False
-
-    def _check_texts(self, checkpoint: Checkpoint) -> None:
-        if self._texts and not checkpoint.has_all_texts:
-            raise IndexMismatch(
-                f"{self.directory}: the index was built without the texts that dedup.verify exact "
-                "compares; set dedup.verify to estimate, or use another index directory and "
-                "changelog"
-            )
 
     def _replay_tail(self) -> None:
         for applied, tail in list(self._manifest.tail()):
@@ -227,7 +225,7 @@ class Index:
         Raises:
             IndexUnusable: the directory was removed, moved or replaced.
         """
-        self._check_place()
+        self._check_directory()
         return self._layers.room()
 
     def numbers_of(self, id_: str) -> list[int]:
@@ -270,9 +268,9 @@ class Index:
         Args:
             update: what the index gains.
             applied: changelog offset that the update leads to.
-            notes: what the transport must remember with it; an empty note removes the one before.
-            forgotten: sources of an index without a changelog that count as unknown from now on.
-                The index must hold none of their documents.
+            notes: what the transport must remember with it; an empty note deletes its key.
+            forgotten: sources of an index without a changelog that count as unknown afterwards.
+                The index holds no document of them.
 
         Raises:
             IndexFull: no room is left on the disk.
@@ -356,7 +354,7 @@ class Index:
             )
         if not self._is_open:
             raise RuntimeError("the index is closed")
-        self._check_place()
+        self._check_directory()
         if self._layers.failure is not None:
             raise self._layers.failure
         if self.is_torn:
@@ -365,25 +363,20 @@ class Index:
                 "again, nothing is lost"
             )
 
-    def _check_place(self) -> None:
+    def _check_directory(self) -> None:
         try:
-            check_place(self.directory, self._lock)
+            check_locked(self.directory, self._lock)
         except IndexUnusable as error:
             self._layers.failure = error  # nothing may be written any more
             raise
 
-    def _check(self, update: IndexUpdate, place: str = "") -> None:
-        """Refuse an update that does not continue the index, or could not be read back.
-
-        Args:
-            update: the update.
-            place: where the changelog has it, for messages.
-        """
+    def _check(self, update: IndexUpdate, where: str = "") -> None:
+        """Refuse an update that does not continue the index, or could not be read back."""
         # A new index may begin in mid-changelog: its retention may have deleted the beginning.
         if update.first_number != self._state.next_number and self._state.next_number:
             raise IndexDamaged(
                 f"{self.directory}: the next document has number {self._state.next_number}, the "
-                f"changelog continues{place} with {update.first_number}; {REMEDY}; if the rebuild "
+                f"changelog continues{where} with {update.first_number}; {REMEDY}; if the rebuild "
                 "ends in the same way, the changelog lacks entries: restore the topic, or delete "
                 "its records before that offset with 'kafka-delete-records.sh', and remove the "
                 "index directory again"
@@ -413,15 +406,9 @@ class Index:
 
     def _take(self, update: IndexUpdate, forgotten: Sequence[Source] = ()) -> None:
         """Take in an update for which there is room."""
-        self._state.advance(update, texts=self._texts)
-        documents = update.documents
-        if len(documents):
-            sources, offsets = self._state.sources.add(documents.positions)
-            times_ms = update.effective_times_ms
-            rows = StoredRows.of(documents, times_ms, sources, offsets, texts=self._texts)
-            self._layers.add(update.first_number, documents.sketches.band_keys, rows)
-        self._state.sources.forget(forgotten)
-        self._erasures.add(update.deleted)
+        rows = self._state.advance(update, forgotten, texts=self._texts)
+        if rows is not None:
+            self._layers.live.add(update.first_number, update.documents.sketches.band_keys, rows)
 
     def _confirm(self, applied: int, notes: Mapping[str, bytes], *, erases: bool) -> None:
         self._state.confirm(applied, notes)

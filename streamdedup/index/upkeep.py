@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from streamdedup.dedup.rule import is_in_reach, limit_ms, oldest_in_window
-from streamdedup.index.entries import SegmentEntry
-from streamdedup.index.geometry import MOST_DOCUMENTS, SLOTS
+from streamdedup.index.filter import SLOTS
+from streamdedup.index.layout import MOST_DOCUMENTS, SegmentEntry
 from streamdedup.settings.sections import IndexSettings
 
 SLICES = 7
@@ -25,8 +25,8 @@ SLICES = 7
 MOST_IN_PART = MOST_DOCUMENTS - (1 << 21)
 """Documents of a part. Its last run may reach into the next part; a delta has at most 2^20."""
 FAN_IN = 6
-"""Segments of similar size that are merged into one. Eight runs have slots; two of these are for
-what is flushed during the merge."""
+"""Segments of similar size that are merged into one. Eight runs have slots; two are for deltas
+that are flushed during the merge."""
 RUN_SLOTS = range(SLOTS)
 SLICE_SLOTS = range(SLOTS, 2 * SLOTS)
 
@@ -120,18 +120,14 @@ def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: UpkeepLim
         now_ms: the clock of the stream.
         limits: of the index.
     """
-    return list(
-        itertools.takewhile(
-            lambda part: not part.busy and _is_out(part.entry, next_number, now_ms, limits),
-            reversed(parts),
-        )
-    )
-
-
-def _is_out(entry: SegmentEntry, next_number: int, now_ms: int, limits: UpkeepLimits) -> bool:
-    return entry.end <= oldest_in_window(next_number, limits.window_documents) or not is_in_reach(
-        entry.newest_ms, now_ms, limits.reach_ms
-    )
+    oldest, found = oldest_in_window(next_number, limits.window_documents), []
+    for part in reversed(parts):
+        entry = part.entry
+        may_match = entry.end > oldest and is_in_reach(entry.newest_ms, now_ms, limits.reach_ms)
+        if part.busy or may_match:
+            break
+        found.append(part)
+    return found
 
 
 def next_merge(
@@ -153,7 +149,9 @@ def next_merge(
         parts, lambda part: part.entry.first // limits.part_documents
     ):
         members = list(group)
-        if any(member.busy for member in members) or not _fit(members):
+        # The last run may be a huge batch, so that one segment cannot hold all documents.
+        documents = sum(member.entry.count for member in members)
+        if any(member.busy for member in members) or documents > MOST_DOCUMENTS:
             continue
         if number < filling and len(members) > 1:
             return DueMerge(members[::-1], ends_slice=(number + 1) % limits.parts == 0)
@@ -164,11 +162,6 @@ def next_merge(
         if not part.busy and any(number in numbers for number in waiting):
             return DueMerge([part], ends_slice=part.entry.stores_filter)
     return None
-
-
-def _fit(members: Sequence[SegmentPart]) -> bool:
-    """Return whether one segment can hold all documents; the last run may be a huge batch."""
-    return sum(member.entry.count for member in members) <= MOST_DOCUMENTS
 
 
 def _alike(members: list[P], limits: UpkeepLimits) -> list[P]:

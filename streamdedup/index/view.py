@@ -1,4 +1,4 @@
-"""*Blocking.* A read-only view of an index that no process has open.
+"""*Blocking.* A read-only view of an index that no process has open, and statistics of it.
 
 Rule 1: a view needs no settings and writes nothing; everything follows from the manifest. An
 :class:`streamdedup.index.store.Index` with other settings could drop what is outside its window.
@@ -8,7 +8,9 @@ Rule 2: a view finds what the index itself would find.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -20,23 +22,19 @@ from streamdedup.dedup.clock import Clock
 from streamdedup.formats import changelog
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import lock_existing
-from streamdedup.index.entries import SegmentEntry
-from streamdedup.index.erasures import Erasures
-from streamdedup.index.header import parameters_of
+from streamdedup.index.layout import parameters_of
 from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.postings import NUMBER_MASK
-from streamdedup.index.rows import Bools, StoredRows
+from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT
+from streamdedup.index.rows import Bools
 from streamdedup.index.segment import Segment
-from streamdedup.index.sources import SourcePartitions
+from streamdedup.index.state import IndexState
+from streamdedup.model import NO_TIMESTAMP, Progress, no_progress
 
 
 class View:
     """The index in a directory, locked until the view is closed.
-
-    Args:
-        directory: directory of the index.
 
     Raises:
         IndexUnusable: the directory holds no index.
@@ -48,13 +46,11 @@ class View:
         directory: directory of the index.
         header: the identity of the index.
         parameters: everything that the bits of its sketches depend on.
-        checkpoint: the state that the segments represent.
+        state: the state after the last update.
         entries: the segments' records in the manifest, oldest first.
         segments: the segments, newest first.
-        tail: the documents that no segment holds yet, if there are any.
+        tail: the documents that no segment holds yet.
         updates: the updates that brought them, oldest first.
-        applied: changelog offset up to which entries are applied, exclusive.
-        erasures: the erased documents.
         manifest_bytes: bytes of the manifest on disk.
     """
 
@@ -64,42 +60,36 @@ class View:
             resources.callback(os.close, lock_existing(directory))
             manifest = Manifest(directory, None, readonly=True)
             resources.callback(manifest.close)
-            self.header, self.checkpoint = manifest.header, manifest.checkpoint()
+            self.header = manifest.header
             self.parameters = parameters_of(manifest.header)
             self.manifest_bytes = manifest.bytes_used
             self.columns = self.parameters.bands + 1
-            self.entries: list[SegmentEntry] = manifest.segments()
+            self.entries = manifest.segments()
             self.segments: list[Segment] = []
             for entry in self.entries:
                 segment = Segment(directory, entry, self.columns)
                 resources.callback(segment.close)
                 self.segments.insert(0, segment)
+            self.state = IndexState(manifest.checkpoint(), manifest.erased())
             self._read_tail(manifest)
             self._resources = resources.pop_all()
 
     def _read_tail(self, manifest: Manifest) -> None:
-        """Read the updates that no segment holds, and put their documents into a delta."""
-        tail = list(manifest.tail())
-        fingerprint = self.parameters.fingerprint()
-        self.applied = tail[-1][0] if tail else self.checkpoint.applied
+        tail, fingerprint = list(manifest.tail()), self.parameters.fingerprint()
         self.updates: list[IndexUpdate] = [
             changelog.decode(each.update, fingerprint) for _, each in tail
         ]
-        self.erasures = Erasures(manifest.erased())
-        sources = SourcePartitions(self.checkpoint.sources)
         width = self.parameters.signature_bytes
-        delta = Delta(max(1, self.tail_documents), self.columns, width)
-        for update, (_, stored) in zip(self.updates, tail, strict=True):
-            self.erasures.add(update.deleted)
+        self.tail = Delta(max(1, self.tail_documents), self.columns, width)
+        for update, (applied, stored) in zip(self.updates, tail, strict=True):
             documents = update.documents
-            if len(documents):
-                located = sources.add(documents.positions)
-                rows = StoredRows.of(documents, update.effective_times_ms, *located, texts=True)
-                delta.add(update.first_number, documents.sketches.band_keys, rows)
-            sources.forget(stored.forgotten)
-        self.tail = delta if delta.count else None
-        self._lookup = Lookup(width, sources, self.erasures)
-        self._lookup.show([self.tail] if self.tail else [], self.segments)
+            has_texts = len(documents.texts) == len(documents)
+            rows = self.state.advance(update, stored.forgotten, texts=has_texts)
+            if rows is not None:
+                self.tail.add(update.first_number, documents.sketches.band_keys, rows)
+            self.state.confirm(applied, stored.notes)
+        self._lookup = Lookup(width, self.state)
+        self._lookup.set_layers([self.tail], self.segments)
 
     def close(self) -> None:
         """Close the files, and release the lock."""
@@ -114,9 +104,12 @@ class View:
     @property
     def next_number(self) -> int:
         """The number that the next kept document gets."""
-        if not self.updates:
-            return self.checkpoint.next_number
-        return self.updates[-1].first_number + len(self.updates[-1].documents)
+        return self.state.next_number
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the stream after the last update."""
+        return self.state.clock
 
     @property
     def tail_documents(self) -> int:
@@ -131,26 +124,19 @@ class View:
     @property
     def holds_texts(self) -> bool:
         """Whether every document came with its text; False for an index without documents."""
-        in_tail = all(len(each.documents.texts) == len(each.documents) for each in self.updates)
-        return self.next_number > 0 and self.checkpoint.has_all_texts and in_tail
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of the stream after the last update."""
-        states = [self.checkpoint.clock, *(update.clock for update in self.updates)]
-        return Clock.from_state(next(filter(None, reversed(states)), b""))
+        return self.state.next_number > 0 and self.state.has_all_texts
 
     def probe(
-        self, documents: DocumentColumns, size: int, known: Bools | None = None
+        self, documents: DocumentColumns, bucket_size: int, known: Bools | None = None
     ) -> Candidates:
         """Find the kept documents that share a bucket with each of the given ones.
 
         Args:
             documents: their positions count as new.
-            size: newest documents of a bucket that count.
+            bucket_size: newest documents of a bucket that count.
             known: ``(columns,)`` which columns to search; None for all.
         """
-        return self._lookup.probe(documents, size, texts=self.holds_texts, known=known)
+        return self._lookup.probe(documents, bucket_size, texts=self.holds_texts, known=known)
 
     def documents(self, numbers: I64) -> tuple[I64, DocumentColumns]:
         """Return documents by their numbers, ascending, as :meth:`Index.documents` does."""
@@ -167,7 +153,7 @@ class View:
             ``(columns,)`` keys whose other bits are 0, and ``(columns,)`` whether each is known:
             a full bucket drops its oldest postings.
         """
-        if self.tail and self.tail.first <= number < self.tail.end:
+        if self.tail.first <= number < self.tail.end:
             keys = self.tail.keys[number - self.tail.first]
             return keys & ~NUMBER_MASK, np.ones(self.columns, dtype=np.bool_)
         keys = np.zeros(self.columns, dtype=np.uint64)
@@ -183,3 +169,144 @@ class View:
                 known[column] = len(own) > 0
                 keys[column] = own[0] if len(own) else 0
         return keys & ~NUMBER_MASK, known
+
+
+@dataclass(frozen=True, slots=True)
+class FilterFill:
+    """The stored filter of a segment.
+
+    Attributes:
+        segment: name of the segment.
+        documents: number of the documents whose keys it holds.
+        fill: share of the bits that are set; above one half the filter is overfull.
+    """
+
+    segment: str
+    documents: int
+    fill: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an index holds.
+
+    Attributes:
+        log: the changelog that it is a copy of.
+        documents: number of kept documents, including erased ones.
+        tail_documents: number of those that no segment holds yet; 0 with a changelog.
+        segments: number of immutable parts on disk.
+        erased: number of erased documents whose number is still held.
+        erased_waiting: number of those whose bytes are not overwritten yet.
+        applied: changelog offset up to which entries are applied, exclusive.
+        next_number: number of the next kept document.
+        clock_ms: time of the clock of the stream; None if it has none yet.
+        oldest_ms: earliest effective time; None if no document has one.
+        newest_ms: latest effective time; None if no document has one.
+        holds_texts: whether every document has its text.
+        bytes_used: bytes on disk.
+        bytes_by_part: the same by kind of value; ``overhead`` is LMDB's own.
+        buckets: number of buckets that hold 1, 2, 3-4, 5-8, ... documents.
+        largest_bucket: number of documents in the largest bucket.
+        filters: the stored filters; the others are computed when the index is opened.
+    """
+
+    log: str
+    documents: int
+    tail_documents: int
+    segments: int
+    erased: int
+    erased_waiting: int
+    applied: int
+    next_number: int
+    clock_ms: int | None
+    oldest_ms: int | None
+    newest_ms: int | None
+    holds_texts: bool
+    bytes_used: int
+    bytes_by_part: dict[str, int]
+    buckets: dict[str, int]
+    largest_bucket: int
+    filters: list[FilterFill]
+
+
+def count_contents(view: View, progress: Progress = no_progress) -> Contents:
+    """Count what an index holds; this reads all postings.
+
+    Args:
+        view: the index.
+        progress: called with the number of columns read so far, and of all columns.
+    """
+    sizes: Counter[int] = Counter()
+    for column in range(view.columns):
+        progress(column, view.columns)
+        sizes.update(_bucket_sizes(view, column))
+    progress(view.columns, view.columns)
+    state = view.state
+    oldest_ms, newest_ms = _times(view)
+    segment_bytes = sum(entry.size for entry in view.entries)
+    by_part: Counter[str] = Counter()
+    for entry in view.entries:
+        by_part.update(entry.parts)
+    overhead = segment_bytes - by_part.total()
+    return Contents(
+        log=view.header.log,
+        documents=view.documents_held,
+        tail_documents=view.tail_documents,
+        segments=len(view.entries),
+        erased=len(state.erasures),
+        erased_waiting=len(state.erasures.waiting()),
+        applied=state.applied,
+        next_number=state.next_number,
+        clock_ms=_known_time([state.clock.now_ms]),
+        oldest_ms=oldest_ms,
+        newest_ms=newest_ms,
+        holds_texts=view.holds_texts,
+        bytes_used=segment_bytes + view.manifest_bytes,
+        bytes_by_part={**by_part, "overhead": overhead, "manifest": view.manifest_bytes},
+        buckets=_histogram(sizes),
+        largest_bucket=max(sizes, default=0),
+        filters=[
+            FilterFill(
+                segment.entry.name, len(segment.entry.filter_documents), segment.filter_fill()
+            )
+            for segment in reversed(view.segments)
+            if segment.entry.stores_filter
+        ],
+    )
+
+
+def _bucket_sizes(view: View, column: int) -> Counter[int]:
+    """Count a column's buckets by their size, over all segments and the tail."""
+    parts = [view.tail.keys[: view.tail.count, column]]
+    for segment in view.segments:
+        postings = np.empty(segment.entry.count, dtype=np.uint64)
+        parts.append(postings[: segment.column(column, postings)])
+    _, buckets = np.unique(np.concatenate(parts) >> PREFIX_SHIFT, return_counts=True)
+    sizes, times = np.unique(buckets, return_counts=True)
+    return Counter(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
+
+
+def _times(view: View) -> tuple[int | None, int | None]:
+    """Return the earliest and the latest effective time of all documents."""
+    oldest = [entry.oldest_ms for entry in view.entries]
+    newest = [entry.newest_ms for entry in view.entries]
+    for update in view.updates:
+        if len(update.documents):
+            oldest.append(int(update.effective_times_ms.min()))
+            newest.append(int(update.effective_times_ms.max()))
+    return _known_time(oldest), _known_time([max(newest, default=NO_TIMESTAMP)])
+
+
+def _known_time(times_ms: list[int]) -> int | None:
+    """Return the earliest of the known times; None if there is none."""
+    return min((time_ms for time_ms in times_ms if time_ms != NO_TIMESTAMP), default=None)
+
+
+def _histogram(sizes: Counter[int]) -> dict[str, int]:
+    """Count buckets of sizes 1, 2, 3-4, 5-8, ..., ascending, without gaps."""
+    classes: Counter[int] = Counter()
+    for size, times in sizes.items():
+        classes[(size - 1).bit_length()] += times
+    bounds = [((1 << each >> 1) + 1, 1 << each) for each in range(max(classes, default=-1) + 1)]
+    names = (f"{high}" if low >= high else f"{low}-{high}" for low, high in bounds)
+    return {name: classes[number] for number, name in enumerate(names)}

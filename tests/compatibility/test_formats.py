@@ -17,8 +17,7 @@ import pytest
 
 from streamdedup.errors import IndexMismatch
 from streamdedup.formats import changelog
-from streamdedup.index.entries import Checkpoint
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import Index
 from tests.compatibility.write import documents, judge, plain, probes, settings_of

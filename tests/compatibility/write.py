@@ -18,7 +18,7 @@ from pathlib import Path
 
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.formats import changelog
-from streamdedup.index.header import FORMAT
+from streamdedup.index.layout import FORMAT
 from streamdedup.index.store import Index
 from streamdedup.model import Document, Verdict
 from streamdedup.settings.sections import Settings

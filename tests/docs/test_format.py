@@ -11,8 +11,7 @@ import pytest
 
 import streamdedup
 from streamdedup.formats import changelog, outputs
-from streamdedup.index.entries import Checkpoint, FileEntry, SegmentEntry, ShardEntry
-from streamdedup.index.header import Header
+from streamdedup.index.layout import Checkpoint, FileEntry, Header, SegmentEntry, ShardEntry
 from streamdedup.model import Match, Outcome, Position, Record, Rejection, Verdict
 from tests.support.paths import ROOT
 
@@ -52,7 +51,7 @@ def test_no_unknown_reason_is_documented() -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        field.name
+        field.encode_name
         for struct in (
             changelog.ChangelogEntry,
             Header,

@@ -49,8 +49,8 @@ def remembered(workspace: Workspace) -> tuple[int, int]:
     directory = workspace.folder / "index"
     assert check(directory).problems == []
     with View(directory) as view:
-        topics = {topic for topic, _, _ in view.checkpoint.sources} - {""}
-        return len(topics), len(view.checkpoint.notes)
+        topics = {topic for topic, _, _ in view.state.sources.entries()} - {""}
+        return len(topics), len(view.state.notes)
 
 
 def test_many_inputs_one_by_one(workspace: Workspace) -> None:
@@ -97,7 +97,7 @@ def test_an_input_is_forgotten_with_its_last_document(
     for number in range(6):
         run_on(workspace, number)
         with View(workspace.folder / "index") as view:
-            found = {Path(topic).stem for topic, _, _ in view.checkpoint.sources}
+            found = {Path(topic).stem for topic, _, _ in view.state.sources.entries()}
         # Two files fill the window.
         assert found == {str(each) for each in (number - 2, number - 1, number) if each >= 0}
 

@@ -19,7 +19,7 @@ from streamdedup.formats import changelog
 from streamdedup.formats.corrections import count_replays, read_dead_letter, replay_headers
 from streamdedup.formats.outputs import dead_letter_headers
 from streamdedup.formats.positions import format_position, parse_position
-from streamdedup.index.header import Header, decode_header, difference, parameters_of
+from streamdedup.index.layout import Header, decode_header, difference, parameters_of
 from streamdedup.model import Position, Record, Rejection, SourceRange
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.texts import TextPacker, text_bytes, unpack_text

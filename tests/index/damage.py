@@ -12,10 +12,9 @@ import msgspec
 import numpy as np
 
 from streamdedup.batches import IndexUpdate
-from streamdedup.index.entries import FileEntry, SegmentEntry
+from streamdedup.index.directory import checksum
+from streamdedup.index.layout import FileEntry, SegmentEntry, sum_of
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.segment_writer import checksum
-from streamdedup.index.sums import sum_of
 from tests.support.builders import COLUMNS, columns, open_index, small_settings, update_of
 
 changed = msgspec.structs.replace
@@ -74,9 +73,9 @@ def first_file(entry: SegmentEntry, **changes: Any) -> SegmentEntry:
     return first_shard(entry, file=changed(entry.shards[0].file, **changes))
 
 
-def moved(places: bytes) -> bytes:
-    """Return places of which the last one is changed."""
-    found = np.frombuffer(places, dtype=np.int64).copy()
+def moved(offsets: bytes) -> bytes:
+    """Return offsets of which the last one is changed."""
+    found = np.frombuffer(offsets, dtype=np.int64).copy()
     found[-1] += 8
     return found.tobytes()
 
@@ -97,8 +96,8 @@ def patch(directory: Path, entry: SegmentEntry, name: str, old: bytes, new: byte
 def summed(path: Path, file: FileEntry) -> FileEntry:
     """Return a file's record with the checksums of its present content."""
     content = path.read_bytes()
-    places, sizes = np.frombuffer(file.places, np.int64), np.frombuffer(file.sizes, np.uint32)
-    values = [content[at : at + size] for at, size in zip(places, sizes, strict=True)]
+    offsets, sizes = np.frombuffer(file.offsets, np.int64), np.frombuffer(file.sizes, np.uint32)
+    values = [content[at : at + size] for at, size in zip(offsets, sizes, strict=True)]
     sums = np.array([sum_of(value) for value in values], dtype=np.uint64).tobytes()
     return changed(file, sum=checksum(path), sums=sums)
 

@@ -31,30 +31,18 @@ DOCUMENTS = st.lists(
 
 def rows_of(documents: list[tuple[list[int], str, bytes, bytes]]) -> StoredRows:
     """Return documents as columns."""
-    ids = [id_.encode() for _, id_, _, _ in documents]
-    texts = [text for _, _, text, _ in documents]
     return StoredRows(
         np.array([list(signature) for *_, signature in documents], dtype=np.uint8),
         np.array([fields for fields, *_ in documents], dtype=np.int64),
-        np.cumsum([len(id_) for id_ in ids]),
-        np.frombuffer(b"".join(ids), dtype=np.uint8),
-        np.cumsum([len(text) for text in texts]),
-        np.frombuffer(b"".join(texts), dtype=np.uint8),
+        Strings.of([id_ for _, id_, _, _ in documents]),
+        Blobs.of([text for _, _, text, _ in documents]),
     )
 
 
 def listed(rows: StoredRows) -> list[tuple[list[int], str, bytes, bytes]]:
     """Return what :func:`rows_of` was given."""
     signatures = [bytes(row) for row in rows.signatures]
-    return list(
-        zip(
-            rows.fields.tolist(),
-            Strings(rows.ids, rows.id_ends),
-            Blobs(rows.texts, rows.text_ends),
-            signatures,
-            strict=True,
-        )
-    )
+    return list(zip(rows.fields.tolist(), rows.ids, rows.texts, signatures, strict=True))
 
 
 def some_keys(seed: int, count: int, variety: int, columns: int = 1) -> U64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdedup.index.background import JobOutcome, JobThread
+from streamdedup.index.jobs import JobOutcome, JobThread
 from streamdedup.index.store import Index
 
 

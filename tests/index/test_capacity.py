@@ -13,9 +13,8 @@ from streamdedup.errors import IndexUnusable
 from streamdedup.index import store, upkeep
 from streamdedup.index.check import check
 from streamdedup.index.check_values import check_plane
-from streamdedup.index.entries import SegmentEntry
 from streamdedup.index.filter import _line_of
-from streamdedup.index.geometry import MOST_DOCUMENTS, Geometry
+from streamdedup.index.layout import MOST_DOCUMENTS, Geometry, SegmentEntry
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.memory import LINE, address
 from streamdedup.index.postings import NUMBER_MASK, SUBS, merge_column, pack

@@ -12,9 +12,8 @@ import pytest
 
 from streamdedup.errors import IndexLocked, IndexUnusable
 from streamdedup.formats import changelog
-from streamdedup.index.check import check
-from streamdedup.index.check_report import CheckReport
-from streamdedup.index.entries import Tail
+from streamdedup.index.check import CheckReport, check
+from streamdedup.index.layout import Tail
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG
 from tests.index.damage import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdedup.index.check import check
-from streamdedup.index.entries import SegmentEntry
+from streamdedup.index.layout import SegmentEntry
 from streamdedup.index.manifest import Manifest
 from tests.index.damage import (
     announce,
@@ -53,7 +53,7 @@ def with_filters(entry: SegmentEntry, size: int) -> SegmentEntry:
     """Return the entry with filters of some size in its first shard."""
     shard = entry.shards[0]
     columns = len(shard.starts) // (4 * 257)
-    tables = {"places": 8 * columns, "sizes": 4 * columns, "sums": 8 * columns}
+    tables = {"offsets": 8 * columns, "sizes": 4 * columns, "sums": 8 * columns}
     file = {name: getattr(shard.file, name) + bytes(more) for name, more in tables.items()}
     return first_shard(entry, plane_bytes=size, file=changed(shard.file, **file))
 
@@ -87,14 +87,20 @@ def test_files(name: str, spoil: Callable[[Path], Any], message: str, index: Pat
         (lambda e: changed(e, count=0), "it has 0 documents"),
         (lambda e: changed(e, count=2**25), "it has 33554432 documents"),
         (
-            lambda e: changed_documents(e, places=moved(e.documents.places)),
+            lambda e: changed_documents(e, offsets=moved(e.documents.offsets)),
             "not where the manifest says",
         ),
-        (lambda e: changed_documents(e, places=e.documents.places * 2), "tables of other lengths"),
+        (
+            lambda e: changed_documents(e, offsets=e.documents.offsets * 2),
+            "tables of other lengths",
+        ),
         (lambda e: changed(e, parts={**e.parts, "postings": 1}), "its values have"),
         (lambda e: changed(e, shards=e.shards[1:]), "does not begin with column 0"),
         (lambda e: changed(e, shards=e.shards[:1]), "columns instead of 9"),
-        (lambda e: first_file(e, places=moved(e.shards[0].file.places)), "not where the manifest"),
+        (
+            lambda e: first_file(e, offsets=moved(e.shards[0].file.offsets)),
+            "not where the manifest says",
+        ),
         (lambda e: first_shard(e, chunk_bits=1), "tables of other lengths"),
         (lambda e: first_shard(e, chunk_bits=99), "tables of other lengths"),
         (lambda e: first_shard(e, starts=e.shards[0].starts[:-1]), "tables of other lengths"),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.columns import I64, U64, Strings
+from streamdedup.columns import I64, U64
 from streamdedup.index.delta import Delta
 from tests.index.examples import (
     SEEDS,
@@ -22,8 +22,7 @@ from tests.support.builders import examples
 
 def ids(delta: Delta, indices: I64) -> list[str]:
     """Return the ids of some documents."""
-    rows = delta.rows(indices)
-    return list(Strings(rows.ids, rows.id_ends))
+    return list(delta.rows(indices).ids)
 
 
 @given(
@@ -46,16 +45,16 @@ def test_against_lists(seed: int, batches: list[int], variety: int, size: int, a
         fill_delta(delta, 500 + end, keys[end : end + count])
         end += count
     asked = np.concatenate([keys[:20], some_keys(seed + 1, 10, variety, 3)])
-    counts = np.zeros(asked.shape, dtype=np.uint64)
+    left = np.full(asked.shape, size)
     hits = np.empty((asked.size * min(size, end + 1), 3), dtype=np.int64)
-    filled = delta.find(asked, size, counts, hits, 0)
+    filled = delta.find(asked, left, hits, 0)
     assert sorted(hits[:filled].tolist()) == sorted(
         [row, column, number]
         for row in range(len(asked))
         for column in range(3)
         for number in expected_bucket(keys[:, column], int(asked[row, column]), size, 500)
     )
-    assert counts.sum() == filled
+    assert left.sum() == left.size * size - filled
     assert ids(delta, np.arange(end)) == [f"id-é{500 + row}" for row in range(end)]
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.columns import U64
-from streamdedup.index.filter import Bank, slots_of
-from streamdedup.index.geometry import SLOTS
+from streamdedup.index.filter import SLOTS, Bank, slots_of
 from tests.index.examples import SEEDS
 from tests.support.builders import examples
 

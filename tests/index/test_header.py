@@ -13,7 +13,7 @@ from streamdedup.errors import (
     IndexDamaged,
     IndexMismatch,
 )
-from streamdedup.index.header import FORMAT
+from streamdedup.index.layout import FORMAT
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import Index
 from streamdedup.index.view import View

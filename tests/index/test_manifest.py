@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import IndexDamaged
-from streamdedup.index.entries import Checkpoint, Tail
-from streamdedup.index.header import FORMAT, Header
+from streamdedup.index.layout import FORMAT, Checkpoint, Header, Tail
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import LOCAL_LOG
 
@@ -77,8 +76,8 @@ def test_sum_follows_every_change(tmp_path: Path) -> None:
                 case 2:
                     manifest.announce(checkpoint=Checkpoint(applied=2), overwritten=[3, 8])
                 case 3:
-                    manifest.note_damage("00000001/documents.mdb", [4])
-                    manifest.note_damage("00000002/documents.mdb", [5, 6])
+                    manifest.record_damage("00000001/documents.mdb", [4])
+                    manifest.record_damage("00000002/documents.mdb", [5, 6])
                 case 4:
                     manifest.rebind(header, Checkpoint())
     with closing(Manifest(tmp_path, header)) as manifest:

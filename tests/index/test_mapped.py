@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from streamdedup.errors import IndexDamaged
-from streamdedup.index.entries import FileEntry
+from streamdedup.index.layout import FileEntry, sum_of
 from streamdedup.index.mapped import Mapped
-from streamdedup.index.sums import sum_of
 
 VALUES = [b"a" * 5000, b"b" * 3, b"c" * 9000, b"d" * 70]
 GAP = b"?" * 16
@@ -59,13 +58,13 @@ def test_values(path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"places": np.array([16, 5032, 5051, 15_000]).tobytes()},
-        {"places": np.array([16, 5032, -1, 14_067]).tobytes()},
+        {"offsets": np.array([16, 5032, 5051, 15_000]).tobytes()},
+        {"offsets": np.array([16, 5032, -1, 14_067]).tobytes()},
         {"sizes": np.array([5000, 3, 9000, 71], dtype=np.uint32).tobytes()},
         {"sizes": np.array([5000, 0, 9000, 70], dtype=np.uint32).tobytes()},
         {"sums": b""},
         {"size": 9},
-        {"places": b"", "sizes": b"", "sums": b""},
+        {"offsets": b"", "sizes": b"", "sums": b""},
     ],
     ids=["beyond", "before", "too-long", "empty", "no-sums", "size", "nothing"],
 )
@@ -79,7 +78,7 @@ def test_records_that_lead_out_of_the_file(changes: dict[str, Any], path: Path) 
 def test_ends_are_checked_at_once(number: int, path: Path) -> None:
     """The first and the last value show at once that a file has other content."""
     entry = write(path)
-    overwrite(path, int(np.frombuffer(entry.places, dtype=np.int64)[number]), b"!")
+    overwrite(path, int(np.frombuffer(entry.offsets, dtype=np.int64)[number]), b"!")
     with pytest.raises(IndexDamaged, match="is not what was written; remove the index directory"):
         Mapped(path, entry, fresh=False)
 

@@ -184,7 +184,7 @@ def test_a_merge_never_copies_damage(kind: str, tmp_path: Path) -> None:
     victim = index._layers._segments.held[0]  # noqa: SLF001
     file = victim.documents if kind == "documents" else victim.shards[1].file
     with file.path.open("r+b") as raw:  # long after it was written, and checked
-        os.pwrite(raw.fileno(), b"\0rotten\0", int(file._places[1]) + 1000)  # noqa: SLF001
+        os.pwrite(raw.fileno(), b"\0rotten\0", int(file._offsets[1]) + 1000)  # noqa: SLF001
     with pytest.raises(IndexDamaged, match="remove the index directory"):
         grow(index)
     index.close()

@@ -47,7 +47,7 @@ def size_of(index: Index) -> int:
 
 def flip(file: Mapped, number: int) -> None:
     """Flip a bit of a value of a mapped file."""
-    place = int(file._places[number])  # noqa: SLF001 - values may be equal
+    place = int(file._offsets[number])  # noqa: SLF001 - values may be equal
     with file.path.open("r+b") as raw:
         os.pwrite(raw.fileno(), bytes([file.value(number)[0] ^ 1]), place)
 
@@ -64,7 +64,7 @@ class Watcher:
         self.clock = Clock()
         self.noted: list[tuple[str, list[int]]] = []
         self.scrub = Scrub(lambda *damage: self.noted.append(damage), self.clock)
-        self.scrub.watch(held(index))
+        self.scrub.set_segments(held(index))
 
     def pause(self) -> float:
         """Return the time until the next step."""
@@ -107,7 +107,7 @@ def test_segment_that_is_gone(index: Index) -> None:
     """A segment that was closed since the pass began is left out."""
     watcher = Watcher(index)
     gone = open_index_of_copy(index)
-    watcher.scrub.watch([*gone, *held(index)])
+    watcher.scrub.set_segments([*gone, *held(index)])
     for segment in gone:
         segment.close()
     while watcher.scrub.bytes_read < size_of(index):

@@ -10,7 +10,7 @@ import pytest
 from streamdedup.batches import IndexUpdate
 from streamdedup.columns import Positions
 from streamdedup.index.check import check
-from streamdedup.index.sources import FREE, SourcePartitions
+from streamdedup.index.state import FREE, SourcePartitions
 from streamdedup.index.store import Index
 from streamdedup.index.view import View
 from streamdedup.model import Position, SourceRange
@@ -62,7 +62,7 @@ def test_a_forgotten_source_leaves_its_number_to_a_new_one(tmp_path: Path, crash
         assert index.note_keys() == keys
     assert check(tmp_path).problems == []
     with View(tmp_path) as view:
-        assert len(view.checkpoint.sources) == 4
+        assert len(view.state.sources.entries()) == 4
 
 
 def test_oldest_number(tmp_path: Path) -> None:

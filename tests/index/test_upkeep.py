@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from streamdedup.dedup.rule import NO_LIMIT
-from streamdedup.index.entries import FileEntry, SegmentEntry, ShardEntry
-from streamdedup.index.geometry import MOST_DOCUMENTS
+from streamdedup.index.layout import MOST_DOCUMENTS, FileEntry, SegmentEntry, ShardEntry
 from streamdedup.index.upkeep import (
     MOST_IN_PART,
     RUN_SLOTS,

@@ -1,20 +1,21 @@
-"""After a start the background reads the files of the index, as far as they fit into memory."""
+"""The background reads files after a start, as far as memory allows; look-ups ask for pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from streamdedup.index import free_memory as module
-from streamdedup.index import layers, readahead
-from streamdedup.index.free_memory import free_memory
-from streamdedup.index.readahead import Readahead
+from tests.testkit.page_cache import drop_from_cache, resident_share
+from streamdedup.index import layers, page_cache
+from streamdedup.index.page_cache import Prefetch, Readahead, free_memory
+from streamdedup.index.postings import addresses_of
 from streamdedup.index.segment import Segment
 from streamdedup.index.store import Index
 from tests.index.damage import build_sound_index, update
-from tests.support.builders import open_index, small_settings
+from tests.support.builders import COLUMNS, open_index, small_settings
 from tests.support.patience import wait_until
 
 MEMORY = 100 * 1024**3
@@ -37,6 +38,70 @@ def held(index: Index) -> list[Segment]:
     return index._layers._segments.held  # noqa: SLF001 - what is read
 
 
+def test_addresses_lie_in_the_files(index: Index) -> None:
+    """Whatever is looked up, only pages of the files are asked for, and each search has some."""
+    segments = held(index)
+    subs = np.stack([segment.subs for segment in segments])
+    table = np.array([(each.slot, each.entry.first, each.entry.count) for each in segments])
+    keys = np.random.default_rng(1).integers(0, 2**64, (50, COLUMNS), dtype=np.uint64)
+    keys[0], keys[1] = 0, 2**64 - 1
+    masks = np.full(keys.shape, 2**64 - 1, dtype=np.uint64)
+    out = np.empty(4 * keys.size * len(segments), dtype=np.int64)
+    count = addresses_of(keys, masks, table, subs, out)
+    assert count > 0
+    starts = {
+        file.start: file.start + file.path.stat().st_size for s in segments for file in s.files
+    }
+    for address in out[:count].tolist():
+        assert any(start <= address < end for start, end in starts.items())
+    pages = Prefetch()
+    pages.set_files([file for segment in segments for file in segment.files])
+    pages.pages(out[:count])
+    assert addresses_of(keys, masks, table, subs, out[:9]) == 8
+    assert addresses_of(keys, np.zeros_like(masks), table, subs, out) == 0
+
+
+def test_pages_are_read(index: Index) -> None:
+    """Asking for a page brings it into memory."""
+    file = held(index)[-1].documents
+    drop_from_cache(file.path)
+    pages = Prefetch()
+    pages.set_files([file])
+    pages.pages(file.start + np.arange(0, file.path.stat().st_size, 4096))
+    wait_until(lambda: resident_share([file.path]) == 1, "the pages")
+
+
+def test_only_who_waited_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on at first, and while more than every tenth look-up reads a page."""
+    read = iter([100, 100 + 8 * 11, 600, 600 + 8 * 10, 2000, 3000])
+    monkeypatch.setattr(page_cache, "_blocks_read", lambda: next(read))
+    pages = Prefetch()
+    states = [pages.is_on]
+    for _ in range(3):
+        with pages.measure(100):
+            pass
+        states.append(pages.is_on)
+    assert states == [True, True, False, True]
+
+
+def test_blocks_of_this_thread() -> None:
+    """The system counts what this thread reads from disks, and never counts down."""
+    before = page_cache._blocks_read()  # noqa: SLF001
+    assert page_cache._blocks_read() >= before >= 0  # noqa: SLF001
+
+
+def test_the_same_is_found(index: Index) -> None:
+    """A look-up finds the same, whether it asks or not."""
+    numbers = np.arange(index.oldest_number, index.next_number)
+    numbers = numbers[~np.isin(numbers, (5, 120))]
+    lookup = index._layers.lookup  # noqa: SLF001
+    answers = []
+    for is_on in (True, False):
+        lookup._prefetch.is_on = is_on  # noqa: SLF001
+        answers.append(index.documents(numbers)[1].ids)
+    assert answers[0] == answers[1]
+
+
 def read_by(index: Index, free: int) -> int:
     """Return how many bytes are read when so many are free."""
     reader = Readahead(held(index), lambda: free)
@@ -53,7 +118,7 @@ def test_everything_is_read_once(index: Index) -> None:
 
 def test_postings_come_first(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that does not suffice gets the newest postings; documents come last."""
-    monkeypatch.setattr(readahead, "STEP_BYTES", 4096)
+    monkeypatch.setattr(page_cache, "STEP_BYTES", 4096)
     newest = held(index)[0]
     size = newest.shards[0].file.path.stat().st_size
     reader = Readahead(held(index), lambda: size + 4095)
@@ -175,5 +240,5 @@ def test_free_memory(files: dict[str, str], free: int, tmp_path: Path) -> None:
 
 def test_free_memory_of_this_machine() -> None:
     """Linux tells it, and it is less than all memory."""
-    total = module._fields(Path("/proc/meminfo"))["MemTotal:"] * 1024
+    total = page_cache._fields(Path("/proc/meminfo"))["MemTotal:"] * 1024
     assert 0 < free_memory() < total

@@ -1,0 +1,177 @@
+"""*Blocking.* Brings the files of an index into the page cache before look-ups wait for the disk.
+
+A page that is not in memory costs its reader a disk access. After a start, :class:`Readahead` reads
+the files from front to back. Later, :class:`Prefetch` asks for all pages of a look-up at once: a
+batch may need thousands of them, and a disk is ten times as fast as with one request at a time.
+
+Rule 1: a start reads no more than fits into memory. Beyond that, it would only replace what it has
+read.
+Rule 2: nothing is decided here: a file that cannot be read is left to the probes and to the scrub.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from streamdedup.columns import I64
+from streamdedup.index.mapped import Mapped
+from streamdedup.index.segment import Segment
+
+STEP_BYTES = 4 * 1024**2
+"""Bytes that are read before the queue of jobs is checked again."""
+ROOT = Path("/")
+_BLOCKS_OF_PAGE = 8
+"""Blocks of 512 bytes, the unit of ``ru_inblock``."""
+_DOCUMENTS_PER_PAGE = 10
+"""Look-ups wait for the disk if they read at least one page for this many documents."""
+_LIMIT_FILES = (
+    ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
+)
+"""Limit, use, and what the use counts of the page cache: of cgroup 2, and of cgroup 1."""
+
+
+class Prefetch:
+    """Asks the system for pages of mapped files.
+
+    A request costs a few microseconds a document, so a look-up asks only if the one before had to
+    wait for the disk.
+
+    Attributes:
+        is_on: whether the next look-up should ask; at first the files may not be in memory.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = True
+        self.set_files([])
+
+    def set_files(self, files: Sequence[Mapped]) -> None:
+        """Replace the files that are read."""
+        self._files = sorted(files, key=lambda file: file.start)
+        self._starts = np.array([file.start for file in self._files], dtype=np.int64)
+
+    def pages(self, addresses: I64) -> None:
+        """Ask for the pages of addresses, ``(n,)``, each within a file."""
+        pages = np.unique(addresses & -mmap.PAGESIZE)
+        owners = np.searchsorted(self._starts, pages, side="right") - 1
+        for owner, page in zip(owners.tolist(), pages.tolist(), strict=True):
+            self._files[owner].will_need_page(page)
+
+    @contextmanager
+    def measure(self, documents: int) -> Iterator[None]:
+        """Measure whether the calling thread waits for the disk while it looks up documents."""
+        before = _blocks_read()
+        yield
+        blocks = _blocks_read() - before
+        self.is_on = blocks * _DOCUMENTS_PER_PAGE > documents * _BLOCKS_OF_PAGE
+
+
+def _blocks_read() -> int:
+    """Return the blocks that the calling thread has read from disks."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
+def free_memory(root: Path = ROOT) -> int:
+    """Return the bytes that the machine and the control group of the process leave.
+
+    What the page cache takes counts as free: the kernel gives it back on demand.
+
+    Args:
+        root: where the file systems ``proc`` and ``sys`` are mounted.
+
+    Returns:
+        The bytes; 0 if the operating system does not tell.
+    """
+    left = [_fields(root / "proc/meminfo").get("MemAvailable:", 0) * 1024]
+    for folder in _groups(root):
+        for limit, used, cached in _LIMIT_FILES:
+            most = _number(folder / limit)
+            if most is not None:
+                stat = _fields(folder / "memory.stat")
+                use = _number(folder / used) or 0
+                left.append(most - use + sum(stat.get(name, 0) for name in cached))
+    return max(0, min(left))
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of the control groups; in a container, its own group is at the top."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top = root / "sys/fs/cgroup" / controllers
+            folder = top / path.strip("/")
+            yield from (top, *(each for each in (folder, *folder.parents) if top in each.parents))
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None if there is no such file, or no number in it."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of names and numbers."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    words = (line.split() for line in lines)
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdecimal()}
+
+
+class Readahead:
+    """Reads the files of the segments with which an index was opened, one step after the other.
+
+    The postings of all segments come first, since every probe needs them, then the documents.
+
+    Args:
+        segments: newest first.
+        free: returns the bytes of memory that files may fill.
+
+    Attributes:
+        bytes_read: bytes read so far.
+    """
+
+    def __init__(self, segments: Sequence[Segment], free: Callable[[], int] = free_memory) -> None:
+        self._files = [shard.file for segment in segments for shard in segment.shards]
+        self._files += [segment.documents for segment in segments]
+        self._free = free
+        self._parts: Iterator[int] | None = self._read_all()
+        self.bytes_read = 0
+
+    def due_in(self) -> float | None:
+        """Return 0 seconds until the next step; None if everything was read."""
+        return None if self._parts is None else 0.0
+
+    def step(self) -> None:
+        """Read the next part."""
+        size = None if self._parts is None else next(self._parts, None)
+        if size is None:
+            self._parts, self._files = None, []
+        else:
+            self.bytes_read += size
+
+    def _read_all(self) -> Iterator[int]:
+        parts = itertools.chain.from_iterable(file.read_through(STEP_BYTES) for file in self._files)
+        left = self._free()
+        while left >= STEP_BYTES and (size := next(parts, None)) is not None:
+            yield size
+            left -= size
