@@ -1,4 +1,4 @@
-"""*Pure.* What an index writes to disk: its header, its records, its files; see docs/internals/stored-index.md.
+"""*Pure.* What an index writes to disk: header, records, files; see docs/internals/stored-index.md.
 
 The file of the documents: ``d`` + u32 block -> a block (:mod:`streamdedup.index.blocks`).
 The file of a shard: ``c`` + u16 column, u8 chunk -> postings (:mod:`streamdedup.index.postings`);

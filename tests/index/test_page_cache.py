@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.testkit.page_cache import drop_from_cache, resident_share
 from streamdedup.index import layers, page_cache
 from streamdedup.index.page_cache import Prefetch, Readahead, free_memory
 from streamdedup.index.postings import addresses_of
@@ -17,6 +16,7 @@ from streamdedup.index.store import Index
 from tests.index.damage import build_sound_index, update
 from tests.support.builders import COLUMNS, open_index, small_settings
 from tests.support.patience import wait_until
+from tests.testkit.page_cache import drop_from_cache, resident_share
 
 MEMORY = 100 * 1024**3
 

@@ -15,6 +15,7 @@ from aiokafka.protocol.commit import OffsetFetchResponse_v3
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Severity
+from streamdedup.columns import Positions
 from streamdedup.errors import BrokerUnavailable, ProducerForgotten, SettingsError, TopicError
 from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.changelog_writer import ChangelogWriter
@@ -151,7 +152,9 @@ async def test_verdicts_that_arrive_before_a_lane_begins(
         if progress is not None:
             lane.add_progress(LaneProgress(progress, Metadata(verdicts=5)))
         source = SourceRange(stage.topics["source"], 0, 20, 25)
-        lane.add_verdicts(6, JudgedRange(source, {}, [], [], [], [], [], [], [], [], {}, {}))
+        lane.add_verdicts(
+            6, JudgedRange(source, {}, [], [], [], [], Positions.of([]), [], [], [], {}, {})
+        )
         lane.reach_verdict(7)
         if progress is None:
             with pytest.raises(TopicError, match="the verdicts on offsets 0 to 20 are missing"):
