@@ -305,4 +305,6 @@ def test_what_another_program_writes(broker: Broker, tmp_path: Path) -> None:
         stage.produce_to("sketches", [damaged])
         judge.assert_ends(5, f"{stage.topics['sketches']} offset", "kafka-delete-records.sh")
         stage.produce_to("verdicts", [damaged])
-        edge.assert_ends(5, f"{stage.topics['verdicts']} partition 0 offset", "only judge and edges")
+        edge.assert_ends(
+            5, f"{stage.topics['verdicts']} partition 0 offset", "only judge and edges"
+        )

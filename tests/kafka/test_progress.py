@@ -14,7 +14,7 @@ METADATA = Metadata(Tally(judged=70, run=2, window=3), verdicts=91, first_partit
 
 def test_progress_is_read_as_it_was_written() -> None:
     """It goes to the partition of the lane, without a key."""
-    progress = Progress(123, METADATA)
+    progress = Progress(123, b"0123456789abcdef", METADATA)
     written = progress.messages("verdicts", 5)
     assert (written.topic, written.keys, written.source_partitions.tolist()) == (
         "verdicts",
