@@ -24,6 +24,8 @@ _VERDICTS = "verdicts-1"
 """Word before the verdict offset in the metadata; the number is the version of its format."""
 _PROGRESS = "streamdedup-progress"
 """Header of the record of a lane's progress; its value is the next source offset."""
+_SOURCE_ID = "streamdedup-source-id"
+"""Header with the id of the source topic, in hexadecimal: a recreated topic has another one."""
 _PARTITIONS = "partitions-1"
 """Word before the number of partitions at the first start in the metadata."""
 
@@ -62,25 +64,34 @@ class LaneProgress:
 
     Attributes:
         source: the next source offset.
-        metadata: what was committed with it.
+        topic_id: the id of the source topic; empty if the brokers do not report it.
+        metadata: what was committed with the offset.
     """
 
     source: int
+    topic_id: bytes
     metadata: Metadata
 
     def messages(self, topic: str, partition: int) -> Messages:
         """Return the record."""
-        headers = [(_PROGRESS, str(self.source).encode())]
+        topic_id = self.topic_id.hex().encode()
+        headers = [(_PROGRESS, str(self.source).encode()), (_SOURCE_ID, topic_id)]
         value = self.metadata.encoded().encode()
         return Messages.of(topic, [Outgoing(topic, None, value, headers, None, partition)])
 
     @classmethod
     def read(cls, message: Any) -> Self | None:
         """Return the progress in a record of the topic of the verdicts, None if it has verdicts."""
-        source = dict(message.headers).get(_PROGRESS)
+        headers = dict(message.headers)
+        source = headers.get(_PROGRESS)
         if source is None or not source.isdigit():
             return None
-        return cls(int(source), Metadata.read((message.value or b"").decode("utf-8", "replace")))
+        try:
+            topic_id = bytes.fromhex((headers.get(_SOURCE_ID) or b"").decode())
+        except ValueError:
+            topic_id = b""
+        metadata = Metadata.read((message.value or b"").decode("utf-8", "replace"))
+        return cls(int(source), topic_id, metadata)
 
 
 def _number_after(words: Sequence[str], word: str) -> int | None:

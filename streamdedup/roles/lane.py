@@ -19,6 +19,7 @@ from streamdedup.columns import Positions, RecordColumns
 from streamdedup.errors import TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats.verdicts import JudgedRange
+from streamdedup.kafka.cluster import look_at_topics
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, OutcomeTally
 from streamdedup.kafka.lane_offsets import LaneOffsets, LaneProgress
@@ -93,7 +94,8 @@ class Lane:
         self._is_caught_up = asyncio.Event()
         self._source = (topics.source, partition)
         self._verdicts_topic = topics.verdicts
-        self._kafka = settings.kafka
+        self._source_id = facts.topics[topics.source].id
+        self._settings, self._kafka = settings, settings.kafka
         self._most = settings.batch.documents
         self._composer = composer
         self._metrics = metrics
@@ -140,8 +142,10 @@ class Lane:
     async def _check_progress(self) -> None:
         """Compare the group's offset with the progress that was written with the last outputs."""
         progress, offsets = self._progress, self.offsets
-        if progress is not None and (
-            offsets.is_new or (offsets.is_own and progress.source > offsets.source)
+        if (
+            progress is not None
+            and (offsets.is_new or (offsets.is_own and progress.source > offsets.source))
+            and await self._is_of_this_topic(progress)
         ):
             log.warning(
                 "the brokers have lost the offset of the group: committing it again",
@@ -164,9 +168,14 @@ class Lane:
         if self._missing is not None:
             raise self._missing
 
+    async def _is_of_this_topic(self, progress: LaneProgress) -> bool:
+        """Return whether the offset of a progress is one of the topic that exists now."""
+        facts = (await look_at_topics(self._settings)).topics.get(self._source[0])
+        return facts is not None and facts.id != b"" and facts.id == progress.topic_id
+
     def _progress_at(self, source: int, tally: OutcomeTally, verdicts: int) -> LaneProgress:
         metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
-        return LaneProgress(source, metadata)
+        return LaneProgress(source, self._source_id, metadata)
 
     def _transaction(self, outputs: list[Messages], progress: LaneProgress) -> BuiltTransaction:
         noted = progress.messages(self._verdicts_topic, self.partition)

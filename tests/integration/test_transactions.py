@@ -150,7 +150,8 @@ async def test_verdicts_that_arrive_before_a_lane_begins(
     try:
         lane.open(LaneOffsets(0, 0, 30, 0, 5, Metadata(), is_new=True, is_own=False))
         if progress is not None:
-            lane.add_progress(LaneProgress(progress, Metadata(verdicts=5)))
+            topic_id = facts.topics[stage.topics["source"]].id
+            lane.add_progress(LaneProgress(progress, topic_id, Metadata(verdicts=5)))
         source = SourceRange(stage.topics["source"], 0, 20, 25)
         lane.add_verdicts(
             6, JudgedRange(source, {}, [], [], [], [], Positions.of([]), [], [], [], {}, {})

@@ -14,7 +14,7 @@ METADATA = Metadata(OutcomeTally(judged=70, run=2, window=3), verdicts=91, first
 
 def test_progress_is_read_as_it_was_written() -> None:
     """It goes to the partition of the lane, without a key."""
-    progress = LaneProgress(123, METADATA)
+    progress = LaneProgress(123, b"0123456789abcdef", METADATA)
     written = progress.messages("verdicts", 5)
     assert (written.topic, written.keys, written.source_partitions.tolist()) == (
         "verdicts",
