@@ -126,12 +126,7 @@ class Source:
             if found.offset < judged(*part) and is_foremost(found.metadata)
         }
         for part, offset in lost.items():
-            log.warning(
-                "the brokers have lost the offset of the group: committing it again",
-                partition=part.partition,
-                found=self._committed[part].offset,
-                offset=offset,
-            )
+            warn_of_loss(part.partition, self._committed[part].offset, offset)
         return lost
 
     def notes(self) -> list[str]:
@@ -224,6 +219,16 @@ class Source:
     async def close(self) -> None:
         """Stop the consumer."""
         await stop(self._consumer.stop())
+
+
+def warn_of_loss(partition: int, found: int | None, offset: int) -> None:
+    """Log that the brokers have lost the group's offset of a partition, or have an earlier one."""
+    log.warning(
+        "the brokers have lost the offset of the group: committing it again",
+        partition=partition,
+        found=found,
+        offset=offset,
+    )
 
 
 def warn_of_skips(skips: Iterable[SourceOffsets]) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import structlog
 
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.errors import TopicError
@@ -25,7 +24,7 @@ from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, Tally
 from streamdedup.kafka.lane_offsets import LaneOffsets, Progress
 from streamdedup.kafka.messages import ClusterFacts, Messages, Transaction
 from streamdedup.kafka.pairs import Paired, Pairs
-from streamdedup.kafka.source import warn_of_skips
+from streamdedup.kafka.source import warn_of_loss, warn_of_skips
 from streamdedup.kafka.source_offsets import SourceOffsets, check_begin, reset_command
 from streamdedup.kafka.topics import NEW_SOURCE, output_names
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
@@ -34,8 +33,6 @@ from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.session import QUIET_S, Commits, now_ms
 from streamdedup.settings.sections import Settings
-
-log = structlog.get_logger(__name__)
 
 _LOOK_S = 1.0
 """Interval at which a lane looks whether verdicts are missing."""
@@ -147,12 +144,8 @@ class Lane:
             and (offsets.is_new or (offsets.is_own and progress.source > offsets.source))
             and await self._is_of_this_topic(progress)
         ):
-            log.warning(
-                "the brokers have lost the offset of the group: committing it again",
-                partition=self.partition,
-                found=None if offsets.is_new else offsets.source,
-                offset=progress.source,
-            )
+            found = None if offsets.is_new else offsets.source
+            warn_of_loss(self.partition, found, progress.source)
             await self._commits.commit(self._writer, self._transaction([], progress))
             raise OffsetLost
         self._is_checked = True
@@ -201,16 +194,18 @@ class Lane:
             return
         start, known = judged.source.start, self.pairs.judged_to
         if start > known:
-            self._missing = TopicError(
+            missing = TopicError(
                 f"{self._source[0]} partition {self.partition}: the verdicts on offsets {known} to "
                 f"{start} are missing: they were deleted, or these records were judged before mode "
                 "was split and the group's offsets were moved back; to leave these records out, "
                 "stop all edges, and run "
                 f"{reset_command(self._kafka, *self._source, f'--to-offset {start}')}"
             )
-            # Before the check: perhaps only the group's offset is lost, and the progress tells.
             if self._is_checked:
-                raise self._missing
+                raise missing
+            # Perhaps only the group's offset is lost, and the progress tells. The first gap counts:
+            # later verdicts would be left out too.
+            self._missing = self._missing or missing
             return
         self.pairs.add_verdicts(offset, judged)
         if judged.source.next_offset > self._judged_to:
