@@ -331,7 +331,7 @@ def test_offsets_that_a_broker_has_lost(mode: str, broker: Broker, tmp_path: Pat
         stage.produce_json(documents(0, 20))
         roles.run_until_committed({0: 20, 1: 0})
         source = stage.topics["source"]
-        earlier = asyncio.run(topics.committed_entries(stage.bootstrap, stage.name, source, 2))
+        earlier = asyncio.run(topics.committed_entries(stage.bootstrap, stage.name, source))
         stage.produce_json(documents(20, 40))
         roles.run_until_committed({0: 40, 1: 0})
         for start in (40, 50):

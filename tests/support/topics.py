@@ -69,6 +69,12 @@ async def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 async def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     """Return the offsets that a group has committed in a topic, by partition."""
+    entries = await committed_entries(bootstrap, group, topic)
+    return {partition: entry.offset for partition, entry in entries.items()}
+
+
+async def committed_entries(bootstrap: str, group: str, topic: str) -> dict[int, OffsetAndMetadata]:
+    """Return the offsets that a group has committed in a topic, with their metadata."""
     # A broker that was just started or resumed takes a moment to find its coordinator.
     attempts = stamina.retry_context(on=KafkaError, attempts=None, timeout=PATIENCE_S, wait_max=0.5)
     async for attempt in attempts:
@@ -76,21 +82,10 @@ async def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int,
             async with _admin(bootstrap) as admin:
                 offsets = await admin.list_consumer_group_offsets(group)
     return {
-        partition.partition: committed.offset
+        partition.partition: committed
         for partition, committed in offsets.items()
         if partition.topic == topic
     }
-
-
-async def committed_entries(
-    bootstrap: str, group: str, topic: str, partitions: int
-) -> dict[int, OffsetAndMetadata]:
-    """Return the offsets of a group with their metadata."""
-    parts = [TopicPartition(topic, number) for number in range(partitions)]
-    async with _consumer(bootstrap, group_id=group) as consumer:
-        coordinator = consumer._coordinator  # noqa: SLF001 - the client has no public way
-        found = await coordinator.fetch_committed_offsets(parts)
-    return {part.partition: entry for part, entry in found.items()}
 
 
 async def commit_offsets(
