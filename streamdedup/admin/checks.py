@@ -29,6 +29,7 @@ from streamdedup.index.directory import holds_index
 from streamdedup.index.entries import Checkpoint
 from streamdedup.index.header import FORMAT, Header
 from streamdedup.index.manifest import Manifest
+from streamdedup.index.sources import Sources
 from streamdedup.kafka.claim import check_claims
 from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics
 from streamdedup.kafka.connection import try_servers
@@ -222,25 +223,23 @@ async def _check_changelog_offsets(
     return empty
 
 
-async def _judged(
-    settings: Settings, checkpoint: Checkpoint, findings: Findings
-) -> dict[tuple[str, int], int]:
-    """Return the offset up to which each source partition was judged.
+async def _judged(settings: Settings, checkpoint: Checkpoint, findings: Findings) -> Sources:
+    """Return the source partitions, with the offsets up to which they were judged.
 
     This reads the entries that a start replays, and reports records of other programs among them.
 
     A running worker commits all the time, so this comes after the committed offsets were read. The
     pause lets the last transaction become visible in the changelog too.
     """
-    judged = {(topic, partition): offset for topic, partition, offset in checkpoint.sources}
+    judged = Sources(checkpoint.sources, checkpoint.written)
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
     await asyncio.sleep(_PAUSE_S)
     reader = ChangelogReader(settings)
     try:
         await reader.start()
         async for _, data in reader.entries(checkpoint.applied or reader.first):
-            for topic, partition, _, next_offset in changelog.decode(data, fingerprint).ranges:
-                judged[topic, partition] = next_offset
+            update = changelog.decode(data, fingerprint)
+            judged.judge(update.ranges, is_ahead=update.is_ahead)
     finally:
         await reader.close()
     if reader.strangers:
@@ -268,9 +267,11 @@ async def _check_group_offsets(
     try:
         with findings.guarded(check):
             await source.start()
-            judged = {} if checkpoint is None else await _judged(settings, checkpoint, findings)
-            without_offset = await source.begin(lambda *partition: judged.get(partition, 0))
-            committed = source.partitions - len(without_offset)
+            known = Sources()
+            if checkpoint is not None:
+                known = await _judged(settings, checkpoint, findings)
+            await source.begin(known)
+            committed = len(source.notes())
             if committed and changelog_is_empty:
                 findings.warn(
                     check,

@@ -51,6 +51,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     texts: tuple[bytes, ...] = ()
     clock: bytes = b""
     deleted: bytes = b""
+    is_ahead: bool = False
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -121,6 +122,7 @@ def _encode_one(update: IndexUpdate, fingerprint: str) -> bytes:
         texts=tuple(documents.texts),
         clock=update.clock,
         deleted=pack(update.deleted, "<i8"),
+        is_ahead=update.is_ahead,
     )
     return _ENCODER.encode(entry)
 
@@ -155,6 +157,7 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             unpack(entry.effective_times_ms, "<i8", len(entry.id_ends) // 4),
             entry.clock,
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
+            entry.is_ahead,
         )
     except (ValueError, IndexError) as error:
         raise IndexDamaged(f"a changelog entry is inconsistent: {error}") from error

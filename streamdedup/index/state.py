@@ -29,7 +29,7 @@ class State:
         self.applied = checkpoint.applied
         self.next_number = checkpoint.next_number
         self.clock = Clock.from_state(checkpoint.clock)
-        self.sources = Sources(checkpoint.sources)
+        self.sources = Sources(checkpoint.sources, checkpoint.written)
         self.notes = dict(checkpoint.notes)
         self.has_all_texts = checkpoint.has_all_texts
 
@@ -40,7 +40,7 @@ class State:
             update: the update; the sources of its documents are known.
             texts: whether the texts of its documents are stored.
         """
-        self.sources.judge(update.ranges)
+        self.sources.judge(update.ranges, is_ahead=update.is_ahead)
         if len(update.documents):
             self.has_all_texts = self.has_all_texts and texts
         if update.clock:
@@ -67,6 +67,7 @@ class State:
             next_number=self.next_number,
             clock=self.clock.state(),
             sources=self.sources.entries(),
+            written=self.sources.written(),
             notes=dict(self.notes),
             has_all_texts=self.has_all_texts,
         )

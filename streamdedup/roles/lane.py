@@ -25,8 +25,13 @@ from streamdedup.kafka.lane_offsets import LaneOffsets, Progress
 from streamdedup.kafka.messages import ClusterFacts, Messages, Transaction
 from streamdedup.kafka.pairs import Paired, Pairs
 from streamdedup.kafka.source import warn_of_loss, warn_of_skips
-from streamdedup.kafka.source_offsets import SourceOffsets, check_begin, reset_command
-from streamdedup.kafka.topics import NEW_SOURCE, output_names
+from streamdedup.kafka.source_offsets import (
+    SourceOffsets,
+    check_begin,
+    outputs_unknown,
+    reset_command,
+)
+from streamdedup.kafka.topics import output_names
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import Rejection, SourceRange
 from streamdedup.observe.metrics import Metrics
@@ -119,7 +124,7 @@ class Lane:
         self._written = self._sketched = offsets.metadata.tally
 
     async def begin(self) -> None:
-        """Wait for the verdicts that exist already; commit the offset if it is the first one.
+        """Wait for the verdicts that exist already; commit the offset if no lane has done so.
 
         Raises:
             OffsetLost: the brokers had lost the offset, which is committed again.
@@ -132,7 +137,8 @@ class Lane:
             *self._source, offsets.source, self._judged_to, offsets.first, offsets.end
         )
         warn_of_skips(check_begin([begin], self._kafka))
-        if offsets.is_new:
+        if not offsets.is_own:
+            # From here on a judge may be ahead of the outputs.
             progress = self._progress_at(offsets.source, offsets.metadata.tally, offsets.verdicts)
             await self._commits.commit(self._writer, self._transaction([], progress))
 
@@ -150,14 +156,7 @@ class Lane:
             raise OffsetLost
         self._is_checked = True
         if self._has_old_verdicts:
-            raise TopicError(
-                f"{self._source[0]} partition {self.partition}: group {self._kafka.group_id} has "
-                "no offset, but there are verdicts, so records may have been written; find the "
-                "last record of this partition that an output topic has, stop all edges, and with "
-                "the offset after it run "
-                f"{reset_command(self._kafka, *self._source, '--to-offset OFFSET')}; if the source "
-                f"topic was recreated, {NEW_SOURCE}"
-            )
+            raise outputs_unknown(self._kafka, *self._source)
         if self._missing is not None:
             raise self._missing
 

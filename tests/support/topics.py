@@ -16,7 +16,7 @@ import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
-from aiokafka.errors import KafkaError
+from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.record.default_records import DefaultRecordBase, _DefaultRecordBatchBuilderPy
 from aiokafka.structs import OffsetAndMetadata
 
@@ -91,11 +91,18 @@ async def committed_entries(bootstrap: str, group: str, topic: str) -> dict[int,
 async def commit_offsets(
     bootstrap: str, group: str, topic: str, offsets: Mapping[int, int | OffsetAndMetadata]
 ) -> None:
-    """Set the offsets of a group; without metadata as ``kafka-consumer-groups.sh`` does."""
+    """Set the offsets of a group; without metadata as ``kafka-consumer-groups.sh`` does.
+
+    Waits until a member that was killed has left the group.
+    """
     by_partition = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
     async with _consumer(bootstrap, group_id=group) as consumer:
         consumer.assign(list(by_partition))
-        await consumer.commit(by_partition)
+        async for attempt in stamina.retry_context(
+            on=CommitFailedError, attempts=None, timeout=PATIENCE_S, wait_max=0.5
+        ):
+            with attempt:
+                await consumer.commit(by_partition)
 
 
 async def produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
