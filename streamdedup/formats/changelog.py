@@ -27,7 +27,7 @@ from streamdedup.formats.arrays import (
 )
 from streamdedup.model import SourceRange
 
-VERSION = 3
+VERSION = 4
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch
 from streamdedup.sketch.normalize import resolve
 from streamdedup.sketch.parameters import UNKNOWN_SEED, SketchParameters
 
-FORMAT = 3
+FORMAT = 4
 """Version of the layout on disk; docs/format.md specifies it."""
 
 
