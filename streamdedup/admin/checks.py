@@ -126,15 +126,16 @@ def _check_release(facts: ClusterFacts, findings: Findings) -> None:
 
 async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     check = "transactional id"
-    source = facts.topics.get(settings.topics.source)
-    name, group = settings.topics.transactional_id, settings.kafka.group_id
-    edges = f", {settings.topics.edge_id(0)} etc." if settings.mode == "split" else ""
+    topics, group = settings.topics, settings.kafka.group_id
+    name, edges = topics.transactional_id, list[str]()
+    if settings.mode == "split" and (source := facts.topics.get(topics.source)):
+        edges = topics.edge_ids(source.partitions)
     with findings.guarded(check):
-        await check_identity(settings, source.partitions if source else 0)
+        await check_identity(settings, [name, *edges])
         findings.ok(
             check,
-            f"{name}{edges} and group {group} may be used; whether another worker uses them is not "
-            "checked",
+            f"{', '.join([name, *edges[:1]])}{' etc.' if edges else ''} and group {group} may be "
+            "used; whether another worker uses them is not checked",
         )
 
 
@@ -267,6 +268,8 @@ async def _check_group_offsets(
     try:
         with findings.guarded(check):
             await source.start()
+            if source.follows_edges() and settings.mode == "single":
+                await check_identity(settings, settings.topics.edge_ids(source.partitions))
             known = Sources()
             if checkpoint is not None:
                 known = await _judged(settings, checkpoint, findings)

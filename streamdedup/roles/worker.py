@@ -160,12 +160,10 @@ class _SourceFeed(Feed[_Polled]):
         An edge that was paused would write records again. And readers see nothing behind an open
         transaction until the brokers abort it.
         """
-        topics = self._settings.topics
-        log.info("ending what edges may have left open", partitions=self._source.partitions)
-        for partition in range(self._source.partitions):
-            writer = TransactionalWriter(
-                self._settings, self._facts, topics.edge_id(partition), output_names(topics)
-            )
+        topics, partitions = self._settings.topics, self._source.partitions
+        log.info("ending what edges may have left open", partitions=partitions)
+        for name in topics.edge_ids(partitions):
+            writer = TransactionalWriter(self._settings, self._facts, name, output_names(topics))
             try:
                 await writer.start()
             finally:
