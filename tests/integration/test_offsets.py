@@ -322,6 +322,7 @@ def test_a_group_without_its_offsets_continues(broker: Broker, tmp_path: Path) -
 
 
 @MODES
+@pytest.mark.long
 def test_offsets_that_a_broker_has_lost(mode: str, broker: Broker, tmp_path: Path) -> None:
     """A coordinator that is killed may come back with earlier offsets: no record comes out twice.
 
@@ -342,6 +343,7 @@ def test_offsets_that_a_broker_has_lost(mode: str, broker: Broker, tmp_path: Pat
             assert_all_judged_once(stage, start + 10)
 
 
+@pytest.mark.long
 def test_offsets_and_progress_that_the_brokers_have_deleted(broker: Broker, tmp_path: Path) -> None:
     """Only the outputs know what was written: the message says where to look."""
     with reading("split", broker, tmp_path) as roles:

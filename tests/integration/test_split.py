@@ -314,6 +314,7 @@ def test_all_roles_of_one_command(broker: Broker, tmp_path: Path) -> None:
     assert_undisturbed(stage)
 
 
+@pytest.mark.long
 def test_what_the_operator_did_wrong(broker: Broker, tmp_path: Path) -> None:
     """Each ends with one line that says what to do."""
     stage = Stage(broker.bootstrap, tmp_path, mode="split")
@@ -336,6 +337,7 @@ def test_what_the_operator_did_wrong(broker: Broker, tmp_path: Path) -> None:
         edge.assert_ends(3, "--role edge needs mode split")
 
 
+@pytest.mark.long
 def test_new_partitions_are_read(broker: Broker, tmp_path: Path) -> None:
     """Once the topic of the verdicts has them too; without them the roles end and say so."""
     with split_on(broker.bootstrap, tmp_path, 1) as split:
