@@ -130,7 +130,7 @@ def test_erased_that_never_existed(index: Path) -> None:
         ({"sources": []}, "does not name"),
         ({"clock": b"no clock"}, "the clock cannot be read"),
     ],
-    ids=["number", "applied", "twice", "offset", "sources", "clock"],
+    ids=["number", "applied", "twice", "offset", "written", "unwritten", "sources", "clock"],
 )
 def test_checkpoint(changes: dict[str, Any], message: str, index: Path) -> None:
     """The checkpoint must agree with the segments."""
