@@ -173,7 +173,8 @@ class Lane:
         noted = progress.messages(self._verdicts_topic, self.partition)
         offsets = {self._source: progress.source}
         return self._writer.build(
-            Transaction([*outputs, noted], [], offsets, progress.metadata.encoded())
+            # An open transaction hides the verdicts behind its progress.
+            Transaction(outputs, [], offsets, progress.metadata.encoded(), last=[noted])
         )
 
     def add_progress(self, progress: Progress) -> None:
