@@ -157,7 +157,7 @@ clean: ## Remove the environments and the output of the demos
 
 $(VENV)/bin/python:
 	@for python in python3 python3.13 python3.12 python3.11; do \
-		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11, 2))' 2>/dev/null; then \
 			echo "Creating $(VENV) with $$($$python --version)"; \
 			$$python -m venv $(VENV) && exit 0; \
 			rm -rf $(VENV); \
@@ -166,7 +166,7 @@ $(VENV)/bin/python:
 			exit 1; \
 		fi; \
 	done; \
-	echo "streamdedup: no Python 3.11 or newer was found; install one (Debian: apt-get install" \
+	echo "streamdedup: no Python 3.11.2 or newer was found; install one (Debian: apt-get install" \
 		"python3 python3-venv)" >&2; exit 1
 
 $(VENV)/run.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock

@@ -189,6 +189,7 @@ class IndexUpdate:
         clock: state of the clock of the stream after the batch. Empty if it stays as it is, and in
             every part but the last of an update that was cut in parts.
         deleted: numbers of the documents to erase, after ``documents`` are added.
+        is_ahead: whether the outputs on ``ranges`` are written later, by edges.
     """
 
     first_number: int
@@ -197,6 +198,7 @@ class IndexUpdate:
     effective_times_ms: I64
     clock: bytes = b""
     deleted: tuple[int, ...] = ()
+    is_ahead: bool = False
 
     @classmethod
     def empty(cls, next_number: int, deleted: tuple[int, ...] = ()) -> IndexUpdate:

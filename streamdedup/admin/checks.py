@@ -28,6 +28,7 @@ from streamdedup.formats import changelog
 from streamdedup.index.directory import holds_index
 from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest
+from streamdedup.index.state import SourcePartitions
 from streamdedup.kafka.claim import check_claims
 from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics
 from streamdedup.kafka.connection import try_servers
@@ -124,15 +125,16 @@ def _check_release(facts: ClusterFacts, findings: Findings) -> None:
 
 async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     check = "transactional id"
-    source = facts.topics.get(settings.topics.source)
-    name, group = settings.topics.transactional_id, settings.kafka.group_id
-    edges = f", {settings.topics.edge_id(0)} etc." if settings.mode == "split" else ""
+    topics, group = settings.topics, settings.kafka.group_id
+    name, edges = topics.transactional_id, list[str]()
+    if settings.mode == "split" and (source := facts.topics.get(topics.source)):
+        edges = topics.edge_ids(source.partitions)
     with findings.guarded(check):
-        await check_identity(settings, source.partitions if source else 0)
+        await check_identity(settings, [name, *edges])
         findings.ok(
             check,
-            f"{name}{edges} and group {group} may be used; whether another worker uses them is not "
-            "checked",
+            f"{', '.join([name, *edges[:1]])}{' etc.' if edges else ''} and group {group} may be "
+            "used; whether another worker uses them is not checked",
         )
 
 
@@ -223,23 +225,23 @@ async def _check_changelog_offsets(
 
 async def _judged(
     settings: Settings, checkpoint: Checkpoint, findings: Findings
-) -> dict[tuple[str, int], int]:
-    """Return the offset up to which each source partition was judged.
+) -> SourcePartitions:
+    """Return the source partitions, with the offsets up to which they were judged.
 
     This reads the entries that a start replays, and reports records of other programs among them.
 
     A running worker commits all the time, so this comes after the committed offsets were read. The
     pause lets the last transaction become visible in the changelog too.
     """
-    judged = {(topic, partition): offset for topic, partition, offset in checkpoint.sources}
+    judged = SourcePartitions(checkpoint.sources, checkpoint.written)
     fingerprint = settings.dedup.sketch_parameters().fingerprint()
     await asyncio.sleep(_PAUSE_S)
     reader = ChangelogReader(settings)
     try:
         await reader.start()
         async for _, data in reader.entries(checkpoint.applied or reader.first):
-            for topic, partition, _, next_offset in changelog.decode(data, fingerprint).ranges:
-                judged[topic, partition] = next_offset
+            update = changelog.decode(data, fingerprint)
+            judged.judge(update.ranges, is_ahead=update.is_ahead)
     finally:
         await reader.close()
     if reader.strangers:
@@ -267,9 +269,13 @@ async def _check_group_offsets(
     try:
         with findings.guarded(check):
             await source.start()
-            judged = {} if checkpoint is None else await _judged(settings, checkpoint, findings)
-            without_offset = await source.begin(lambda *partition: judged.get(partition, 0))
-            committed = source.partitions - len(without_offset)
+            if source.follows_edges() and settings.mode == "single":
+                await check_identity(settings, settings.topics.edge_ids(source.partitions))
+            known = SourcePartitions()
+            if checkpoint is not None:
+                known = await _judged(settings, checkpoint, findings)
+            await source.begin(known)
+            committed = len(source.notes())
             if committed and changelog_is_empty:
                 findings.warn(
                     check,

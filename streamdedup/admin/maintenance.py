@@ -232,6 +232,7 @@ def _bind(settings: Settings, owner: Changelog) -> None:
             next_number=checkpoint.next_number,
             clock=checkpoint.clock if same_cluster else b"",
             sources=checkpoint.sources,
+            written=checkpoint.written,
             has_all_texts=checkpoint.has_all_texts,
         )
         manifest.rebind(header, unbound)

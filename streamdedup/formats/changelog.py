@@ -29,7 +29,7 @@ from streamdedup.formats.arrays import (
 )
 from streamdedup.model import SourceRange
 
-VERSION = 3
+VERSION = 4
 
 
 class ChangelogEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,6 +53,7 @@ class ChangelogEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     texts: tuple[bytes, ...] = ()
     clock: bytes = b""
     deleted: bytes = b""
+    is_ahead: bool = False
 
 
 def _other_version(version: int) -> IndexMismatch:
@@ -95,6 +96,7 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
             effective_times_ms=pack(part.effective_times_ms, "<i8"),
             clock=part.clock,
             deleted=pack(part.deleted, "<i8"),
+            is_ahead=part.is_ahead,
         )
 
     def halves(part: IndexUpdate, size: int) -> Sequence[IndexUpdate]:
@@ -159,6 +161,7 @@ def decode(data: bytes, fingerprint: str) -> IndexUpdate:
             unpack(entry.effective_times_ms, "<i8", len(documents)),
             entry.clock,
             tuple(np.frombuffer(entry.deleted, dtype="<i8").tolist()),
+            entry.is_ahead,
         )
     except (ValueError, IndexError) as error:
         raise IndexDamaged(f"a changelog entry is inconsistent: {error}") from error

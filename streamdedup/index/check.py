@@ -169,8 +169,10 @@ def _check_checkpoint(checkpoint: Checkpoint, erased: Mapping[int, bool]) -> Non
     sources = [name for name in names if name != FREE]
     if len(set(sources)) < len(sources):
         raise Broken("it names a source twice")
-    if any(offset < 0 for _, _, offset in checkpoint.sources):
+    if min([0, *checkpoint.written, *(offset for _, _, offset in checkpoint.sources)]) < 0:
         raise Broken("a source has an offset below zero")
+    if len(checkpoint.written) not in (0, len(checkpoint.sources)):
+        raise Broken("sources have no written offset")
     Clock.from_state(checkpoint.clock)
     unknown = [number for number in erased if number >= checkpoint.next_number]
     if unknown:

@@ -22,7 +22,7 @@ from streamdedup.settings.sections import IndexSettings
 from streamdedup.sketch.normalize import resolve
 from streamdedup.sketch.parameters import UNKNOWN_SEED, SketchParameters
 
-FORMAT = 3
+FORMAT = 4
 """Version of the layout on disk; docs/internals/stored-index.md specifies it."""
 DOCUMENTS_FILE = "documents.mdb"
 POSTING_BYTES = 7
@@ -138,6 +138,8 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         clock: state of the clock of the stream; empty for a new clock.
         sources: topic, partition and next offset of each source; a source's number is its index.
             A free number has the topic "" and the partition -1.
+        written: of each source the offset up to which its outputs are written, where a judge is
+            ahead of its edges; empty if none is.
         notes: what the transport asked to remember.
         has_all_texts: whether every document came with its text.
     """
@@ -146,6 +148,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     next_number: int = 0
     clock: bytes = b""
     sources: list[tuple[str, int, int]] = []
+    written: list[int] = []
     notes: dict[str, bytes] = {}
     has_all_texts: bool = True
 

@@ -43,7 +43,7 @@ class IndexState:
         self.applied = checkpoint.applied
         self.next_number = checkpoint.next_number
         self.clock = Clock.from_state(checkpoint.clock)
-        self.sources = SourcePartitions(checkpoint.sources)
+        self.sources = SourcePartitions(checkpoint.sources, checkpoint.written)
         self.erasures = Erasures(erased)
         self.notes = dict(checkpoint.notes)
         self.has_all_texts = checkpoint.has_all_texts
@@ -62,7 +62,7 @@ class IndexState:
             The rows of its documents; None if it has none.
         """
         documents, rows = update.documents, None
-        self.sources.judge(update.ranges)
+        self.sources.judge(update.ranges, is_ahead=update.is_ahead)
         if update.clock:
             self.clock = Clock.from_state(update.clock)
         self.next_number = update.first_number + len(documents)
@@ -94,6 +94,7 @@ class IndexState:
             next_number=self.next_number,
             clock=self.clock.state(),
             sources=self.sources.entries(),
+            written=self.sources.written(),
             notes=dict(self.notes),
             has_all_texts=self.has_all_texts,
         )
@@ -154,16 +155,23 @@ class SourcePartitions:
     A forgotten source leaves its number to a new one. An entry is the topic, the partition and the
     next offset of a source; its index is the source's number.
 
+    Args:
+        entries: the entries.
+        written: the written offset of each source; empty if they are the next offsets.
+
     Attributes:
         names: topic and partition of each source, by its number.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, int, int]] = ()) -> None:
+    def __init__(
+        self, entries: Iterable[tuple[str, int, int]] = (), written: Sequence[int] = ()
+    ) -> None:
         self.names: list[Source] = []
         self._next_offsets: list[int] = []
         for topic, partition, next_offset in entries:
             self.names.append((topic, partition))
             self._next_offsets.append(next_offset)
+        self._written = list(written or self._next_offsets)
         self._numbers = _SourceNumbers(zip(self.names, itertools.count()))
         self._numbers.pop(FREE, None)
         self._free = [number for number, name in enumerate(self.names) if name == FREE]
@@ -174,16 +182,36 @@ class SourcePartitions:
             (*name, offset) for name, offset in zip(self.names, self._next_offsets, strict=True)
         ]
 
+    def written(self) -> list[int]:
+        """Return the written offset of each source; an empty list if they are the next offsets."""
+        return [] if self._written == self._next_offsets else list(self._written)
+
     def next_offset(self, topic: str, partition: int) -> int:
         """Return the offset up to which a partition was judged, exclusive; 0 if unknown."""
         number = self._numbers[topic, partition]
         return 0 if number < 0 else self._next_offsets[number]
 
-    def judge(self, ranges: Iterable[SourceRange]) -> None:
-        """Advance the next offsets past the ranges; they never go back."""
+    def written_offset(self, topic: str, partition: int) -> int:
+        """Return the offset behind the last range of a partition whose outputs came with it.
+
+        It is earlier than the next offset if a judge has judged more than its edges had to write,
+        and while records are written again. It is 0 for an unknown partition.
+        """
+        number = self._numbers[topic, partition]
+        return 0 if number < 0 else self._written[number]
+
+    def judge(self, ranges: Iterable[SourceRange], *, is_ahead: bool = False) -> None:
+        """Advance the next offsets past the ranges; they never go back.
+
+        Args:
+            ranges: ranges that were judged.
+            is_ahead: whether edges write their outputs later.
+        """
         for topic, partition, _, next_offset in ranges:
             number = self._add((topic, partition))
             self._next_offsets[number] = max(self._next_offsets[number], next_offset)
+            if not is_ahead:
+                self._written[number] = next_offset
 
     def locate(self, positions: Positions) -> tuple[I64, I64]:
         """Return each position's source number, -1 for an unknown source, and its offset.
@@ -214,7 +242,7 @@ class SourcePartitions:
         for source in sources:
             number = self._numbers.pop(source, -1)
             if number >= 0:
-                self.names[number], self._next_offsets[number] = FREE, 0
+                self.names[number], self._next_offsets[number], self._written[number] = FREE, 0, 0
                 self._free.append(number)
 
     def _add(self, source: Source) -> int:
@@ -224,6 +252,7 @@ class SourcePartitions:
                 self._free.append(len(self.names))
                 self.names.append(FREE)
                 self._next_offsets.append(0)
+                self._written.append(0)
             number = self._numbers[source] = self._free.pop()
             self.names[number] = source
         return self._numbers[source]

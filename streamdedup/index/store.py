@@ -176,6 +176,10 @@ class Index:
         """Return the offset up to which a source partition was judged, exclusive."""
         return self._state.sources.next_offset(topic, partition)
 
+    def written_offset(self, topic: str, partition: int) -> int:
+        """Return the offset behind the outputs of a source partition that a worker wrote last."""
+        return self._state.sources.written_offset(topic, partition)
+
     def note(self, key: str) -> bytes | None:
         """Return the last note under a key; None if there is none."""
         return self._state.notes.get(key)

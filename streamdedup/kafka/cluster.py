@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from aiokafka import errors
@@ -198,7 +198,7 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
     return configs
 
 
-async def check_identity(settings: Settings, partitions: int) -> None:
+async def check_identity(settings: Settings, names: Iterable[str]) -> None:
     """Check that this client may use its transactional ids and groups, without fencing a worker.
 
     The request adds the group to a transaction of a producer that does not exist. The brokers check
@@ -206,7 +206,7 @@ async def check_identity(settings: Settings, partitions: int) -> None:
 
     Args:
         settings: all settings.
-        partitions: of the source topic; with mode split each has a transactional id.
+        names: the transactional ids.
 
     Raises:
         BrokerRefused: the client may not use one of them.
@@ -214,9 +214,6 @@ async def check_identity(settings: Settings, partitions: int) -> None:
     """
     group = settings.kafka.group_id
     others = [settings.topics.election] if settings.standby.enabled else []
-    names = [settings.topics.transactional_id]
-    if settings.mode == "split":
-        names += [settings.topics.edge_id(partition) for partition in range(partitions)]
     async with admin_client(settings.kafka) as admin:
         for name in names:
             with translated(f"cannot use transactional id {name} and group {group}"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,21 +48,15 @@ class Composer:
         self._annotate = settings.output.route == "annotate"
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._tally = OutcomeTally()
-        self._judged: Callable[[str, int], int] = lambda _topic, _partition: 0
         self._entry_bytes = settings.batch.changelog_entry_bytes
         self._rule = OutputRule.from_settings(settings, fingerprint, facts.duplicates_schema_id)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
         self._check_room()
 
-    def resume(self, tally: OutcomeTally, judged: Callable[[str, int], int]) -> None:
-        """Continue a source.
-
-        Args:
-            tally: the dead letters that were counted before.
-            judged: returns the offset up to which a (topic, partition) has verdicts.
-        """
-        self._tally, self._judged = tally, judged
+    def resume(self, tally: OutcomeTally) -> None:
+        """Continue the dead letters that were counted before."""
+        self._tally = tally
 
     def _check_room(self) -> None:
         """Refuse topics whose limit is below what is written in addition to a record."""
@@ -170,9 +164,8 @@ class Composer:
         offsets: dict[tuple[str, int], int] = {}
         for topic, partition, _, next_offset in update.ranges:
             offsets[topic, partition] = next_offset
-        again = any(offset < self._judged(*part) for part, offset in offsets.items())
         entries = changelog.encode(update, self._rule.fingerprint, self._entry_bytes)
-        return Transaction(messages, entries, offsets, self._tally.note(again=again))
+        return Transaction(messages, entries, offsets, self._tally.note())
 
     def outputs(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> list[Messages]:
         """Return the messages to the output topics; one of them gets each record.

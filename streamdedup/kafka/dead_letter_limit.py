@@ -25,8 +25,6 @@ _NOTE = "dead-letters-1"
 """First word of a note; the number is the version of its format."""
 _WORDS = 4
 """Words of a note; others may follow."""
-_AGAIN = "again-1"
-"""Word after a note: the records before the offset were judged before, and so may later ones be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +41,13 @@ class OutcomeTally:
     run: int = 0
     window: int = 0
 
-    def note(self, *, again: bool = False) -> str:
-        """Return the tally as the metadata of committed offsets.
-
-        Args:
-            again: whether an offset is before records that have a verdict already.
-        """
-        note = f"{_NOTE} {self.judged} {self.run} {self.window:x}"
-        return f"{note} {_AGAIN}" if again else note
+    def note(self) -> str:
+        """Return the tally as the metadata of committed offsets."""
+        return f"{_NOTE} {self.judged} {self.run} {self.window:x}"
 
 
-def is_foremost(text: str) -> bool:
-    """Return whether a worker committed an offset with this metadata behind all verdicts."""
+def is_by_worker(text: str) -> bool:
+    """Return whether metadata is that of a worker, not of an edge or another program."""
     words = text.split(" ")
     return words[0] == _NOTE and len(words) == _WORDS
 

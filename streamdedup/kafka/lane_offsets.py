@@ -94,6 +94,11 @@ class LaneProgress:
         return cls(int(source), topic_id, metadata)
 
 
+def is_by_edge(text: str) -> bool:
+    """Return whether metadata is that of an edge."""
+    return Metadata.read(text).verdicts is not None
+
+
 def _number_after(words: Sequence[str], word: str) -> int | None:
     """Return the number after a word, None if there is none."""
     if word not in words[:-1]:
@@ -170,7 +175,7 @@ async def find_offsets(
         note, offset = notes[mine], committed[mine].offset
         begin = next_verdict(note.verdicts, first_verdicts, judged)
         metadata = replace(metadata, tally=note.tally)
-        is_own = note.verdicts is not None
+        is_own = is_by_edge(committed[mine].metadata)
         return LaneOffsets(offset, first, end, begin, judged, metadata, is_new=False, is_own=is_own)
     # Each partition begins on its own, so an offset of another one does not say that this one is
     # new to the group.

@@ -129,9 +129,12 @@ class Transaction:
         changelog: values of the changelog's records.
         offsets: the next offset to read, by source topic and partition.
         note: metadata committed with each offset.
+        last: messages that are sent when everything else is acknowledged, because readers of their
+            partitions wait for the end of the transaction.
     """
 
     messages: list[Messages]
     changelog: list[bytes]
     offsets: dict[tuple[str, int], int]
     note: str = ""
+    last: list[Messages] = field(default_factory=list)

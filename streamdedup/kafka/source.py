@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -14,9 +14,15 @@ from aiokafka.structs import OffsetAndMetadata
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.connection import new_consumer, stop, translated
-from streamdedup.kafka.dead_letter_limit import is_foremost
+from streamdedup.kafka.dead_letter_limit import is_by_worker
+from streamdedup.kafka.lane_offsets import is_by_edge
 from streamdedup.kafka.poll import Poller
-from streamdedup.kafka.source_offsets import SourceOffsets, check_begin
+from streamdedup.kafka.source_offsets import (
+    KnownOffsets,
+    SourceOffsets,
+    check_begin,
+    outputs_unknown,
+)
 from streamdedup.model import Position, Record, SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
@@ -62,42 +68,60 @@ class Source:
         """Connect, assign every partition, and read the committed offsets."""
         with translated("cannot start the consumer"):
             await self._consumer.start()
-            partitions = self._topic_partitions()
-            self._consumer.assign(partitions)
-            self._committed = await committed_offsets(self._consumer, partitions, self._kafka)
+            self._consumer.assign(self._topic_partitions())
+        await self.read_committed()
 
-    async def begin(self, judged: Callable[[str, int], int]) -> dict[tuple[str, int], int]:
+    async def read_committed(self) -> None:
+        """Read the committed offsets."""
+        with translated("cannot read the committed offsets"):
+            self._committed = await committed_offsets(
+                self._consumer, self._topic_partitions(), self._kafka
+            )
+
+    def follows_edges(self) -> bool:
+        """Return whether edges have committed offsets: they may have left transactions open."""
+        return any(is_by_edge(found.metadata) for found in self._committed.values())
+
+    async def begin(self, known: KnownOffsets) -> dict[tuple[str, int], int]:
         """Seek each partition to its committed offset.
 
         Brokers delete a group's offsets after some days without a commit. A partition without a
         committed offset continues at the offset of the index: no record gets a second verdict.
 
         Args:
-            judged: returns the offset up to which a (topic, partition) was judged, 0 if it never
-                was.
+            known: what the index knows.
 
         Returns:
-            First offsets of the partitions that had no committed offset, whose offset the brokers
-            have lost, or ``kafka.skip_unjudged`` accepts, by (topic, partition). Commit them before
-            anything else, and let the index count what is before them as judged, so that a restart
-            begins at the same offsets.
+            First offsets of the partitions that had no committed offset, or one that no worker has
+            committed, whose offset the brokers have lost, or ``kafka.skip_unjudged`` accepts, by
+            (topic, partition). Commit them before anything else, and let the index count what is
+            before them as judged, so that a restart begins at the same offsets.
 
         Raises:
-            TopicError: a committed offset is not in the topic, or past records without a verdict.
+            TopicError: a committed offset is not in the topic, or past records without a verdict,
+                or there is none and edges may have written records.
         """
         partitions = self._topic_partitions()
-        lost = self._lost(judged)
+        lost = self._lost(known)
         committed = {
             part: self._committed[part].offset if part in self._committed else None
             for part in partitions
         } | lost
+        for part, found in committed.items():
+            if found is None and known.written_offset(*part) < known.next_offset(*part):
+                raise outputs_unknown(self._kafka, *part)
         with translated("cannot read the offsets of the source topic"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
-        begin = self._begin_offsets(committed, first, end, judged)
+        begin = self._begin_offsets(committed, first, end, known)
         offsets = [
             SourceOffsets(
-                part.topic, part.partition, begin[part], judged(*part), first[part], end[part]
+                part.topic,
+                part.partition,
+                begin[part],
+                known.next_offset(*part),
+                first[part],
+                end[part],
             )
             for part in partitions
         ]
@@ -107,31 +131,28 @@ class Source:
         self._poller.assign({partition.partition: offset for partition, offset in begin.items()})
         self._passed = self.positions
         return {
-            (partition.topic, partition.partition): begin[partition]
-            for partition, offset in committed.items()
-            if offset is None or partition.partition in skipped or partition in lost
+            (part.topic, part.partition): begin[part]
+            for part, offset in committed.items()
+            if offset is None
+            or part.partition in skipped
+            or part in lost
+            or not is_by_worker(self._committed[part].metadata)
         }
 
-    def _lost(self, judged: Callable[[str, int], int]) -> dict[TopicPartition, int]:
+    def _lost(self, known: KnownOffsets) -> dict[TopicPartition, int]:
         """Return where the index continues, of partitions whose committed offset the brokers lost.
 
         A worker commits an offset, with metadata, and its changelog entry in one transaction. So an
-        earlier offset with metadata is an old one. An offset that an operator has set has no
-        metadata, and that of an edge has more: a judge is ahead of its edges. A worker that writes
-        records again, from such an offset, says so in the metadata.
+        earlier offset with its metadata is an old one. An offset that an operator has set has no
+        metadata, and that of an edge has more.
         """
         lost = {
-            part: judged(*part)
+            part: known.written_offset(*part)
             for part, found in self._committed.items()
-            if found.offset < judged(*part) and is_foremost(found.metadata)
+            if found.offset < known.written_offset(*part) and is_by_worker(found.metadata)
         }
         for part, offset in lost.items():
-            log.warning(
-                "the brokers have lost the offset of the group: committing it again",
-                partition=part.partition,
-                found=self._committed[part].offset,
-                offset=offset,
-            )
+            warn_of_loss(part.partition, self._committed[part].offset, offset)
         return lost
 
     def notes(self) -> list[str]:
@@ -143,22 +164,21 @@ class Source:
         committed: Mapping[TopicPartition, int | None],
         first: Mapping[TopicPartition, int],
         end: Mapping[TopicPartition, int],
-        judged: Callable[[str, int], int],
+        known: KnownOffsets,
     ) -> dict[TopicPartition, int]:
         """Choose the offset at which to begin: committed, else judged, else by ``kafka.start``.
 
         ``kafka.start: latest`` applies only if no partition was ever read. Later it would skip
         records of a partition that is new to the group.
         """
-        known = {
-            partition: (judged(*partition) or None) if offset is None else offset
-            for partition, offset in committed.items()
+        chosen = {
+            part: (known.next_offset(*part) or None) if offset is None else offset
+            for part, offset in committed.items()
         }
-        is_new = all(offset is None for offset in known.values())
+        is_new = all(offset is None for offset in chosen.values())
         default = end if is_new and self._kafka.start == "latest" else first
         return {
-            partition: default[partition] if offset is None else offset
-            for partition, offset in known.items()
+            part: default[part] if offset is None else offset for part, offset in chosen.items()
         }
 
     def _topic_partitions(self) -> list[TopicPartition]:
@@ -224,6 +244,16 @@ class Source:
     async def close(self) -> None:
         """Stop the consumer."""
         await stop(self._consumer.stop())
+
+
+def warn_of_loss(partition: int, found: int | None, offset: int) -> None:
+    """Log that the brokers have lost the group's offset of a partition, or have an earlier one."""
+    log.warning(
+        "the brokers have lost the offset of the group: committing it again",
+        partition=partition,
+        found=found,
+        offset=offset,
+    )
 
 
 def warn_of_skips(skips: Iterable[SourceOffsets]) -> None:

@@ -8,7 +8,7 @@ Rule 2: a start never hides that retention deleted records that were not read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from streamdedup.errors import TopicError
 from streamdedup.kafka.topics import NEW_SOURCE
@@ -16,6 +16,16 @@ from streamdedup.settings.kafka import KafkaSettings
 
 _MOST_NAMED = 5
 """Partitions that a message names."""
+
+
+class KnownOffsets(Protocol):
+    """What an index knows about the source."""
+
+    def next_offset(self, topic: str, partition: int) -> int:
+        """Return the offset up to which a partition was judged, exclusive; 0 if it never was."""
+
+    def written_offset(self, topic: str, partition: int) -> int:
+        """Return the offset behind the outputs that a worker wrote last, 0 if it never did."""
 
 
 class SourceOffsets(NamedTuple):
@@ -97,6 +107,17 @@ def _described(skips: Sequence[SourceOffsets], kafka: KafkaSettings) -> str:
         f"({named}{more}): another consumer commits to this group, or the offsets were moved; to "
         "judge these records, stop the other consumer and all workers and edges, and run "
         f"{command}{likewise}; to skip them, set kafka.skip_unjudged for one start"
+    )
+
+
+def outputs_unknown(kafka: KafkaSettings, topic: str, partition: int) -> TopicError:
+    """Return the error about records that were judged for edges, and may have been written."""
+    return TopicError(
+        f"{topic} partition {partition}: group {kafka.group_id} has no offset, but there are "
+        "verdicts, so records may have been written; find the last record of this partition that "
+        "an output topic has, stop all workers and edges, and with the offset after it run "
+        f"{reset_command(kafka, topic, partition, '--to-offset OFFSET')}; if the source topic was "
+        f"recreated, {NEW_SOURCE}"
     )
 
 

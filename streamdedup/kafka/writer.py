@@ -68,6 +68,7 @@ class BuiltTransaction(NamedTuple):
     batches: list[BuiltBatch]
     changelog: list[BuiltBatch]
     offsets: dict[TopicPartition, tuple[int, str]]
+    last: list[BuiltBatch]
 
 
 class TransactionalWriter:
@@ -279,17 +280,15 @@ class TransactionalWriter:
         """
         entries = [Outgoing("", None, data, (), None) for data in transaction.changelog]
         changelog = self._settings.topics.changelog
+        build = self._building.build
         return BuiltTransaction(
-            [
-                batch
-                for messages in transaction.messages
-                for batch in self._building.build(messages)
-            ],
-            list(self._building.build(Messages.of(changelog, entries))) if entries else [],
+            [batch for messages in transaction.messages for batch in build(messages)],
+            list(build(Messages.of(changelog, entries))) if entries else [],
             {
                 TopicPartition(topic, partition): (next_offset, transaction.note)
                 for (topic, partition), next_offset in transaction.offsets.items()
             },
+            [batch for messages in transaction.last for batch in build(messages)],
         )
 
     async def commit(self, transaction: BuiltTransaction) -> int:
@@ -319,6 +318,7 @@ class TransactionalWriter:
                     await self._producer.send_offsets_to_transaction(
                         transaction.offsets, self._group_id
                     )
+                await asyncio.gather(*[await self._send(batch) for batch in transaction.last])
                 reach("offsets")
                 await self._producer.commit_transaction()
         if not logged:

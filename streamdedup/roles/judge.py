@@ -198,6 +198,7 @@ class _SketchFeed(Feed[_Read]):
             ranges=tuple(each.source for each in accepted),
         )
         judgement = self._index.judgement(sketched, now_ms())
+        judgement = replace(judgement, update=replace(judgement.update, is_ahead=True))
         with self._metrics.stage("encode"):
             transaction = self._transaction(accepted, refused, judgement, batch.next_offset)
             built = self._writer.build(transaction)

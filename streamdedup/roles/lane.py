@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import structlog
 
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.errors import TopicError
@@ -25,17 +24,20 @@ from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, OutcomeTally
 from streamdedup.kafka.lane_offsets import LaneOffsets, LaneProgress
 from streamdedup.kafka.messages import ClusterFacts, Messages, Transaction
 from streamdedup.kafka.pairs import Paired, VerdictPairs
-from streamdedup.kafka.source import warn_of_skips
-from streamdedup.kafka.source_offsets import SourceOffsets, check_begin, reset_command
-from streamdedup.kafka.topics import NEW_SOURCE, output_names
+from streamdedup.kafka.source import warn_of_loss, warn_of_skips
+from streamdedup.kafka.source_offsets import (
+    SourceOffsets,
+    check_begin,
+    outputs_unknown,
+    reset_command,
+)
+from streamdedup.kafka.topics import output_names
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import Rejection, SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.session import QUIET_S, Commits, now_ms
 from streamdedup.settings.sections import Settings
-
-log = structlog.get_logger(__name__)
 
 _LOOK_S = 1.0
 """Interval at which a lane looks whether verdicts are missing."""
@@ -122,7 +124,7 @@ class Lane:
         self._written = self._sketched = offsets.metadata.tally
 
     async def begin(self) -> None:
-        """Wait for the verdicts that exist already; commit the offset if it is the first one.
+        """Wait for the verdicts that exist already; commit the offset if no lane has done so.
 
         Raises:
             OffsetLost: the brokers had lost the offset, which is committed again.
@@ -135,7 +137,8 @@ class Lane:
             *self._source, offsets.source, self._judged_to, offsets.first, offsets.end
         )
         warn_of_skips(check_begin([begin], self._kafka))
-        if offsets.is_new:
+        if not offsets.is_own:
+            # From here on a judge may be ahead of the outputs.
             progress = self._progress_at(offsets.source, offsets.metadata.tally, offsets.verdicts)
             await self._commits.commit(self._writer, self._transaction([], progress))
 
@@ -147,24 +150,13 @@ class Lane:
             and (offsets.is_new or (offsets.is_own and progress.source > offsets.source))
             and await self._is_of_this_topic(progress)
         ):
-            log.warning(
-                "the brokers have lost the offset of the group: committing it again",
-                partition=self.partition,
-                found=None if offsets.is_new else offsets.source,
-                offset=progress.source,
-            )
+            found = None if offsets.is_new else offsets.source
+            warn_of_loss(self.partition, found, progress.source)
             await self._commits.commit(self._writer, self._transaction([], progress))
             raise OffsetLost
         self._is_checked = True
         if self._has_old_verdicts:
-            raise TopicError(
-                f"{self._source[0]} partition {self.partition}: group {self._kafka.group_id} has "
-                "no offset, but there are verdicts, so records may have been written; find the "
-                "last record of this partition that an output topic has, stop all edges, and with "
-                "the offset after it run "
-                f"{reset_command(self._kafka, *self._source, '--to-offset OFFSET')}; if the source "
-                f"topic was recreated, {NEW_SOURCE}"
-            )
+            raise outputs_unknown(self._kafka, *self._source)
         if self._missing is not None:
             raise self._missing
 
@@ -181,7 +173,8 @@ class Lane:
         noted = progress.messages(self._verdicts_topic, self.partition)
         offsets = {self._source: progress.source}
         return self._writer.build(
-            Transaction([*outputs, noted], [], offsets, progress.metadata.encoded())
+            # An open transaction hides the verdicts behind its progress.
+            Transaction(outputs, [], offsets, progress.metadata.encoded(), last=[noted])
         )
 
     def add_progress(self, progress: LaneProgress) -> None:
@@ -201,16 +194,18 @@ class Lane:
             return
         start, known = judged.source.start, self.pairs.judged_to
         if start > known:
-            self._missing = TopicError(
+            missing = TopicError(
                 f"{self._source[0]} partition {self.partition}: the verdicts on offsets {known} to "
                 f"{start} are missing: they were deleted, or these records were judged before mode "
                 "was split and the group's offsets were moved back; to leave these records out, "
                 "stop all edges, and run "
                 f"{reset_command(self._kafka, *self._source, f'--to-offset {start}')}"
             )
-            # Before the check: perhaps only the group's offset is lost, and the progress tells.
             if self._is_checked:
-                raise self._missing
+                raise missing
+            # Perhaps only the group's offset is lost, and the progress tells. The first gap counts:
+            # later verdicts would be left out too.
+            self._missing = self._missing or missing
             return
         self.pairs.add_verdicts(offset, judged)
         if judged.source.next_offset > self._judged_to:

@@ -10,6 +10,8 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
+import structlog
+
 from streamdedup.batches import IndexUpdate, Judgement, SketchedBatch
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -18,10 +20,11 @@ from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.compose import Composer
-from streamdedup.kafka.dead_letter_limit import latest_tally
+from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
-from streamdedup.kafka.writer import BuiltTransaction
+from streamdedup.kafka.topics import output_names
+from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
@@ -30,6 +33,8 @@ from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import QUIET_S, now_ms, unless_stopped
 from streamdedup.settings.sections import Settings
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ class _SourceFeed(Feed[_Polled]):
         self._stop = stop
         self._writer = writer
         self._index = index
+        self._facts = facts
         self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
         self._source = Source(settings, facts.topics[settings.topics.source].partitions)
         self._composer = Composer(settings, facts, self._fingerprint)
@@ -139,13 +145,33 @@ class _SourceFeed(Feed[_Polled]):
         """Read the committed offsets; commit those at which partitions begin."""
         source = self._source
         await source.start()
-        first_offsets = await source.begin(index.next_offset)
-        self._composer.resume(latest_tally(source.notes()), index.next_offset)
+        if source.follows_edges():
+            await self._end_edges()
+            await source.read_committed()
+        first_offsets = await source.begin(index)
+        tally = latest_tally(source.notes())
+        self._composer.resume(tally)
         self._state.partitions = source.partitions
-        return self._first(index, first_offsets) if first_offsets else None
+        return self._first(index, first_offsets, tally) if first_offsets else None
+
+    async def _end_edges(self) -> None:
+        """Fence edges, and end the transactions that they may have left open.
+
+        An edge that was paused would write records again. And readers see nothing behind an open
+        transaction until the brokers abort it.
+        """
+        topics, partitions = self._settings.topics, self._source.partitions
+        log.info("ending what edges may have left open", partitions=partitions)
+        for name in topics.edge_ids(partitions):
+            writer = TransactionalWriter(self._settings, self._facts, name, output_names(topics))
+            try:
+                await writer.start()
+            finally:
+                await writer.close()
+            self._state.steps += 1
 
     def _first(
-        self, index: Index, offsets: dict[tuple[str, int], int]
+        self, index: Index, offsets: dict[tuple[str, int], int], tally: OutcomeTally
     ) -> tuple[IndexUpdate, BuiltTransaction]:
         """Return the transaction that commits first offsets, also to the changelog.
 
@@ -154,12 +180,12 @@ class _SourceFeed(Feed[_Polled]):
         ranges = tuple(
             SourceRange(*partition, offset, offset)
             for partition, offset in offsets.items()
-            if offset > index.next_offset(*partition)
+            if offset != index.written_offset(*partition)
         )
         update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
         most_bytes = self._settings.batch.changelog_entry_bytes
         entries = changelog.encode(update, self._fingerprint, most_bytes) if ranges else []
-        return update, self._writer.build(Transaction([], entries, offsets))
+        return update, self._writer.build(Transaction([], entries, offsets, tally.note()))
 
     async def read(self, queue: asyncio.Queue[_Polled | None], in_flight: InFlight) -> None:
         """Poll, and let the pool prepare each batch."""

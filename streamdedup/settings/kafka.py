@@ -199,6 +199,10 @@ class TopicSettings(Section):
         """Return the transactional id of the edge that writes the outputs of a source partition."""
         return f"{self.changelog}-edge-{partition}"
 
+    def edge_ids(self, partitions: int) -> list[str]:
+        """Return the transactional ids of the edges of so many partitions."""
+        return [self.edge_id(partition) for partition in range(partitions)]
+
     @property
     def transactional_id(self) -> str:
         """The transactional id of the worker.

@@ -31,12 +31,12 @@ FIELDS = {
     changelog.ChangelogEntry: (
         "version fingerprint first_number ranges ids id_ends topics topic_indices partitions "
         "offsets event_times_ms effective_times_ms namespaces signatures band_keys texts clock "
-        "deleted"
+        "deleted is_ahead"
     ),
     Header: "format parameters log",
-    Checkpoint: "applied next_number clock sources notes has_all_texts",
+    Checkpoint: "applied next_number clock sources written notes has_all_texts",
 }
-"""The fields of changelog version 3 and index format 3, whose readers refuse any other."""
+"""The fields of changelog version 4 and index format 4, whose readers refuse any other."""
 
 
 def version_of(path: Path) -> int:
@@ -136,7 +136,7 @@ def _without_texts(entry: bytes) -> dict[str, Any]:
 
 def test_a_new_field_needs_a_new_version() -> None:
     """Older releases take an unknown field of an entry, a header or a checkpoint for damage."""
-    assert (changelog.VERSION, FORMAT) == (3, 3), "update FIELDS for the new version"
+    assert (changelog.VERSION, FORMAT) == (4, 4), "update FIELDS for the new version"
     for struct, fields in FIELDS.items():
         assert " ".join(struct.__struct_fields__) == fields
 

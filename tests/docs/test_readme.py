@@ -131,7 +131,9 @@ def test_the_supported_releases_of_the_readme_are_those_of_the_matrix() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     label = "Programming Language :: Python :: "
     pythons = [name.removeprefix(label) for name in project["classifiers"] if label in name]
-    assert project["requires-python"] == f">={pythons[0]}"
+    oldest = project["requires-python"].removeprefix(">=")
+    assert oldest.rpartition(".")[0] == pythons[0]
+    pythons[0] += f" (from {oldest} on)"
     assert f"| Python | {', '.join(pythons)}, on Linux |" in README
     assert f"| Apache Kafka | {describe_tested()} |" in README
 

@@ -33,7 +33,7 @@ RANGES = st.builds(
         (b"hello", False),
         (msgspec.msgpack.encode({"other": 1}), False),
         (msgspec.msgpack.encode({"version": 99}), True),
-        (b"\x82\xa7version\x03\xa1x" + b"\x91" * 100_000 + b"\x01", False),
+        (b"\x82\xa7version\x04\xa1x" + b"\x91" * 100_000 + b"\x01", False),
         (changelog.encode(IndexUpdate.empty(7), FINGERPRINT, NO_LIMIT)[0], True),
     ],
 )
@@ -66,6 +66,7 @@ def updates(draw: st.DrawFn) -> IndexUpdate:
         effective_times_ms=seed.integers(-(2**63), 2**63 - 1, count, dtype=np.int64),
         clock=draw(st.sampled_from([b"", b"clock"])),
         deleted=tuple(draw(st.lists(st.integers(0, 2**62), max_size=3))),
+        is_ahead=draw(st.booleans()),
     )
 
 
@@ -80,6 +81,7 @@ def plain(update: IndexUpdate) -> tuple[object, ...]:
         update.effective_times_ms.tolist(),
         update.clock,
         update.deleted,
+        update.is_ahead,
         documents.namespaces.tolist(),
         documents.sketches.signatures.tolist(),
         documents.sketches.band_keys.tolist(),
@@ -141,10 +143,10 @@ def test_texts_are_named_only_where_they_are() -> None:
 def test_what_is_empty_is_left_out() -> None:
     """An entry has fields for deletions and a clock only if it has them."""
     update = update_of(columns([[1] * 9]), 0)
-    for extra in ({}, {"clock": b"clock"}, {"deleted": (7, 2**40)}):
+    for extra in ({}, {"clock": b"clock"}, {"is_ahead": True}, {"deleted": (7, 2**40)}):
         [entry] = changelog.encode(replace(update, **extra), FINGERPRINT, NO_LIMIT)
         fields = msgspec.msgpack.decode(entry)
-        assert {"clock", "deleted"} & fields.keys() == extra.keys()
+        assert {"clock", "deleted", "is_ahead"} & fields.keys() == extra.keys()
     assert fields["deleted"] == (7).to_bytes(8, "little") + (2**40).to_bytes(8, "little")
 
 
@@ -170,8 +172,8 @@ def test_other_parameters() -> None:
 
 def test_other_version() -> None:
     """An entry of a later version is refused by its version, with any other fields."""
-    entry = msgspec.msgpack.encode({"version": 4, "news": True})
-    with pytest.raises(IndexMismatch, match="version 4, this release reads 3"):
+    entry = msgspec.msgpack.encode({"version": 5, "news": True})
+    with pytest.raises(IndexMismatch, match="version 5, this release reads 4"):
         changelog.decode(entry, FINGERPRINT)
 
 
@@ -181,14 +183,14 @@ def entry_with(**changes: object) -> bytes:
     return msgspec.msgpack.encode(msgspec.msgpack.decode(entry) | changes)
 
 
-NESTED = b"\x82\xa7version\x03\xa1x" + b"\x91" * 100_000 + b"\x01"
+NESTED = b"\x82\xa7version\x04\xa1x" + b"\x91" * 100_000 + b"\x01"
 """A map that is nested more deeply than the decoder reads."""
 GARBAGE = [
     pytest.param(b"", id="empty"),
     pytest.param(b"\xc1", id="no-messagepack"),
-    pytest.param(b'{"version":3}', id="json"),
+    pytest.param(b'{"version":4}', id="json"),
     pytest.param(msgspec.msgpack.encode([1, 2]), id="array"),
-    pytest.param(msgspec.msgpack.encode({"version": 3}), id="fields-missing"),
+    pytest.param(msgspec.msgpack.encode({"version": 4}), id="fields-missing"),
     pytest.param(msgspec.msgpack.encode({"version": "3"}), id="version-a-string"),
     pytest.param(entry_with(more=1), id="unknown-field"),
     pytest.param(entry_with(offsets=b"1234567"), id="half-a-number"),

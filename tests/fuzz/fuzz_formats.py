@@ -155,7 +155,10 @@ def _update(random: Random, count: int) -> IndexUpdate:
     )
     ranges = tuple(SourceRange(*place, place.offset + 1) for place in places[:2])
     deleted = tuple(random.getrandbits(62) for _ in range(count // 3))
-    return IndexUpdate(random.getrandbits(62), documents, ranges, times[1], b"clock", deleted)
+    is_ahead = count % 5 == 0
+    return IndexUpdate(
+        random.getrandbits(62), documents, ranges, times[1], b"clock", deleted, is_ahead
+    )
 
 
 def _plain(update: IndexUpdate) -> tuple[Any, ...]:
@@ -165,6 +168,7 @@ def _plain(update: IndexUpdate) -> tuple[Any, ...]:
         update.first_number,
         update.ranges,
         update.clock,
+        update.is_ahead,
         update.deleted,
         update.effective_times_ms.tolist(),
         list(documents.ids),

@@ -124,10 +124,12 @@ def test_erased_that_never_existed(index: Path) -> None:
         ({"applied": -1}, "below zero"),
         ({"sources": [("documents", 0, 9)] * 2}, "twice"),
         ({"sources": [("documents", 0, -9)]}, "an offset below zero"),
+        ({"sources": [("documents", 0, 9)], "written": [-9]}, "an offset below zero"),
+        ({"sources": [("documents", 0, 9)], "written": [9, 9]}, "no written offset"),
         ({"sources": []}, "does not name"),
         ({"clock": b"no clock"}, "the clock cannot be read"),
     ],
-    ids=["number", "applied", "twice", "offset", "sources", "clock"],
+    ids=["number", "applied", "twice", "offset", "written", "unwritten", "sources", "clock"],
 )
 def test_checkpoint(changes: dict[str, Any], message: str, index: Path) -> None:
     """The checkpoint must agree with the segments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,3 +88,39 @@ def test_numbers_of_sources() -> None:
     sources.judge([SourceRange("e", 0, 0, 9)])
     assert sources.next_offset("e", 0) == 9
     assert SourcePartitions(sources.entries()).entries() == sources.entries()
+
+
+def test_written_offsets() -> None:
+    """They follow what a worker writes, also again, and stay behind what a judge judges."""
+    sources = SourcePartitions()
+    assert sources.written_offset("a", 0) == 0
+    sources.judge([SourceRange("a", 0, 0, 9), SourceRange("b", 0, 0, 3)])
+    assert (sources.written_offset("a", 0), sources.written()) == (9, [])
+    sources.judge([SourceRange("a", 0, 9, 20)], is_ahead=True)
+    assert (sources.next_offset("a", 0), sources.written_offset("a", 0)) == (20, 9)
+    sources.judge([SourceRange("a", 0, 5, 7)])
+    assert (sources.next_offset("a", 0), sources.written()) == (20, [7, 3])
+    stored = SourcePartitions(sources.entries(), sources.written())
+    assert [stored.written_offset(*each) for each in stored.names] == [7, 3]
+    stored.forget([("a", 0)])
+    stored.judge([SourceRange("c", 0, 0, 4)], is_ahead=True)
+    assert [stored.written_offset(*each) for each in stored.names] == [0, 3]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
+def test_written_offsets_are_stored(tmp_path: Path, crash: bool) -> None:
+    """A new process knows them; after a crash it reads them from the log again."""
+    settings = small_settings(tmp_path)
+    with open_index(settings) as index:
+        fill(index, "topic", 3)
+        ahead = replace(
+            IndexUpdate.empty(index.next_number),
+            ranges=(SourceRange("topic", 0, 3, 8),),
+            is_ahead=True,
+        )
+        index.apply(ahead, index.applied + 1, {})
+        if crash:
+            index._release()  # noqa: SLF001 - nothing is flushed, as in a crash
+    assert check(tmp_path).problems == []
+    with open_index(settings) as index:
+        assert (index.next_offset("topic", 0), index.written_offset("topic", 0)) == (8, 3)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiokafka.structs import OffsetAndMetadata
 
 from deploy.broker import layout
 from deploy.broker.broker import Broker
@@ -16,6 +17,7 @@ from deploy.broker.obtain import own_broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding, Severity, exit_code
 from streamdedup.kafka.cluster import create_topics, look_at_topics
+from streamdedup.kafka.lane_offsets import Metadata
 from tests.support import topics
 from tests.support.access_control import Permission, allow, revoke
 from tests.support.credentials import limited
@@ -255,6 +257,10 @@ def test_access_control(secured_broker: Broker, tmp_path: Path) -> None:
     asyncio.run(revoke(broker, user, {produce}))
     wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
     assert_fails(stage, "transactional id", 6, identity)
+    asyncio.run(allow(broker, user, {produce}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entry")
+    stage.commit({0: OffsetAndMetadata(0, Metadata(verdicts=0).encoded())})
+    assert_fails(stage, "group offsets", 6, f"{identity}-edge-0")
 
 
 def test_a_refused_login(secured_broker: Broker, tmp_path: Path) -> None:

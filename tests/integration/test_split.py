@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiokafka.structs import OffsetAndMetadata
 
 from deploy.broker.broker import Broker
-from tests.support.corpora import RealDocuments
+from streamdedup.kafka.lane_offsets import Metadata
+from tests.support import topics
+from tests.support.corpora import RealDocuments, documents
 from tests.support.faulty import Fault
 from tests.support.feed import BLOCK, PARTITIONS, Feed, Feeder
-from tests.support.oracle import assert_undisturbed
+from tests.support.oracle import assert_all_judged_once, assert_undisturbed
 from tests.support.patience import wait_until
 from tests.support.split import Split, split_on
 from tests.support.stage import Stage
@@ -221,6 +225,65 @@ def test_from_single_to_split_and_back(killed: bool, broker: Broker, tmp_path: P
     assert assert_undisturbed(stage, mode_changed=True).total() == sent
 
 
+def run_until_an_edge_is_killed(stage: Stage, point: str) -> None:
+    """Let a worker write 20 documents, a judge judge 10 more, and an edge be killed at a point."""
+    stage.create_topics()
+    stage.produce_json(documents(0, 20))
+    stage.run_until_committed({0: 20})
+    # The first transaction of a lane only commits where it begins.
+    turn = 1 if point == "pair" else 2
+    fault = Fault(point, turn, "kill", 0, str(stage.folder / "fault"))
+    with split_on(stage.bootstrap, stage.folder, 1, edges=0, name=stage.name) as split:
+        stage.produce_json(documents(20, 30))
+        edge = split.start("edge-0", env=fault.environment(), module=FAULTY)
+        assert edge.wait() == -signal.SIGKILL
+        del split.workers["edge-0"]
+        split.drain()
+    stage.mode = "single"
+    stage.configure()
+    stage.produce_json(documents(30, 40))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["pair", "offsets"])
+def test_a_worker_after_an_edge_was_killed(point: str, broker: Broker, tmp_path: Path) -> None:
+    """Before or in a transaction: readers see each record once, as soon as it is written."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    run_until_an_edge_is_killed(stage, point)
+    stage.run_until_committed({0: 40})
+    assert_all_judged_once(stage, 40)
+
+
+@pytest.mark.long
+def test_a_worker_after_a_judge_was_ahead(broker: Broker, tmp_path: Path) -> None:
+    """An offset that a worker has committed counts, although later records have a verdict."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    run_until_an_edge_is_killed(stage, "pair")
+    source = stage.topics["source"]
+    [entry] = asyncio.run(topics.committed_entries(stage.bootstrap, stage.name, source)).values()
+    note = Metadata.read(entry.metadata).tally.note()
+    stage.commit({0: OffsetAndMetadata(20, note)})
+    stage.run_until_committed({0: 40})
+    assert_all_judged_once(stage, 40)
+
+
+@pytest.mark.long
+def test_a_worker_without_the_offsets_of_an_edge(broker: Broker, tmp_path: Path) -> None:
+    """Only the outputs know what was written: the message says where to look."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    run_until_an_edge_is_killed(stage, "pair")
+    group, source = f"{stage.name}-other", stage.topics["source"]
+    stage.configure(kafka={"group_id": group})
+    with stage.start_worker() as worker:
+        worker.assert_ends(5, "has no offset, but there are verdicts", f"--topic {source}:0")
+    written = max(offset for _, offset in stage.outcomes())
+    asyncio.run(topics.commit_offsets(stage.bootstrap, group, source, {0: written + 1}))
+    with stage.start_worker() as worker:
+        stage.wait_for(40, worker)
+        worker.drain()
+    assert_all_judged_once(stage, 40)
+
+
 def has_sent(feeder: Feeder, least: int) -> bool:
     """Return whether a feeder has sent at least a number of documents."""
     return feeder.sent >= least
@@ -249,6 +312,7 @@ def test_all_roles_of_one_command(broker: Broker, tmp_path: Path) -> None:
     assert_undisturbed(stage)
 
 
+@pytest.mark.long
 def test_what_the_operator_did_wrong(broker: Broker, tmp_path: Path) -> None:
     """Each ends with one line that says what to do."""
     stage = Stage(broker.bootstrap, tmp_path, mode="split")
@@ -271,6 +335,7 @@ def test_what_the_operator_did_wrong(broker: Broker, tmp_path: Path) -> None:
         edge.assert_ends(3, "--role edge needs mode split")
 
 
+@pytest.mark.long
 def test_new_partitions_are_read(broker: Broker, tmp_path: Path) -> None:
     """Once the topic of the verdicts has them too; without them the roles end and say so."""
     with split_on(broker.bootstrap, tmp_path, 1) as split:

@@ -152,11 +152,12 @@ async def test_verdicts_that_arrive_before_a_lane_begins(
         if progress is not None:
             topic_id = facts.topics[stage.topics["source"]].id
             lane.add_progress(LaneProgress(progress, topic_id, Metadata(verdicts=5)))
-        source = SourceRange(stage.topics["source"], 0, 20, 25)
-        lane.add_verdicts(
-            6, JudgedRange(source, {}, [], [], [], [], Positions.of([]), [], [], [], {}, {})
-        )
-        lane.reach_verdict(7)
+        for offset, start in ((6, 20), (7, 25)):
+            source = SourceRange(stage.topics["source"], 0, start, start + 5)
+            none = Positions.of([])
+            judged = JudgedRange(source, {}, [], [], [], [], none, [], [], [], {}, {})
+            lane.add_verdicts(offset, judged)
+        lane.reach_verdict(8)
         if progress is None:
             with pytest.raises(TopicError, match="the verdicts on offsets 0 to 20 are missing"):
                 await lane.begin()

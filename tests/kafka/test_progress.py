@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamdedup.kafka.dead_letter_limit import OutcomeTally, is_foremost, latest_tally
-from streamdedup.kafka.lane_offsets import LaneProgress, Metadata
+from streamdedup.kafka.dead_letter_limit import OutcomeTally, is_by_worker
+from streamdedup.kafka.lane_offsets import LaneProgress, Metadata, is_by_edge
 
 METADATA = Metadata(OutcomeTally(judged=70, run=2, window=3), verdicts=91, first_partitions=4)
 
@@ -34,11 +34,15 @@ def test_other_records_are_not_progress(headers: list[tuple[str, bytes | None]])
     assert LaneProgress.read(SimpleNamespace(headers=headers, value=None)) is None
 
 
-def test_metadata_of_a_worker() -> None:
-    """An edge adds to it, and a worker that writes records again; an operator has none."""
-    assert is_foremost(METADATA.tally.note())
-    again = METADATA.tally.note(again=True)
-    assert not is_foremost(again)
-    assert latest_tally([again]) == METADATA.tally
-    assert not is_foremost(METADATA.encoded())
-    assert not is_foremost("")
+@pytest.mark.parametrize(
+    ("text", "by_worker", "by_edge"),
+    [
+        (METADATA.tally.note(), True, False),
+        (METADATA.encoded(), False, True),
+        ("", False, False),
+        ("of another program", False, False),
+    ],
+)
+def test_who_has_committed(text: str, by_worker: bool, by_edge: bool) -> None:
+    """An edge adds to the metadata of a worker; an operator has none."""
+    assert (is_by_worker(text), is_by_edge(text)) == (by_worker, by_edge)

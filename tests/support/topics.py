@@ -16,7 +16,7 @@ import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
-from aiokafka.errors import KafkaError
+from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.record.default_records import DefaultRecordBase, _DefaultRecordBatchBuilderPy
 from aiokafka.structs import OffsetAndMetadata
 
@@ -69,6 +69,12 @@ async def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 async def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     """Return the offsets that a group has committed in a topic, by partition."""
+    entries = await committed_entries(bootstrap, group, topic)
+    return {partition: entry.offset for partition, entry in entries.items()}
+
+
+async def committed_entries(bootstrap: str, group: str, topic: str) -> dict[int, OffsetAndMetadata]:
+    """Return the offsets that a group has committed in a topic, with their metadata."""
     # A broker that was just started or resumed takes a moment to find its coordinator.
     attempts = stamina.retry_context(on=KafkaError, attempts=None, timeout=PATIENCE_S, wait_max=0.5)
     async for attempt in attempts:
@@ -76,31 +82,27 @@ async def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int,
             async with _admin(bootstrap) as admin:
                 offsets = await admin.list_consumer_group_offsets(group)
     return {
-        partition.partition: committed.offset
+        partition.partition: committed
         for partition, committed in offsets.items()
         if partition.topic == topic
     }
 
 
-async def committed_entries(
-    bootstrap: str, group: str, topic: str, partitions: int
-) -> dict[int, OffsetAndMetadata]:
-    """Return the offsets of a group with their metadata."""
-    parts = [TopicPartition(topic, number) for number in range(partitions)]
-    async with _consumer(bootstrap, group_id=group) as consumer:
-        coordinator = consumer._coordinator  # noqa: SLF001 - the client has no public way
-        found = await coordinator.fetch_committed_offsets(parts)
-    return {part.partition: entry for part, entry in found.items()}
-
-
 async def commit_offsets(
     bootstrap: str, group: str, topic: str, offsets: Mapping[int, int | OffsetAndMetadata]
 ) -> None:
-    """Set the offsets of a group; without metadata as ``kafka-consumer-groups.sh`` does."""
+    """Set the offsets of a group; without metadata as ``kafka-consumer-groups.sh`` does.
+
+    Waits until a member that was killed has left the group.
+    """
     by_partition = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
     async with _consumer(bootstrap, group_id=group) as consumer:
         consumer.assign(list(by_partition))
-        await consumer.commit(by_partition)
+        async for attempt in stamina.retry_context(
+            on=CommitFailedError, attempts=None, timeout=PATIENCE_S, wait_max=0.5
+        ):
+            with attempt:
+                await consumer.commit(by_partition)
 
 
 async def produce(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
