@@ -13,7 +13,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types measure format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ lint: $(VENV)/dev.stamp ## Check style and formatting
 
 types: $(VENV)/dev.stamp ## Check types
 	@$(BIN)/mypy
+
+measure: $(VENV)/dev.stamp ## Count lines, classes, functions and words
+	@$(BIN)/python -m tests.support.inventory
 
 format: $(VENV)/dev.stamp ## Format the code
 	@$(BIN)/ruff format .

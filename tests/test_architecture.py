@@ -25,7 +25,7 @@ OTHERS = _sources("benchmarks") | _sources("deploy") | _sources("tests")
 
 
 def test_no_module_breaks_a_rule() -> None:
-    """Layers, circles, importers of the three clients, pure modules, numba, names, groups."""
+    """Layers, circles, importers of the clients, pure modules, numba, names, groups, classes."""
     assert trespasses(SOURCES, TABLE) == []
 
 
@@ -113,6 +113,12 @@ BLOCKING = '"""*Blocking.* A module."""\n'
             PURE + "try:\n    pass\nexcept* OSError as errors:\n    raise ValueError from errors",
             "streamdedup.sketch.bands:5: raises inside of except*",
             id="an error that some releases of Python put into a group",
+        ),
+        pytest.param(
+            "streamdedup.sketch.bands",
+            PURE + "class Index:\n    pass",
+            "streamdedup.sketch.bands:2: class Index, which streamdedup.index.store defines",
+            id="a second class of a name",
         ),
     ],
 )

@@ -85,6 +85,7 @@ def trespasses(sources: Mapping[str, str], table: str) -> list[str]:
         *_impure(trees, imports),
         *_numba_in_settings(imports),
         *_raises_in_groups(trees),
+        *_shared_names(trees),
     ]
 
 
@@ -226,3 +227,15 @@ def _raises_in_groups(trees: Mapping[str, ast.Module]) -> Iterator[str]:
             for node in itertools.chain.from_iterable(map(ast.walk, handlers)):
                 if isinstance(node, ast.Raise):
                     yield f"{module}:{node.lineno}: raises inside of except*"
+
+
+def _shared_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Find classes of one name: a reader cannot know which of them a sentence means."""
+    first: dict[str, str] = {}
+    for module, tree in sorted(trees.items()):
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            other = first.setdefault(node.name, module)
+            if other != module:
+                yield f"{module}:{node.lineno}: class {node.name}, which {other} defines as well"
