@@ -90,7 +90,7 @@ async def _watch(offsets: Offsets, child: Child, ranges: int, steps: Steps) -> N
 async def _fill(place: Place, settings: Settings, documents: int, steps: Steps) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=place.bootstrap, acks="all")
     await producer.start()
-    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    fingerprint = settings.fingerprint
     try:
         stream = Stream(documents, _DUPLICATES)
         for start in range(0, documents, _RANGE):

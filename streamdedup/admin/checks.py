@@ -234,7 +234,7 @@ async def _judged(
     pause lets the last transaction become visible in the changelog too.
     """
     judged = SourcePartitions(checkpoint.sources, checkpoint.written)
-    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    fingerprint = settings.fingerprint
     await asyncio.sleep(_PAUSE_S)
     reader = ChangelogReader(settings)
     try:

@@ -272,7 +272,7 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
             )
     decoder = Decoder(settings.records, settings.limits, await schemas_of(records, settings))
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    rule = OutputRule.from_settings(settings, settings.dedup.sketch_parameters().fingerprint())
+    rule = OutputRule.from_settings(settings)
     messages = [
         _outgoing(clean, record, reinstated_headers(record, _id_of(decoder, record), now, rule))
         for record in records

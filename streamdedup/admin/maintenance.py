@@ -111,7 +111,7 @@ async def rebuild(
     """
     facts = await _look_at_brokers(settings)
     log = facts.log(settings.topics.changelog)
-    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    fingerprint = settings.fingerprint
     began = time.monotonic()
     async with _changelog(settings) as reader:
         lost = await _lost(reader, settings, fingerprint)
@@ -204,7 +204,7 @@ def check_source(settings: Settings, topics: Collection[str]) -> None:
 
 async def _first_number(settings: Settings) -> int | None:
     """Return the number of the first document in the changelog; None if it is empty."""
-    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    fingerprint = settings.fingerprint
     async with _changelog(settings) as reader:
         async for _, data in reader.entries(reader.first):
             return changelog.decode(data, fingerprint).first_number
@@ -288,7 +288,7 @@ def _erase_local(open_index: Callable[[], Index], ids: Sequence[str]) -> tuple[i
 async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ...]:
     """Erase documents of an index with a changelog, as its worker."""
     facts = await _look_at_brokers(settings)
-    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    fingerprint = settings.fingerprint
     async with _opened(settings, facts.log(settings.topics.changelog)) as index:
         applied = index.applied
         writer = ChangelogWriter(settings, facts, applied)

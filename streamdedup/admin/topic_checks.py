@@ -77,7 +77,7 @@ def check_sizes(settings: Settings, facts: ClusterFacts, findings: Findings) -> 
     """Check that the output topics accept every message that the source topic accepts."""
     check, topics = "message sizes", settings.topics
     with findings.guarded(check):
-        Composer(settings, facts, "")  # raises TopicError if a topic has no room for our messages
+        Composer(settings, facts)  # raises TopicError if a topic has no room for our messages
         additions = Additions.from_settings(settings)
         source_bytes = facts.topics[topics.source].max_message_bytes
         too_small = []

@@ -143,7 +143,7 @@ def _facts(settings: Settings) -> dict[str, Any]:
         "num_perm": dedup.num_perm,
         "threshold": dedup.threshold,
         "candidate_probability": curve,
-        "fingerprint": dedup.sketch_parameters().fingerprint(),
+        "fingerprint": settings.fingerprint,
         "transactional_id": settings.topics.transactional_id,
     }
 

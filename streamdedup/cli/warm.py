@@ -85,7 +85,7 @@ def _deduplicate(settings: Settings) -> None:
     """Judge a stream, also one document per batch, and replay its changelog entries."""
     preparer = Preparer(settings)
     preparer.warm()
-    fingerprint = settings.dedup.sketch_parameters().fingerprint()
+    fingerprint = settings.fingerprint
     with Deduplicator(settings) as judging, Deduplicator(settings) as replaying:
         offset = 0
         for batch in (_documents(), _documents(), *([one] for one in _documents())):

@@ -22,8 +22,7 @@ class Sinks:
         self._has_index = job.index is not None
         self._sources = sources
         self._ledger = ledger
-        fingerprint = settings.dedup.sketch_parameters().fingerprint()
-        self._rule = OutputRule.from_settings(settings, fingerprint)
+        self._rule = OutputRule.from_settings(settings)
 
     def open(self, outcome: Outcome) -> Sink:
         """Open an output.

@@ -41,17 +41,14 @@ class OutputRule:
     schema_id: int | None = None
 
     @classmethod
-    def from_settings(
-        cls, settings: Settings, fingerprint: str, schema_id: int | None = None
-    ) -> OutputRule:
+    def from_settings(cls, settings: Settings, schema_id: int | None = None) -> OutputRule:
         """Return the rule of these settings.
 
         Args:
             settings: all settings.
-            fingerprint: that of the sketch parameters.
             schema_id: the id of the Avro schema of duplicate records; None for JSON.
         """
-        output = settings.output
+        output, fingerprint = settings.output, settings.fingerprint
         return cls(
             settings.dedup.threshold, fingerprint, output.include_value, output.headers, schema_id
         )

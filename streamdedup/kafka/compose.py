@@ -36,20 +36,19 @@ class Composer:
     Args:
         settings: all settings.
         facts: the output topics, with their limits.
-        fingerprint: that of the sketch parameters.
 
     Raises:
         TopicError: an output topic is too small for what is written without any value.
     """
 
-    def __init__(self, settings: Settings, facts: ClusterFacts, fingerprint: str) -> None:
+    def __init__(self, settings: Settings, facts: ClusterFacts) -> None:
         self._topics = settings.topics
         self._facts = facts.topics
         self._annotate = settings.output.route == "annotate"
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._tally = OutcomeTally()
         self._entry_bytes = settings.batch.changelog_entry_bytes
-        self._rule = OutputRule.from_settings(settings, fingerprint, facts.duplicates_schema_id)
+        self._rule = OutputRule.from_settings(settings, facts.duplicates_schema_id)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
         self._check_room()

@@ -114,7 +114,7 @@ class RecentActivity:
     ) -> None:
         self.threshold = settings.dedup.threshold
         self.show_text = settings.status.show_text
-        self.fingerprint = settings.dedup.sketch_parameters().fingerprint()
+        self.fingerprint = settings.fingerprint
         self.decoder = Decoder(settings.records, settings.limits, schemas)
         self._clock = clock
         self._counts = np.zeros((SLOTS, len(_OUTCOMES)), dtype=np.int64)

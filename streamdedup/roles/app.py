@@ -21,7 +21,7 @@ from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
 from streamdedup.roles.edge import Edge
 from streamdedup.roles.judge import Judge
-from streamdedup.roles.session import run_and_drain
+from streamdedup.roles.session import Runtime, run_and_drain
 from streamdedup.roles.worker import Worker
 from streamdedup.settings.sections import Settings
 
@@ -56,11 +56,12 @@ async def run_role(settings: Settings, name: Role) -> None:
         async with StatusServer(settings.status, metrics, state) as status:
             log.info("listening", role=name, host=settings.status.host, port=status.port)
             metrics.describe(settings, name)
+            runtime = Runtime(settings, metrics, state, stop)
             if name == "judge":
-                role = Judge(settings, metrics, state, stop)
+                role = Judge(runtime)
             else:
                 kind = Edge if name == "edge" else Worker
-                role = kind(settings, pool, metrics, state, stop)
+                role = kind(runtime, pool)
             try:
                 budget_s = settings.drain_budget.total_seconds()
                 await run_and_drain(role.run(), state, stop, budget_s)

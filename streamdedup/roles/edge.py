@@ -45,19 +45,17 @@ from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source import as_columns, source_consumer
 from streamdedup.kernels import spare_collector
 from streamdedup.model import SourceRange
-from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.state import WorkerState
 from streamdedup.roles.lane import Lane, OffsetLost, VerdictsMissing
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
     Phases,
+    Runtime,
     decisive,
     now_ms,
     reach_brokers,
     run_sessions,
 )
-from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -100,28 +98,15 @@ class Edge:
     """Reads, sketches and writes the records of its partitions, until it is stopped.
 
     Args:
-        settings: all settings.
+        runtime: what the parts of the edge share.
         pool: the sketch processes.
-        metrics: receives counts and timings.
-        state: the state on the status pages, which this edge writes.
-        stop: set by the caller to drain and end the edge.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        pool: SketchPool,
-        metrics: Metrics,
-        state: WorkerState,
-        stop: asyncio.Event,
-    ) -> None:
-        self._settings = settings
-        self._pool = pool
-        self._metrics = metrics
-        self._state = state
-        self._stop = stop
-        self._phases = Phases(state, metrics)
-        self._preparing = Preparing(settings, pool, metrics, state)
+    def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
+        settings, metrics = runtime.settings, runtime.metrics
+        self._runtime = runtime
+        self._phases = Phases(runtime.state, metrics)
+        self._preparing = Preparing(runtime, pool)
         self._group = EdgeGroup(settings)
         self._commits = defaultdict[int, Commits](lambda: Commits(settings.kafka, metrics))
         self._warming = asyncio.create_task(asyncio.to_thread(pool.warm))
@@ -133,7 +118,7 @@ class Edge:
             StreamdedupError: an error that retrying cannot fix.
         """
         try:
-            await run_sessions(self._run_session, self._phases, self._stop, stands_by=False)
+            await run_sessions(self._run_session, self._phases, self._runtime.stop, stands_by=False)
         finally:
             await self._group.leave()
 
@@ -143,28 +128,20 @@ class Edge:
         await self._preparing.schemas.close()
 
     async def _run_session(self) -> None:
-        facts = await reach_brokers(self._settings, self._phases, self._preparing.schemas)
+        facts = await reach_brokers(self._runtime.settings, self._phases, self._preparing.schemas)
         if not self._group.is_member:
             await self._group.leave()
             # Partitions of an edge that cannot sketch yet would wait.
             await asyncio.wait({self._warming})
             await self._group.join()
         async with AsyncExitStack() as resources:
-            session = _Session(
-                self._settings,
-                self._preparing,
-                self._metrics,
-                self._state,
-                facts,
-                self._group,
-                self._commits,
-            )
+            session = _Session(self._runtime, self._preparing, facts, self._group, self._commits)
             resources.push_async_callback(session.close)
             await session.open()
             spare_collector()
             self._phases.enter("running")
             log.info("running", partitions=len(self._group.partitions))
-            await session.run(self._stop)
+            await session.run()
             self._phases.enter("draining")
 
 
@@ -173,23 +150,21 @@ class _Session:
 
     def __init__(
         self,
-        settings: Settings,
+        runtime: Runtime,
         preparing: Preparing,
-        metrics: Metrics,
-        state: WorkerState,
         facts: ClusterFacts,
         group: EdgeGroup,
         commits: Mapping[int, Commits],
     ) -> None:
+        settings = runtime.settings
+        self._runtime, self._settings = runtime, settings
+        self._metrics, self._state = runtime.metrics, runtime.state
         self._commits = commits
-        self._settings = settings
         self._preparing = preparing
-        self._metrics = metrics
-        self._state = state
         self._facts = facts
         self._group = group
-        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
-        self._composer = Composer(settings, facts, self._fingerprint)
+        self._fingerprint = settings.fingerprint
+        self._composer = Composer(settings, facts)
         self._appender = Appender(settings.kafka, facts, compressed=False)
         topics = settings.topics
         self._source_consumer = source_consumer(settings)
@@ -217,8 +192,8 @@ class _Session:
             self._appender.close(),
         )
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, and then until what was read is written.
+    async def run(self) -> None:
+        """Work until the role is stopped, and then until what was read is written.
 
         Raises:
             StreamdedupError: the session must end.
@@ -231,7 +206,7 @@ class _Session:
                     group.create_task(self._verdicts.run(self._take_verdicts, _always)),
                     group.create_task(self._keep_lanes()),
                 ]
-                await stop.wait()
+                await self._runtime.stop.wait()
                 self._stopping = True
                 await self._drained()
                 for task in tasks:
@@ -370,15 +345,8 @@ class _Session:
         patience_s, pause_s = _PATIENCE_S, 0.0
         while True:
             await asyncio.sleep(pause_s)
-            lane = Lane(
-                partition,
-                self._settings,
-                self._facts,
-                self._composer,
-                self._commits[partition],
-                self._metrics,
-                self._state,
-            )
+            commits = self._commits[partition]
+            lane = Lane(self._runtime, partition, self._facts, self._composer, commits)
             try:
                 await self._run_lane(lane, patience_s)
             except VerdictsMissing:

@@ -14,9 +14,7 @@ from streamdedup.batches import Judgement, SketchedBatch
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.index.store import Index
 from streamdedup.model import DiskRoom, IndexStats
-from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.state import WorkerState
-from streamdedup.settings.sections import Settings
+from streamdedup.roles.session import Runtime
 
 log = structlog.get_logger(__name__)
 
@@ -28,16 +26,13 @@ class IndexThread:
     """Runs blocking work on an index, one call at a time.
 
     Args:
-        settings: all settings.
-        metrics: receives the index's counts.
-        state: receives its offset, and the reason if the disk is nearly full.
+        runtime: what the parts of the role share.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, state: WorkerState) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._state = state
-        self._rule = Rule.from_settings(settings)
+    def __init__(self, runtime: Runtime) -> None:
+        self._settings = runtime.settings
+        self._metrics, self._state = runtime.metrics, runtime.state
+        self._rule = Rule.from_settings(runtime.settings)
         self._index: Index | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
 

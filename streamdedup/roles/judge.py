@@ -35,11 +35,9 @@ from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transac
 from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions
 from streamdedup.kafka.sketches import SketchesReader
 from streamdedup.kafka.writer import BuiltTransaction
-from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
-from streamdedup.roles.session import now_ms, unless_stopped
+from streamdedup.roles.session import Runtime, now_ms, unless_stopped
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -61,24 +59,12 @@ class Judge:
     """Judges what the edges sketch, until it is stopped.
 
     Args:
-        settings: all settings.
-        metrics: receives counts and timings.
-        state: the state on the status pages, which this judge writes.
-        stop: set by the caller to drain and end the judge.
+        runtime: what the parts of the judge share.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        state: WorkerState,
-        stop: asyncio.Event,
-    ) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._state = state
-        self._stop = stop
-        self._keeper = Keeper(settings, metrics, state, stop)
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._keeper = Keeper(runtime)
 
     async def run(self) -> None:
         """Run until stopped.
@@ -93,15 +79,7 @@ class Judge:
         await self._keeper.close()
 
     def _feed(self, facts: ClusterFacts, writer: ChangelogWriter) -> Feed[_Read]:
-        return _SketchFeed(
-            self._settings,
-            self._metrics,
-            self._state,
-            self._stop,
-            facts,
-            writer,
-            self._keeper.index,
-        )
+        return _SketchFeed(self._runtime, facts, writer, self._keeper.index)
 
 
 class _SketchFeed(Feed[_Read]):
@@ -111,22 +89,18 @@ class _SketchFeed(Feed[_Read]):
 
     def __init__(
         self,
-        settings: Settings,
-        metrics: Metrics,
-        state: WorkerState,
-        stop: asyncio.Event,
+        runtime: Runtime,
         facts: ClusterFacts,
         writer: ChangelogWriter,
         index: IndexThread,
     ) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._state = state
-        self._stop = stop
+        settings = runtime.settings
+        self._settings, self._stop = settings, runtime.stop
+        self._metrics, self._state = runtime.metrics, runtime.state
         self._writer = writer
         self._index = index
         self._topics = settings.topics
-        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
+        self._fingerprint = settings.fingerprint
         self._partitions = facts.topics[self._topics.verdicts].partitions
         self._value_bytes = _value_bytes(settings, facts)
         self._keeps_ids = settings.output.headers == "full"

@@ -46,19 +46,18 @@ from streamdedup.kafka.topics import (
 from streamdedup.kafka.writer import BuiltTransaction
 from streamdedup.kernels import spare_collector
 from streamdedup.model import IndexStats
-from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.schemas import Schemas
 from streamdedup.roles.session import (
     Commits,
     Phases,
+    Runtime,
     decisive,
     reach_brokers,
     reporting_replay,
     run_sessions,
 )
-from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -136,30 +135,19 @@ class Keeper:
     """Owns the index of a process, and judges the batches of one feed after another.
 
     Args:
-        settings: all settings.
-        metrics: receives counts and timings.
-        state: the state on the status pages, which this keeper writes.
-        stop: set by the caller to drain and end.
+        runtime: what the parts of the role share.
         schemas: asks the schema registry; None for a keeper that needs no schemas.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        state: WorkerState,
-        stop: asyncio.Event,
-        schemas: Schemas | None = None,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, runtime: Runtime, schemas: Schemas | None = None) -> None:
+        settings, metrics, state = runtime.settings, runtime.metrics, runtime.state
+        self._settings, self._stop = settings, runtime.stop
+        self._metrics, self._state = metrics, state
         self._schemas = schemas
-        self._metrics = metrics
-        self._state = state
         self._phases = Phases(state, metrics)
         self._transactions = Commits(settings.kafka, metrics)
-        self._stop = stop
-        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
-        self.index = IndexThread(settings, metrics, state)
+        self._fingerprint = settings.fingerprint
+        self.index = IndexThread(runtime)
         self._notes: dict[str, bytes] = {}
         self._checkpoint_interval_s = 0.0
         self._commits = asyncio.Lock()

@@ -34,10 +34,7 @@ from streamdedup.kafka.source_offsets import (
 from streamdedup.kafka.topics import output_names
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import Rejection, SourceRange
-from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.state import WorkerState
-from streamdedup.roles.session import QUIET_S, Commits, now_ms
-from streamdedup.settings.sections import Settings
+from streamdedup.roles.session import QUIET_S, Commits, Runtime, now_ms
 
 _LOOK_S = 1.0
 """Interval at which a lane looks whether verdicts are missing."""
@@ -57,13 +54,11 @@ class Lane:
     """One partition of an edge.
 
     Args:
+        runtime: what the parts of the edge share.
         partition: its number.
-        settings: all settings.
         facts: the topics.
         composer: composes messages.
         commits: commits the transactions of this partition.
-        metrics: receives counts and timings.
-        state: the state on the status pages.
 
     Attributes:
         offsets: where the lane begins, once opened.
@@ -77,14 +72,13 @@ class Lane:
 
     def __init__(
         self,
+        runtime: Runtime,
         partition: int,
-        settings: Settings,
         facts: ClusterFacts,
         composer: Composer,
         commits: Commits,
-        metrics: Metrics,
-        state: WorkerState,
     ) -> None:
+        settings = runtime.settings
         topics = settings.topics
         self.partition = partition
         self.sketched_to = 0
@@ -100,8 +94,7 @@ class Lane:
         self._settings, self._kafka = settings, settings.kafka
         self._most = settings.batch.documents
         self._composer = composer
-        self._metrics = metrics
-        self._state = state
+        self._metrics, self._state = runtime.metrics, runtime.state
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._commits = commits
         self._written, self._sketched = OutcomeTally(), OutcomeTally()

@@ -11,10 +11,8 @@ import structlog
 from streamdedup.batches import SketchedBatch
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.model import Record, Rejection
-from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.state import WorkerState
 from streamdedup.roles.schemas import Schemas
-from streamdedup.settings.sections import Settings
+from streamdedup.roles.session import Runtime
 
 log = structlog.get_logger(__name__)
 
@@ -23,10 +21,8 @@ class Preparing:
     """Gives batches to the pool, with the schemas that they need.
 
     Args:
-        settings: all settings.
+        runtime: what the parts of the role share.
         pool: the pool.
-        metrics: receives whether the role is ready.
-        state: shows a recovery.
 
     Attributes:
         size: the number of processes.
@@ -36,14 +32,11 @@ class Preparing:
         SettingsError: a file with a schema cannot be read, or a package is missing.
     """
 
-    def __init__(
-        self, settings: Settings, pool: SketchPool, metrics: Metrics, state: WorkerState
-    ) -> None:
+    def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
         self.size = pool.size
-        self.schemas = Schemas(settings, pool.schemas)
+        self.schemas = Schemas(runtime.settings, pool.schemas)
         self._pool = pool
-        self._metrics = metrics
-        self._state = state
+        self._metrics, self._state = runtime.metrics, runtime.state
 
     async def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection]

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import stamina
@@ -51,6 +52,23 @@ _MOST_TIMEOUTS = 3
 """Transactions in a row that may reach their timeout. The brokers may be slow for a while."""
 _REPORTS_S = 10.0
 """Interval between two lines of the log about a replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What all parts of a role share.
+
+    Attributes:
+        settings: all settings.
+        metrics: receives counts and timings.
+        state: the state on the status pages, which the role writes.
+        stop: set by the caller to drain and end the role.
+    """
+
+    settings: Settings
+    metrics: Metrics
+    state: WorkerState
+    stop: asyncio.Event
 
 
 class Phases:

@@ -26,13 +26,10 @@ from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import output_names
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.model import SourceRange
-from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.preparing import Preparing
-from streamdedup.roles.session import QUIET_S, now_ms, unless_stopped
-from streamdedup.settings.sections import Settings
+from streamdedup.roles.session import QUIET_S, Runtime, now_ms, unless_stopped
 
 log = structlog.get_logger(__name__)
 
@@ -56,28 +53,15 @@ class Worker:
     """Judges the documents of the source topic until it is stopped.
 
     Args:
-        settings: all settings.
+        runtime: what the parts of the worker share.
         pool: the sketch processes.
-        metrics: receives counts and timings.
-        state: the state on the status pages, which this worker writes.
-        stop: set by the caller to drain and end the worker.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        pool: SketchPool,
-        metrics: Metrics,
-        state: WorkerState,
-        stop: asyncio.Event,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
+        self._runtime = runtime
         self._pool = pool
-        self._metrics = metrics
-        self._state = state
-        self._stop = stop
-        self._preparing = Preparing(settings, pool, metrics, state)
-        self._keeper = Keeper(settings, metrics, state, stop, self._preparing.schemas)
+        self._preparing = Preparing(runtime, pool)
+        self._keeper = Keeper(runtime, self._preparing.schemas)
         self._warming: asyncio.Task[float] | None = None
 
     async def run(self) -> None:
@@ -101,16 +85,7 @@ class Worker:
         self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
 
     def _feed(self, facts: ClusterFacts, writer: ChangelogWriter) -> Feed[_Polled]:
-        return _SourceFeed(
-            self._settings,
-            self._preparing,
-            self._metrics,
-            self._state,
-            self._stop,
-            facts,
-            writer,
-            self._keeper.index,
-        )
+        return _SourceFeed(self._runtime, self._preparing, facts, writer, self._keeper.index)
 
 
 class _SourceFeed(Feed[_Polled]):
@@ -118,28 +93,23 @@ class _SourceFeed(Feed[_Polled]):
 
     def __init__(
         self,
-        settings: Settings,
+        runtime: Runtime,
         preparing: Preparing,
-        metrics: Metrics,
-        state: WorkerState,
-        stop: asyncio.Event,
         facts: ClusterFacts,
         writer: ChangelogWriter,
         index: IndexThread,
     ) -> None:
+        settings = runtime.settings
         # One batch may wait for each pool process, and one for its judgement.
         self.ahead = preparing.size + 1
-        self._settings = settings
+        self._settings, self._stop = settings, runtime.stop
+        self._metrics, self._state = runtime.metrics, runtime.state
         self._preparing = preparing
-        self._metrics = metrics
-        self._state = state
-        self._stop = stop
         self._writer = writer
         self._index = index
         self._facts = facts
-        self._fingerprint = settings.dedup.sketch_parameters().fingerprint()
         self._source = Source(settings, facts.topics[settings.topics.source].partitions)
-        self._composer = Composer(settings, facts, self._fingerprint)
+        self._composer = Composer(settings, facts)
 
     async def begin(self, index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
         """Read the committed offsets; commit those at which partitions begin."""
@@ -184,7 +154,7 @@ class _SourceFeed(Feed[_Polled]):
         )
         update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
         most_bytes = self._settings.batch.changelog_entry_bytes
-        entries = changelog.encode(update, self._fingerprint, most_bytes) if ranges else []
+        entries = changelog.encode(update, self._settings.fingerprint, most_bytes) if ranges else []
         return update, self._writer.build(Transaction([], entries, offsets, tally.note()))
 
     async def read(self, queue: asyncio.Queue[_Polled | None], in_flight: InFlight) -> None:

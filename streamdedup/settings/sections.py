@@ -286,6 +286,11 @@ class Settings(BaseSettings):
             )
         return self
 
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the sketch parameters."""
+        return self.dedup.sketch_parameters().fingerprint()
+
     def uses_registry(self) -> bool:
         """Return whether records are read or written with schemas of the registry."""
         return self.records.format == "registry" or self.output.duplicates_format == "avro"

@@ -119,7 +119,7 @@ def test_older_releases_read_what_this_one_writes(tmp_path: Path) -> None:
     """For the same documents this release writes the entries that an older one has written."""
     example, every = example_of(changelog.VERSION), documents()
     settings = settings_of(tmp_path)
-    assert settings.dedup.sketch_parameters().fingerprint() == example["fingerprint"]
+    assert settings.fingerprint == example["fingerprint"]
     with open_index(settings) as index:
         for number, stored in enumerate(example["entries"]):
             batch = every[12 * number : 12 * (number + 1)]

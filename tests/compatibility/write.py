@@ -73,9 +73,7 @@ def judge(
         index.next_number,
         index.clock,
     )
-    (entry,) = changelog.encode(
-        judgement.update, settings.dedup.sketch_parameters().fingerprint(), _NO_LIMIT
-    )
+    (entry,) = changelog.encode(judgement.update, settings.fingerprint, _NO_LIMIT)
     index.apply(judgement.update, index.applied + 1)
     return list(judgement.verdicts), entry
 
@@ -109,7 +107,7 @@ def main() -> None:
                 archive.add(directory / member, member, filter=_anonymous)
     example = {
         "entries": [entry.hex() for entry in entries],
-        "fingerprint": settings.dedup.sketch_parameters().fingerprint(),
+        "fingerprint": settings.fingerprint,
         "verdicts": plain(verdicts),
     }
     path = FOLDER / f"changelog-{changelog.VERSION}.json"

@@ -209,8 +209,8 @@ def test_the_rule_of_the_settings() -> None:
         output=OutputSettings(include_value=True, headers="full"),
     )
     expected = OutputRule(0.7, "abc", True, "full")
-    assert OutputRule.from_settings(settings, "abc") == expected
-    assert OutputRule.from_settings(settings, "abc", 7) == replace(expected, schema_id=7)
+    assert OutputRule.from_settings(settings) == expected
+    assert OutputRule.from_settings(settings, 7) == replace(expected, schema_id=7)
 
 
 def test_no_headers() -> None:

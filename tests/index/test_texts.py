@@ -99,7 +99,7 @@ class TestTexts:
         verdicts = []
         for name, through in (("first", False), ("rebuilt", True)):
             settings = small_settings(tmp_path / name, threshold=0.85, verify="exact")
-            fingerprint = settings.dedup.sketch_parameters().fingerprint()
+            fingerprint = settings.fingerprint
             with open_index(settings) as index:
                 update = update_of(sketched(kept, settings).documents, 0)
                 [entry] = changelog.encode(update, fingerprint, 2**40)

@@ -146,7 +146,7 @@ def assert_unchanged(record: ConsumerRecord, stage: Stage) -> None:
         "topic": stage.topics["source"],
         "partition": "0",
         "offset": "0",
-        "fingerprint": stage.settings().dedup.sketch_parameters().fingerprint(),
+        "fingerprint": stage.settings().fingerprint,
     }
 
 

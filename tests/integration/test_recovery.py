@@ -243,7 +243,7 @@ async def test_a_broker_that_is_lost_during_a_replay(own_broker: Broker, tmp_pat
 
 def kept_documents(stage: Stage, since: int) -> list[str]:
     """Return the ids in the entries of the changelog, from the entry ``since`` on."""
-    fingerprint = stage.settings().dedup.sketch_parameters().fingerprint()
+    fingerprint = stage.settings().fingerprint
     return [
         document
         for record in stage.read("changelog")[since:]

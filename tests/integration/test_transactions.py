@@ -31,7 +31,7 @@ from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.app import run_role
 from streamdedup.roles.lane import Lane, OffsetLost
-from streamdedup.roles.session import Commits
+from streamdedup.roles.session import Commits, Runtime
 from tests.support import topics
 from tests.support.corpora import documents
 from tests.support.stage import Stage
@@ -142,10 +142,9 @@ async def test_verdicts_that_arrive_before_a_lane_begins(
     await topics.produce(stage.bootstrap, stage.topics["source"], [Message(b"{}")] * 30)
     settings = stage.settings()
     facts = await inspect(settings)
-    metrics, state = Metrics(), WorkerState()
-    composer = Composer(settings, facts, settings.dedup.sketch_parameters().fingerprint())
-    commits = Commits(settings.kafka, metrics)
-    lane = Lane(0, settings, facts, composer, commits, metrics, state)
+    runtime = Runtime(settings, Metrics(), WorkerState(), asyncio.Event())
+    commits = Commits(settings.kafka, runtime.metrics)
+    lane = Lane(runtime, 0, facts, Composer(settings, facts), commits)
     await lane.fence()
     try:
         lane.open(LaneOffsets(0, 0, 30, 0, 5, Metadata(), is_new=True, is_own=False))

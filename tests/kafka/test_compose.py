@@ -38,7 +38,7 @@ def composer(settings: Settings | None = None, **limits: int) -> Composer:
         name: TopicFacts(name, 3, sizes.get(name, 1_048_588), 2 * DAY_MS, DAY_MS)
         for name in topic_names(settings)
     }
-    return Composer(settings, ClusterFacts("cluster", topics), FINGERPRINT)
+    return Composer(settings, ClusterFacts("cluster", topics))
 
 
 def record(value: bytes | None = b"{}", **fields: Any) -> Record:

@@ -27,7 +27,7 @@ Verdicts = dict[str, list[tuple[str, float]]]
 
 def ranges_in_order(stage: Stage) -> list[SourceRange]:
     """Return the source ranges in the order of judgement."""
-    fingerprint = stage.settings().dedup.sketch_parameters().fingerprint()
+    fingerprint = stage.settings().fingerprint
     return [
         source_range
         for record in stage.read("changelog")

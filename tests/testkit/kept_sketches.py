@@ -75,7 +75,7 @@ class Archive(NamedTuple):
             self.kept,
             self.effective_times_ms,
             self.clock,
-            settings.dedup.sketch_parameters().fingerprint(),
+            settings.fingerprint,
         )
 
 
