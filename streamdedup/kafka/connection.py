@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, errors
@@ -32,6 +32,8 @@ from streamdedup.settings.secrets import read_secret
 from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _LOGIN_REFUSALS = (
     errors.AuthenticationFailedError,
@@ -237,6 +239,20 @@ async def _connect(server: str, settings: KafkaSettings) -> None:
         closed = connection.close()
         if connection._protocol is not None:  # it was open
             await asyncio.wait({closed}, timeout=_STOP_TIMEOUT_S)
+
+
+async def unless_set(event: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """Return the result of work; cancel it and return None if an event is set before."""
+    working, setting = asyncio.ensure_future(work), asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({working, setting}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+        return None if working.cancelled() else working.result()
+    finally:
+        working.cancel()
+        setting.cancel()
 
 
 async def stop(stopping: Coroutine[Any, Any, None]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from streamdedup.kafka.connection import unless_set
 from streamdedup.kafka.poll import Poller
 
 
@@ -63,8 +64,8 @@ class Follower:
             self._assign()
             if not self._partitions:
                 await self._changed.wait()
-            elif await self._unless_changed(room()):
-                messages = await self._unless_changed(self._poller.poll())
+            elif await unless_set(self._changed, room()):
+                messages = await unless_set(self._changed, self._poller.poll())
                 if messages is not None and self._changed.is_set():
                     messages = [each for each in messages if self._is_read(each.partition)]
                 if messages is not None:
@@ -76,17 +77,3 @@ class Follower:
             positions = self._poller.positions | self._begin
             self._begin = {}
             self._poller.assign({number: positions[number] for number in self._partitions})
-
-    async def _unless_changed(self, work: Awaitable[Any]) -> Any:
-        """Return the result of ``work``; cancel it and return None if the partitions change."""
-        working = asyncio.ensure_future(work)
-        changing = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait({working, changing}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
-            return None if working.cancelled() else working.result()
-        finally:
-            working.cancel()
-            changing.cancel()

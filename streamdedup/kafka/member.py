@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
 from streamdedup.errors import SettingsError
-from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.connection import new_consumer, stop, translated, unless_set
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
 
@@ -86,11 +86,7 @@ class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka h
             raise RuntimeError("the group was not joined")
         while not condition():
             self._changed.clear()
-            changed = asyncio.create_task(self._changed.wait())
-            try:
-                await asyncio.wait({changed, self._watch}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
+            await unless_set(self._changed, asyncio.shield(self._watch))
             if self._watch.done():
                 self._watch.result()
 

@@ -31,13 +31,14 @@ from streamdedup.formats import changelog, sketches
 from streamdedup.formats.verdicts import VerdictEncoder
 from streamdedup.index.store import Index
 from streamdedup.kafka.changelog_writer import ChangelogWriter
+from streamdedup.kafka.connection import unless_set
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
 from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions
 from streamdedup.kafka.sketches import SketchesReader
 from streamdedup.kafka.writer import BuiltTransaction
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
-from streamdedup.roles.session import Runtime, now_ms, unless_stopped
+from streamdedup.roles.session import Runtime, now_ms
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -117,7 +118,7 @@ class _SketchFeed(Feed[_Read]):
         """Read ranges, and put many of them into a batch if there is a backlog."""
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
-                messages = await unless_stopped(self._stop, self._reader.poll())
+                messages = await unless_set(self._stop, self._reader.poll())
             self._observe(queue.qsize())
             if not messages:
                 continue

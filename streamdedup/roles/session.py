@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import stamina
 import structlog
@@ -38,8 +38,6 @@ from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 QUIET_S = 1.0
 """Silence of a source after which offsets without a visible record are committed, too. Transaction
@@ -237,17 +235,6 @@ class Commits:
         self._timeouts.count(None)
         self._metrics.count_transaction("committed")
         return applied
-
-
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result of ``work``; cancel it and return None if ``stop`` is set before."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        working.cancel()
-        stopping.cancel()
 
 
 def now_ms() -> int:

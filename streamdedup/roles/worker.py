@@ -20,6 +20,7 @@ from streamdedup.formats import changelog
 from streamdedup.index.store import Index
 from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.compose import Composer
+from streamdedup.kafka.connection import unless_set
 from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
@@ -29,7 +30,7 @@ from streamdedup.model import SourceRange
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.preparing import Preparing
-from streamdedup.roles.session import QUIET_S, Runtime, now_ms, unless_stopped
+from streamdedup.roles.session import QUIET_S, Runtime, now_ms
 
 log = structlog.get_logger(__name__)
 
@@ -163,7 +164,7 @@ class _SourceFeed(Feed[_Polled]):
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
                 # A long batch.linger must leave the drain its budget.
-                records = await unless_stopped(self._stop, source.poll())
+                records = await unless_set(self._stop, source.poll())
             self._observe(queue.qsize())
             if records is None:
                 break
