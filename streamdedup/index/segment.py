@@ -17,6 +17,7 @@ from streamdedup.columns import I64, U8, U64
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
+from streamdedup.index.check_values import Broken, check_entry
 from streamdedup.index.directory import segment_directory
 from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.layout import POSTING_BYTES, SegmentEntry, ShardEntry
@@ -53,24 +54,23 @@ class Segment:
         self.busy = False
         self.shards: list[Shard] = []
         self._directory = segment_directory(index, entry.name)
+        try:
+            check_entry(entry, columns)
+        except Broken as error:
+            raise IndexDamaged(f"{self._directory}: {error}; {REMEDY}") from error
         path = self._directory / entry.documents.name
         self.documents = Mapped(path, entry.documents, fresh=fresh)
         try:
             for record in entry.shards:
                 file = Mapped(self._directory / record.file.name, record.file, fresh=fresh)
                 self.shards.append(Shard(record, file))
-            self.subs = self._subs(columns)
+            self.subs = self._subs()
         except BaseException:
             self.close()
             raise
 
-    def _subs(self, columns: int) -> I64:
+    def _subs(self) -> I64:
         """Check what the manifest says about the files, and return the table of all subs."""
-        if len(self.documents) != -(-self.entry.count // BLOCK_DOCUMENTS):
-            raise _mismatch(self.documents.path)
-        covered = [column for shard in self.shards for column in shard.columns]
-        if covered != list(range(columns)):
-            raise _mismatch(self._directory)
         for shard in self.shards:
             if shard.most_postings > self.entry.count:
                 raise _mismatch(shard.file.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from streamdedup.errors import IndexDamaged
 from streamdedup.index.check import check
 from streamdedup.index.layout import SegmentEntry
 from streamdedup.index.manifest import Manifest
+from streamdedup.index.segment import Segment
 from tests.index.damage import (
     announce,
     build_sound_index,
@@ -103,19 +106,28 @@ def test_files(name: str, spoil: Callable[[Path], Any], message: str, index: Pat
         ),
         (lambda e: first_shard(e, chunk_bits=1), "tables of other lengths"),
         (lambda e: first_shard(e, chunk_bits=99), "tables of other lengths"),
+        (lambda e: first_shard(e, chunk_bits=-1), "tables of other lengths"),
+        (lambda e: changed_documents(e, sums=e.documents.sums[:-1]), "tables of other lengths"),
         (lambda e: first_shard(e, starts=e.shards[0].starts[:-1]), "tables of other lengths"),
         (lambda e: first_shard(e, starts=bytes(len(e.shards[0].starts))), "bytes for 0 postings"),
         (lambda e: first_shard(e, plane_bytes=8), "tables of other lengths"),
         (lambda e: with_filters(e, 7), "filters of 7 bytes"),
         (lambda e: changed(e, filter_first=e.end), "its filter begins with document"),
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_entries(change: Callable[[SegmentEntry], SegmentEntry], message: str, index: Path) -> None:
-    """The manifest's record of a segment must agree with the files."""
-    announce(index, change(entries(index)[-1]))
+    """The manifest's record of a segment must agree with the files, also when it is opened."""
+    entry = change(entries(index)[-1])
+    announce(index, entry)
     problems = "\n".join(check(index).problems)
     assert any(each in problems for each in message.split("|")), problems
+    if message == "tables of other lengths":
+        with pytest.raises(IndexDamaged, match=message):
+            Segment(index, entry, COLUMNS)
+    else:
+        with contextlib.suppress(IndexDamaged):
+            Segment(index, entry, COLUMNS).close()
 
 
 def test_times(index: Path) -> None:
