@@ -138,8 +138,8 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         clock: state of the clock of the stream; empty for a new clock.
         sources: topic, partition and next offset of each source; a source's number is its index.
             A free number has the topic "" and the partition -1.
-        written: of each source the offset up to which its outputs are written, where a judge is
-            ahead of its edges; empty if none is.
+        written: of each source the offset behind the outputs that a worker wrote last; empty if
+            these are the next offsets.
         notes: what the transport asked to remember.
         has_all_texts: whether every document came with its text.
     """

@@ -116,6 +116,23 @@ def test_a_lost_index_is_rebuilt_from_the_changelog(broker: Broker, tmp_path: Pa
 
 
 @pytest.mark.long
+def test_a_group_without_offsets_continues_at_the_index(broker: Broker, tmp_path: Path) -> None:
+    """Brokers delete old offsets, but the changelog has them: no record gets a second verdict."""
+    stage = Stage(broker.bootstrap, tmp_path)
+    stage.create_topics()
+    documents = stream(30)
+    stage.produce_json(documents[:20])
+    stage.run_until_committed({0: 20})
+    stage.produce_json(documents[20:])
+    renamed = stage.variant("renamed", kafka={"group_id": f"{stage.name}-new"})
+    with renamed.start_worker() as worker:
+        stage.wait_for(30, worker)
+        worker.drain()
+    undisturbed = expected(stage, documents)
+    assert verdicts(stage) == dict(enumerate([matches] for matches in undisturbed))
+
+
+@pytest.mark.long
 def test_a_slow_stream_needs_only_recent_entries(broker: Broker, tmp_path: Path) -> None:
     """Checkpoints follow the changelog's retention, so a restart never needs a deleted entry."""
     stage = Stage(broker.bootstrap, tmp_path)
