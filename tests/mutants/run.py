@@ -25,7 +25,8 @@ _COPIED = ("streamdedup", "tests", "deploy", "config", "docs", "pyproject.toml",
 _NO_TESTS = 5
 """Exit code of pytest."""
 _SLOW_S = 5
-"""A test that takes more of a processor is not run again for each mutant."""
+"""A test that takes more of a processor runs only for mutants that no faster one executes."""
+_MOST_SLOW = 3
 
 
 @dataclass
@@ -211,6 +212,8 @@ def _files(baseline: dict[str, Any]) -> list[str]:
 def _tests(path: str, mutant: Mutant, baseline: dict[str, Any]) -> list[str]:
     """Return the tests that execute a mutant's lines, those of its module and fast ones first.
 
+    Slow tests are returned only if no fast one executes the lines.
+
     A line that is executed on import needs all tests, and one of a compiled kernel those of its
     module.
     """
@@ -227,4 +230,5 @@ def _tests(path: str, mutant: Mutant, baseline: dict[str, Any]) -> list[str]:
     def rank(test: str) -> tuple[bool, bool, float]:
         return own not in test, test not in near, seconds[test]
 
-    return sorted((test for test in tests if seconds.get(test, _SLOW_S) < _SLOW_S), key=rank)
+    known = sorted((test for test in tests if test in seconds), key=rank)
+    return [test for test in known if seconds[test] < _SLOW_S] or known[:_MOST_SLOW]

@@ -84,9 +84,11 @@ TARGETS = (
         "admin",
         (
             "tests/admin",
+            "tests/cli/test_index.py",
             "tests/integration/test_config_check.py",
             "tests/integration/test_corrections.py",
             "tests/integration/test_index_admin.py",
+            "tests/integration/test_registry.py",
         ),
         compiled=True,
         needs_kafka=True,
