@@ -52,6 +52,7 @@ def test_sound_topics_pass_every_check() -> None:
     findings = findings_on(cluster())
     assert list(findings) == ["topics", "retention", "message sizes", "replicas", "access"]
     assert {one.level for one in findings.values()} == {Level.OK}
+    assert findings["topics"].message == "all five exist; documents has 1 partitions"
 
 
 def test_a_missing_topic_ends_the_check() -> None:
