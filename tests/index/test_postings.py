@@ -123,3 +123,18 @@ def test_find(seed: int, counts: list[int], size: int) -> None:
         for row, key in enumerate(asked[:, 0].tolist())
         for number in expected_bucket(keys[:, 0], key, size, 1000)
     ]
+
+
+def test_find_counts_what_is_damaged() -> None:
+    """A posting beyond its segment is counted, and not a hit."""
+    keys = np.full((4, 1), 7, dtype=np.uint64) << np.uint64(24)
+    _value, subs = packed(*sorted_column(keys, 4))
+    hits, looks = np.empty((4, 3), dtype=np.int64), np.zeros(3, dtype=np.int64)
+    one = np.ones((1, 1), dtype=np.uint64)
+    first, documents = np.array([100]), np.array([2])
+    nothing = np.zeros((1, 1), dtype=np.uint64)
+    slots = np.zeros(1, dtype=np.int64)
+    asked = keys[:1]
+    filled = find(asked, one, slots, first, documents, subs[None], 4, nothing, hits, 0, looks)
+    assert hits[:filled].tolist() == [[0, 0, 101], [0, 0, 100]]
+    assert looks.tolist() == [1, 1, 2]
