@@ -60,8 +60,13 @@ def test_used_bytes_are_counted_in_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("budget", "level", "words"),
-    [("1MiB", Level.WARNING, "index.disk_budget allows 1.0 MB"), (None, Level.OK, "the disk has")],
-    ids=["too small a budget", "no budget"],
+    [
+        ("1MiB", Level.WARNING, "index.disk_budget allows 1.0 MB"),
+        ("999999999", Level.OK, "index.disk_budget allows 1000.0 MB"),
+        ("1000000000", Level.OK, "index.disk_budget allows 1.0 GB"),
+        (None, Level.OK, "the disk has"),
+    ],
+    ids=["too small a budget", "megabytes", "gigabytes", "no budget"],
 )
 def test_the_room_is_compared_with_the_estimate(
     tmp_path: Path, budget: str | None, level: Level, words: str

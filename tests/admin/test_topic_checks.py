@@ -61,6 +61,20 @@ def test_sound_topics_pass_every_check() -> None:
     ]
 
 
+def test_settings_that_the_brokers_do_not_list() -> None:
+    """The check says which were left out, and what to make sure of."""
+    findings = findings_on(cluster(clean={"unlisted": frozenset({"min.insync.replicas"})}))
+    assert findings["topic settings"] == Finding(
+        "topic settings",
+        Level.WARNING,
+        "unknown, not listed by these brokers: min.insync.replicas; the checks of them are left "
+        "out: make sure yourself that the brokers keep the changelog for the window, and confirm a "
+        "write when more than one replica has it",
+        ADMINISTRATOR,
+    )
+    assert findings["replicas"].message.endswith("how many confirm a write is unknown")
+
+
 def test_a_missing_topic_ends_the_check() -> None:
     """The exit code is 5, and nothing more is said about the topics."""
     findings = Findings()

@@ -25,7 +25,7 @@ _COPIED = ("streamdedup", "tests", "deploy", "config", "docs", "pyproject.toml",
 _NO_TESTS = 5
 """Exit code of pytest."""
 _SLOW_S = 5
-"""A test that takes more of a processor runs only for mutants that no faster one executes."""
+"""Few of the tests that take more of a processor are run again for a mutant."""
 _MOST_SLOW = 3
 
 
@@ -212,15 +212,13 @@ def _files(baseline: dict[str, Any]) -> list[str]:
 def _tests(path: str, mutant: Mutant, baseline: dict[str, Any]) -> list[str]:
     """Return the tests that execute a mutant's lines, those of its module and fast ones first.
 
-    Slow tests are returned only if no fast one executes the lines.
-
     A line that is executed on import needs all tests, and one of a compiled kernel those of its
     module.
     """
     executed: dict[str, list[str]] = baseline["lines"].get(path, {})
     lines = range(mutant.first_line, mutant.last_line + 1)
     seconds: dict[str, float] = baseline["seconds"]
-    tests = {test for line in lines for test in executed.get(str(line), [])}
+    tests = executing = {test for line in lines for test in executed.get(str(line), [])}
     near = {test for found in executed.values() for test in found}
     own = f"/test_{Path(path).stem}.py::"
     if not tests and _has_compiled_kernels(path, mutant.source):
@@ -231,4 +229,5 @@ def _tests(path: str, mutant: Mutant, baseline: dict[str, Any]) -> list[str]:
         return own not in test, test not in near, seconds[test]
 
     known = sorted((test for test in tests if test in seconds), key=rank)
-    return [test for test in known if seconds[test] < _SLOW_S] or known[:_MOST_SLOW]
+    slow = [test for test in known if seconds[test] >= _SLOW_S]
+    return [test for test in known if test not in slow] + slow[: _MOST_SLOW if executing else 0]
