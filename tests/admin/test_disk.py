@@ -62,9 +62,11 @@ def test_used_bytes_are_counted_in_blocks(tmp_path: Path) -> None:
     ("budget", "level", "words"),
     [
         ("1MiB", Severity.WARNING, "index.disk_budget allows 1.0 MB"),
+        ("999999999", Severity.OK, "index.disk_budget allows 1000.0 MB"),
+        ("1000000000", Severity.OK, "index.disk_budget allows 1.0 GB"),
         (None, Severity.OK, "the disk has"),
     ],
-    ids=["too small a budget", "no budget"],
+    ids=["too small a budget", "megabytes", "gigabytes", "no budget"],
 )
 def test_the_room_is_compared_with_the_estimate(
     tmp_path: Path, budget: str | None, level: Severity, words: str

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from streamdedup.admin.findings import ADMINISTRATOR, OPERATOR, Findings, Severity, exit_code
+from streamdedup.admin.findings import (
+    ADMINISTRATOR,
+    OPERATOR,
+    Finding,
+    Findings,
+    Severity,
+    exit_code,
+)
 from streamdedup.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -51,6 +58,10 @@ def test_the_exit_code_is_that_of_the_first_error() -> None:
     findings = Findings()
     findings.warn("file system", "overlay", OPERATOR)
     findings.skip("offsets", "no broker")
+    assert findings.collected == [
+        Finding("file system", Severity.WARNING, "overlay", OPERATOR),
+        Finding("offsets", Severity.SKIPPED, "no broker"),
+    ]
     assert exit_code(findings.collected) == 0
     findings.fail("topics", TopicError("missing"))
     findings.fail("index", IndexMismatch("another seed"))

@@ -52,6 +52,27 @@ def test_sound_topics_pass_every_check() -> None:
     findings = findings_on(cluster())
     assert list(findings) == ["topics", "retention", "message sizes", "replicas", "access"]
     assert {one.level for one in findings.values()} == {Severity.OK}
+    assert [one.message for one in findings.values()] == [
+        "all five exist; documents has 1 partitions",
+        "documents-changelog keeps its records without a time limit",
+        "documents accepts 1900000 bytes, the others more",
+        "at least 3 replicas, and 2 must confirm a write",
+        "the operations of a worker on its topics are allowed",
+    ]
+
+
+def test_settings_that_the_brokers_do_not_list() -> None:
+    """The check says which were left out, and what to make sure of."""
+    findings = findings_on(cluster(clean={"unlisted": frozenset({"min.insync.replicas"})}))
+    assert findings["topic settings"] == Finding(
+        "topic settings",
+        Severity.WARNING,
+        "unknown, not listed by these brokers: min.insync.replicas; the checks of them are left "
+        "out: make sure yourself that the brokers keep the changelog for the window, and confirm a "
+        "write when more than one replica has it",
+        ADMINISTRATOR,
+    )
+    assert findings["replicas"].message.endswith("how many confirm a write is unknown")
 
 
 def test_a_missing_topic_ends_the_check() -> None:

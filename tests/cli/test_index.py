@@ -161,6 +161,11 @@ def test_explain_tells_the_verdict_and_its_reasons(command: Command, verify: str
         assert candidate["exact"] is None
     output = command(0, "explain", "ix", "--text", NEAR)
     assert output.startswith("duplicate of story-0: their similarity is ")
+    [found] = json.loads(command(0, "explain", "ix", "--text", STORIES[0], "--json"))
+    [candidate] = found["candidates"]
+    assert candidate["same_text"]
+    assert candidate["bands"] == list(range(20))
+    assert found["bands_hit"] == 20
 
 
 @pytest.mark.parametrize(

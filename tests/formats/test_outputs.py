@@ -208,7 +208,7 @@ def test_the_rule_of_the_settings() -> None:
         dedup=DedupSettings(threshold=0.7),
         output=OutputSettings(include_value=True, headers="full"),
     )
-    expected = OutputRule(0.7, "abc", True, "full")
+    expected = OutputRule(0.7, settings.fingerprint, True, "full")
     assert OutputRule.from_settings(settings) == expected
     assert OutputRule.from_settings(settings, 7) == replace(expected, schema_id=7)
 

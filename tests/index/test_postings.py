@@ -120,3 +120,16 @@ def test_find(seed: int, counts: list[int], size: int) -> None:
         for row, key in enumerate(asked[:, 0].tolist())
         for number in expected_bucket(keys[:, 0], key, size, 1000)
     ]
+
+
+def test_find_counts_what_is_damaged() -> None:
+    """A posting beyond its segment is counted, and not a hit."""
+    keys = np.full((4, 1), 7, dtype=np.uint64) << np.uint64(24)
+    _value, subs = packed(*sorted_column(keys, 4))
+    hits, looks = np.empty((4, 3), dtype=np.int64), np.zeros(3, dtype=np.int64)
+    table = np.array([[0, 100, 2]])
+    masks = np.ones((1, 1), dtype=np.uint64)
+    room = np.full((1, 1), 4)
+    filled = find(keys[:1], masks, table, subs[None], room, hits, 0, looks)
+    assert hits[:filled].tolist() == [[0, 0, 101], [0, 0, 100]]
+    assert looks.tolist() == [1, 1, 2]

@@ -20,3 +20,13 @@ def test_erase(documents: list[tuple[list[int], str, bytes, bytes]], gone: set[i
         ([*document[0][:4], 0], "", b"", bytes(WIDTH)) if row in gone else document
         for row, document in enumerate(documents)
     ]
+
+
+@given(documents=DOCUMENTS, wanted=st.text(max_size=2))
+@examples(60)
+def test_rows_with_id(documents: list[tuple[list[int], str, bytes, bytes]], wanted: str) -> None:
+    """Whole ids are compared; a command line may ask for one that is not valid text."""
+    ids = (["ab", wanted, "a", ""] * 5)[: len(documents)]
+    rows = rows_of([(each[0], id_, *each[2:]) for each, id_ in zip(documents, ids, strict=True)])
+    for id_ in (wanted, "b", "a", "\udcff"):
+        assert rows.rows_with_id(id_) == [row for row, each in enumerate(ids) if each == id_]

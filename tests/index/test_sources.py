@@ -81,6 +81,7 @@ def test_numbers_of_sources() -> None:
     sources = SourcePartitions([("a", 0, 5), (*FREE, 0), ("b", 1, 7)])
     sources.forget([("a", 0), ("unknown", 0), FREE])
     assert sources.next_offset("a", 0) == sources.next_offset(*FREE) == 0
+    assert sources.entries() == [(*FREE, 0), (*FREE, 0), ("b", 1, 7)]
     positions = Positions.of([Position(topic, 0, 0) for topic in ("c", "d", "e", "c")])
     numbers, _ = sources.add(positions)
     assert sorted(numbers.tolist()[:3]) == [0, 1, 3]

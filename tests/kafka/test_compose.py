@@ -18,7 +18,6 @@ from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.support.builders import columns, update_of, verdicts_of
 
-FINGERPRINT = "f" * 32
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 KIB = 1024
@@ -109,7 +108,7 @@ def test_a_transaction_has_the_entry_and_the_offsets() -> None:
     update = update_of(columns([[1] * 9, [2] * 9], first_offset=5), 0)
     transaction = composer().compose([], verdicts_of([]), update, NOW_MS)
     (entry,) = transaction.changelog
-    assert changelog.decode(entry, FINGERPRINT).documents.ids == update.documents.ids
+    assert changelog.decode(entry, Settings().fingerprint).documents.ids == update.documents.ids
     assert transaction.offsets == {("documents", 0): 7}
 
 

@@ -25,7 +25,8 @@ _COPIED = ("streamdedup", "tests", "deploy", "config", "docs", "pyproject.toml",
 _NO_TESTS = 5
 """Exit code of pytest."""
 _SLOW_S = 5
-"""A test that takes more of a processor is not run again for each mutant."""
+"""Few of the tests that take more of a processor are run again for a mutant."""
+_MOST_SLOW = 3
 
 
 @dataclass
@@ -217,7 +218,7 @@ def _tests(path: str, mutant: Mutant, baseline: dict[str, Any]) -> list[str]:
     executed: dict[str, list[str]] = baseline["lines"].get(path, {})
     lines = range(mutant.first_line, mutant.last_line + 1)
     seconds: dict[str, float] = baseline["seconds"]
-    tests = {test for line in lines for test in executed.get(str(line), [])}
+    tests = executing = {test for line in lines for test in executed.get(str(line), [])}
     near = {test for found in executed.values() for test in found}
     own = f"/test_{Path(path).stem}.py::"
     if not tests and _has_compiled_kernels(path, mutant.source):
@@ -227,4 +228,6 @@ def _tests(path: str, mutant: Mutant, baseline: dict[str, Any]) -> list[str]:
     def rank(test: str) -> tuple[bool, bool, float]:
         return own not in test, test not in near, seconds[test]
 
-    return sorted((test for test in tests if seconds.get(test, _SLOW_S) < _SLOW_S), key=rank)
+    known = sorted((test for test in tests if test in seconds), key=rank)
+    slow = [test for test in known if seconds[test] >= _SLOW_S]
+    return [test for test in known if test not in slow] + slow[: _MOST_SLOW if executing else 0]

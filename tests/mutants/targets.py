@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.mutants.worker import WARNINGS
 
-_WITHOUT = "not long and not faults and not compiled"
+_WITH_KAFKA = "not faults and not compiled"
+_WITHOUT = f"{_WITH_KAFKA} and not kafka and not long"
 
 _CACHED = "memory.py"
 """Not mutated: numba's cache has kernels with the unchanged code."""
@@ -23,6 +24,7 @@ _INDEX_TESTS = tuple(
         "filter",
         "header",
         "layers",
+        "page_cache",
         "postings",
         "rows",
         "sources",
@@ -59,7 +61,7 @@ class Target:
     @property
     def options(self) -> list[str]:
         """Arguments of pytest."""
-        marks = _WITHOUT if self.needs_kafka else f"{_WITHOUT} and not kafka"
+        marks = _WITH_KAFKA if self.needs_kafka else _WITHOUT
         return [*self.tests, "-m", marks, *WARNINGS]
 
     def modules(self) -> list[Path]:
@@ -84,9 +86,11 @@ TARGETS = (
         "admin",
         (
             "tests/admin",
+            "tests/cli/test_index.py",
             "tests/integration/test_config_check.py",
             "tests/integration/test_corrections.py",
             "tests/integration/test_index_admin.py",
+            "tests/integration/test_registry.py",
         ),
         compiled=True,
         needs_kafka=True,
