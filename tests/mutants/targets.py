@@ -25,6 +25,7 @@ _INDEX_TESTS = tuple(
         "header",
         "layers",
         "postings",
+        "prefetch",
         "rows",
         "sources",
         "store",
