@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.admin import disk
 from streamdedup.admin.disk import (
     check_disk,
     document_bytes,
@@ -32,6 +33,17 @@ def test_the_file_system_is_the_one_that_findmnt_reports(directory: str) -> None
     command = ["findmnt", "--noheadings", "--output", "FSTYPE", "--target", directory]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     assert file_system(Path(directory)) == ran.stdout.split()[-1]
+
+
+def test_a_mount_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux writes it as an octal number."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 8:0 / / rw - ext4 /dev/sda rw\n2 1 8:1 / /a\\040disk rw - xfs /dev/sdb rw\n"
+    )
+    monkeypatch.setattr(disk, "_MOUNTS", mounts)
+    assert file_system(Path("/a disk/index")) == "xfs"
+    assert file_system(Path("/a")) == "ext4"
 
 
 def test_the_default_index_takes_341_bytes_a_document() -> None:

@@ -15,6 +15,7 @@ from streamdedup.errors import InputError
 from streamdedup.files.job import Job
 from streamdedup.files.kinds import Kind, expanded, kind_of_input, kind_of_name
 from streamdedup.files.run import Hooks, run
+from streamdedup.model import Record, Verdict
 from streamdedup.settings.sections import LimitSettings, RecordSettings, Settings
 from tests.files.workspace import Crash, counts, crash_after, in_batches_of, texts
 
@@ -152,11 +153,17 @@ def test_rows_that_are_not_documents_are_rejected(tmp_path: Path) -> None:
     )
     job = Job((str(tmp_path / "in.csv"),), kept=str(tmp_path / "k.csv"))
     reasons: list[tuple[str, str]] = []
-    hooks = Hooks(
-        on_verdict=lambda record, verdict: reasons.append(
-            (verdict.id or verdict.rejection.reason, record.value.decode("latin-1"))  # type: ignore[union-attr]
-        )
-    )
+    stages: set[str] = set()
+
+    def note(record: Record, verdict: Verdict) -> None:
+        assert record.value is not None
+        reason = verdict.id
+        if verdict.rejection is not None:
+            reason = verdict.rejection.reason
+            stages.add(verdict.rejection.stage)
+        reasons.append((str(reason), record.value.decode("latin-1")))
+
+    hooks = Hooks(on_verdict=note)
     tally = run(job, Settings(records=RecordSettings(event_time_field="at")), hooks)
     assert (counts(tally), tally.blank_lines) == ((1, 0, 3), 1)
     assert reasons == [
@@ -165,6 +172,15 @@ def test_rows_that_are_not_documents_are_rejected(tmp_path: Path) -> None:
         ("InvalidEventTime", "late,3,yesterday"),
         ("in.csv:6", "fine words,,2024-01-01"),
     ]
+    assert stages == {"decode"}
+
+
+def test_namespaces_of_csv_are_apart(tmp_path: Path) -> None:
+    """Equal texts of two sites are both kept."""
+    (tmp_path / "in.csv").write_bytes(b"text,site\nsame words,a\nsame words,b\nsame words,a\n")
+    job = Job((str(tmp_path / "in.csv"),), kept=str(tmp_path / "k.csv"))
+    settings = Settings(records=RecordSettings(namespace_field="site"))
+    assert counts(run(job, settings)) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def folder(tmp_path: Path) -> Path:
 def test_each_row_goes_where_its_verdict_says(folder: Path) -> None:
     """Kept rows have all columns, duplicates their matches, and nothing temporary is left."""
     table = rows().set_column(1, "text", pa.array([None, *texts(COUNT)[1:]]))
+    table = table.append_column("bytes", pa.array([b"a\xff"] * COUNT, pa.binary()))
     parquet.write_table(table, folder / "in.parquet", compression="zstd")
     job = table_job(folder, index=False)
     assert counts(run(job, in_batches_of(7))) == (19, 10, 1)
@@ -108,6 +109,7 @@ def test_each_row_goes_where_its_verdict_says(folder: Path) -> None:
         "more": {"tags": []},
         "kind": "k0",
         "price": "0.00",
+        "bytes": "a\\xff",
     }
     assert {path.name for path in folder.iterdir()} == {
         *("in.parquet", "first-kept.parquet", "first-duplicates.parquet", "first-rejected.jsonl")

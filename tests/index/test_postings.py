@@ -13,6 +13,7 @@ from streamdedup.index.postings import (
     KEYS,
     NUMBERS,
     SUBS,
+    addresses_of,
     find,
     merge_column,
     pack,
@@ -133,3 +134,28 @@ def test_find_counts_what_is_damaged() -> None:
     filled = find(keys[:1], masks, table, subs[None], room, hits, 0, looks)
     assert hits[:filled].tolist() == [[0, 0, 101], [0, 0, 100]]
     assert looks.tolist() == [1, 1, 2]
+
+
+def test_addresses() -> None:
+    """Of each sub that is asked for, a range of keys near the guess, and its numbers."""
+    columns, segments = 2, 3
+    rng = np.random.default_rng(7)
+    subs = rng.integers(0, 2**40, (segments, columns * SUBS, 3))
+    subs[..., COUNT] = rng.integers(0, 200, subs.shape[:2])
+    keys = rng.integers(0, 2**64, (40, columns), dtype=np.uint64)
+    masks = np.full(keys.shape, 5, dtype=np.uint64)
+    table = np.array([(slot, 0, 9) for slot in range(segments)])
+    out = np.empty(4 * keys.size * segments, dtype=np.int64)
+    found = out[: addresses_of(keys, masks, table, subs, out)].reshape(-1, 4).tolist()
+    expected = [
+        (entry, (key >> 24 & 0xFFFFFFFF) * int(entry[COUNT]) >> 32)
+        for row in keys.tolist()
+        for column, key in enumerate(row)
+        for entry in subs[[0, 2], column * SUBS + (key >> 56)]
+        if entry[COUNT]
+    ]
+    assert len(found) == len(expected)
+    for (first_key, last_key, *numbers), (entry, guess) in zip(found, expected, strict=True):
+        first, last = (first_key - entry[KEYS]) // 4, (last_key - entry[KEYS]) // 4
+        assert 0 <= first <= guess <= last < entry[COUNT]
+        assert numbers == [entry[NUMBERS] + 3 * first, entry[NUMBERS] + 3 * last]

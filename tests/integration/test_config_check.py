@@ -134,7 +134,8 @@ def test_new_topics_of_mode_split(broker: Broker, tmp_path: Path) -> None:
     assert found[names["verdicts"]].retention_ms == 28 * 24 * HOUR_MS
     findings = findings_of(stage)
     assert exit_code(findings) == 0, findings
-    assert f"{names['changelog']}-edge-0" in finding_of(stage, "transactional id").message
+    first_edge = f"{names['changelog']}-edge-0 etc. and group {stage.name} may be used"
+    assert first_edge in finding_of(stage, "transactional id").message
 
 
 def test_a_check_creates_no_topics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -258,6 +259,12 @@ def test_access_control(secured_broker: Broker, tmp_path: Path) -> None:
     wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
     assert_fails(stage, "transactional id", 6, identity)
     asyncio.run(allow(broker, user, {produce}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entry")
+    claims = Permission("group", f"{clean}-claims", "Read")
+    asyncio.run(revoke(broker, user, {claims}))
+    wait_until(lambda: exit_code(findings_of(stage)) == 6, "the broker to apply the entry")
+    assert_fails(stage, "claims", 6, f"{clean}-claims")
+    asyncio.run(allow(broker, user, {claims}))
     wait_until(lambda: exit_code(findings_of(stage)) == 0, "the broker to apply the entry")
     stage.commit({0: OffsetAndMetadata(0, Metadata(verdicts=0).encoded())})
     assert_fails(stage, "group offsets", 6, f"{identity}-edge-0")

@@ -24,6 +24,7 @@ _INDEX_TESTS = tuple(
         "filter",
         "header",
         "layers",
+        "mapped",
         "page_cache",
         "postings",
         "rows",
