@@ -18,7 +18,7 @@ from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.support.builders import columns, update_of, verdicts_of
 
-FINGERPRINT = "f" * 32
+FINGERPRINT = Settings().fingerprint
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 KIB = 1024
