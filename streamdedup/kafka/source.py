@@ -104,7 +104,14 @@ class Source(Poller):
             end = await self.consumer.end_offsets(partitions)
         begin = self._begin_offsets(committed, first, end, known)
         offsets = [
-            SourceOffsets(*part, begin[part], known.next_offset(*part), first[part], end[part])
+            SourceOffsets(
+                part.topic,
+                part.partition,
+                begin[part],
+                known.next_offset(*part),
+                first[part],
+                end[part],
+            )
             for part in partitions
         ]
         skips = check_begin(offsets, self._kafka)
