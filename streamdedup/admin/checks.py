@@ -29,12 +29,12 @@ from streamdedup.index.directory import holds_index
 from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.state import SourcePartitions
+from streamdedup.kafka.brokers import describe_tested, release_warning
 from streamdedup.kafka.claim import check_claims
 from streamdedup.kafka.cluster import check_identity, longest_transaction_ms, look_at_topics
 from streamdedup.kafka.connection import try_servers
-from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts
-from streamdedup.kafka.releases import describe_tested, release_warning
+from streamdedup.kafka.readers import ChangelogReader
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import recreated_topics
 from streamdedup.settings.kafka import KafkaSettings

@@ -29,7 +29,7 @@ from streamdedup.kafka.compose import accepted_timestamps
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts
 from streamdedup.kafka.partition import partitions_of
-from streamdedup.kafka.reader import Reader
+from streamdedup.kafka.readers import Reader
 from streamdedup.kafka.sizes import fits
 from streamdedup.model import Position, Record
 from streamdedup.registry.opening import schemas_of

@@ -32,11 +32,11 @@ from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.index.view import View
-from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
-from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.readers import ChangelogReader
+from streamdedup.kafka.writer import ChangelogWriter
 from streamdedup.model import Progress, no_progress
 from streamdedup.settings.sections import IndexSettings, Settings
 

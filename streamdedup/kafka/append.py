@@ -41,10 +41,7 @@ def batches(producer: AIOKafkaProducer, messages: Messages, rows: Iterable[int])
 class Appender:
     """An idempotent producer: a request that is retried does not append its messages twice.
 
-    Args:
-        settings: the brokers.
-        facts: the topics.
-        compressed: whether to compress messages as the settings say.
+    It compresses messages as the settings say, or not at all.
     """
 
     def __init__(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 from aiokafka import AIOKafkaProducer, errors
@@ -24,26 +23,20 @@ _SEQUENCES = 2**31
 """Sequence numbers of a partition; 0 follows the last one."""
 
 
-class Producer(NamedTuple):
-    """The producer that a header names."""
-
-    id: int
-    epoch: int
-
-
 class BuiltBatch(BatchBuilder):  # type: ignore[misc]
     """A batch of aiokafka that is closed, and has its data already.
 
-    Args:
-        batch: the batch; it cannot be used afterwards.
-        topic: its topic.
-        partition: its partition.
-        producer: the producer that sends it.
-        sequence: sequence number of its first record.
+    It replaces ``batch``. Its header names the id and the epoch of its producer, and the sequence
+    number of its first record.
     """
 
     def __init__(
-        self, batch: BatchBuilder, topic: str, partition: int, producer: Producer, sequence: int
+        self,
+        batch: BatchBuilder,
+        topic: str,
+        partition: int,
+        producer: tuple[int, int],
+        sequence: int,
     ) -> None:
         batch._set_producer_state(*producer, sequence)
         batch._build()
@@ -58,12 +51,7 @@ class BuiltBatch(BatchBuilder):  # type: ignore[misc]
 
 
 class BatchBuilding:
-    """Builds the batches of one session.
-
-    Args:
-        producer: a transactional producer that was started.
-        partitions: the number of partitions by topic.
-    """
+    """Builds the batches of one session, whose producer must have been started."""
 
     def __init__(self, producer: AIOKafkaProducer, partitions: Mapping[str, int]) -> None:
         self._producer = producer
@@ -73,7 +61,7 @@ class BatchBuilding:
     def build(self, messages: Messages) -> Iterator[BuiltBatch]:
         """Encode and compress messages; the batches must be sent in this order."""
         topic, manager = messages.topic, self._producer._txn_manager
-        producer = Producer(manager.producer_id, manager.producer_epoch)
+        producer = (manager.producer_id, manager.producer_epoch)
         partitions = partitions_of(
             messages.keys, messages.source_partitions, self._partitions[topic]
         )

@@ -20,18 +20,15 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from streamdedup.errors import TopicError
 from streamdedup.failpoints import reach
 from streamdedup.kafka.cluster import admin_client
-from streamdedup.kafka.committed import check_answer
 from streamdedup.kafka.connection import POLL_S
+from streamdedup.kafka.offsets import check_answer
 from streamdedup.settings.sections import Settings
 
 
 async def claim(settings: Settings) -> None:
     """Claim the source and the clean topic for the changelog, or renew the claim.
 
-    Raises:
-        TopicError: another changelog has claimed them.
-        BrokerRefused: this client may not use the group of the claims.
-        BrokerUnavailable: its coordinator does not answer.
+    Raises what :func:`check_claims` raises.
     """
     async with admin_client(settings.kafka) as admin:
         await _check(admin, settings)
@@ -58,15 +55,10 @@ async def check_claims(settings: Settings) -> None:
 
 
 async def _commit(admin: AIOKafkaAdminClient, settings: Settings, source: str) -> None:
-    topics = settings.topics
-    request = OffsetCommitRequest(
-        topics.claims,
-        OffsetCommitRequest.DEFAULT_GENERATION_ID,
-        "",
-        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
-        [(topics.changelog, [(0, 0, source)])],
-    )
-    await _ask(admin, settings, request)
+    no_member = (OffsetCommitRequest.DEFAULT_GENERATION_ID, "")
+    retention, claims = OffsetCommitRequest.DEFAULT_RETENTION_TIME, settings.topics.claims
+    claimed = [(settings.topics.changelog, [(0, 0, source)])]
+    await _ask(admin, settings, OffsetCommitRequest(claims, *no_member, retention, claimed))
 
 
 async def _check(admin: AIOKafkaAdminClient, settings: Settings) -> None:
@@ -89,23 +81,20 @@ async def _check(admin: AIOKafkaAdminClient, settings: Settings) -> None:
 
 
 async def _ask(admin: AIOKafkaAdminClient, settings: Settings, request: Any) -> Any:
-    """Send a request to the coordinator of the claims until it answers; return the topics."""
-    async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
-        while True:
-            try:
-                return await _answer(admin, settings.topics.claims, request)
-            except errors.KafkaError as error:
-                if not error.retriable:
-                    raise
-            await asyncio.sleep(POLL_S)
-
-
-async def _answer(admin: AIOKafkaAdminClient, group: str, request: Any) -> Any:
-    """Send a request to the coordinator of a group once.
+    """Send a request to the coordinator of the claims until it answers; return the topics.
 
     A cluster creates its coordinators on the first request, which takes a moment.
     """
-    node = await admin.find_coordinator(group)
-    answer = await admin._send_request(request, node)
-    check_answer(answer, group)
-    return answer.topics
+    group = settings.topics.claims
+    async with asyncio.timeout(settings.kafka.request_timeout.total_seconds()):
+        while True:
+            try:
+                node = await admin.find_coordinator(group)
+                answer = await admin._send_request(request, node)
+                check_answer(answer, group)
+            except errors.KafkaError as error:
+                if not error.retriable:
+                    raise
+            else:
+                return answer.topics
+            await asyncio.sleep(POLL_S)

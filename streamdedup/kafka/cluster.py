@@ -14,7 +14,7 @@ from aiokafka.client import CoordinationType
 from aiokafka.protocol.transaction import AddOffsetsToTxnRequest
 
 from streamdedup.errors import BrokerRefused, TopicError
-from streamdedup.kafka.clocks import TIMESTAMP_MARGIN_MS
+from streamdedup.kafka.brokers import LEVEL_FEATURE, TIMESTAMP_MARGIN_MS
 from streamdedup.kafka.connection import (
     POLL_S,
     REFUSALS,
@@ -31,7 +31,6 @@ from streamdedup.kafka.protocol import (
     MetadataRequest,
     highest_level,
 )
-from streamdedup.kafka.releases import LEVEL_FEATURE
 from streamdedup.kafka.sizes import roomy_message_bytes
 from streamdedup.kafka.topics import (
     SKETCHES_RETENTION,
@@ -116,7 +115,6 @@ def _address(host: str, port: int) -> str:
 
 
 def _topic_facts(topic: dict[str, Any], listed: dict[str, str]) -> TopicFacts:
-    before_ms, after_ms = _timestamp_limits(listed)
     config = _UNLISTED | listed
     partitions = topic["partitions"]
     operations = topic.get("authorized_operations", NO_OPERATIONS)
@@ -125,43 +123,34 @@ def _topic_facts(topic: dict[str, Any], listed: dict[str, str]) -> TopicFacts:
         name=topic["topic"],
         partitions=len(partitions),
         max_message_bytes=int(config["max.message.bytes"]),
-        timestamp_before_max_ms=before_ms,
-        timestamp_after_max_ms=after_ms,
+        timestamp_before_max_ms=_timestamp_limit_ms(listed, "before"),
+        timestamp_after_max_ms=_timestamp_limit_ms(listed, "after"),
         compression=config.get("compression.type", "producer"),
         cleanup_policy=config["cleanup.policy"],
         retention_ms=int(config["retention.ms"]),
         retention_bytes=int(config["retention.bytes"]),
         min_insync_replicas=int(config["min.insync.replicas"]),
         replicas=min(len(partition["replicas"]) for partition in partitions),
-        in_sync=min(map(_in_sync, partitions)),
-        allowed=None if operations == NO_OPERATIONS else _operation_names(operations),
+        in_sync=min(len(each["isr"]) if each["leader"] >= 0 else 0 for each in partitions),
+        allowed=(
+            None
+            if operations == NO_OPERATIONS
+            else frozenset(name for bit, name in OPERATIONS.items() if operations >> bit & 1)
+        ),
         id=b"" if topic_id == NO_ID else topic_id.bytes,
         unlisted=frozenset(_UNLISTED.keys() - listed.keys()),
     )
 
 
-def _timestamp_limits(config: dict[str, str]) -> tuple[int, int]:
-    """Return how far behind and ahead of the clock a record's timestamp may be, in milliseconds.
+def _timestamp_limit_ms(config: dict[str, str], direction: str) -> int:
+    """Return how far before or after the clock a record's timestamp may be.
 
     Brokers before 3.6 have one limit for both directions; from 4.0 on they have only the other two.
     """
     if config.get("message.timestamp.type") == "LogAppendTime":
-        return _NO_LIMIT_MS, _NO_LIMIT_MS
+        return _NO_LIMIT_MS
     both = config.get("message.timestamp.difference.max.ms", str(_NO_LIMIT_MS))
-    before = config.get("message.timestamp.before.max.ms", both)
-    after = config.get("message.timestamp.after.max.ms", both)
-    return _narrowed(int(before)), _narrowed(int(after))
-
-
-def _in_sync(partition: dict[str, Any]) -> int:
-    return len(partition["isr"]) if partition["leader"] >= 0 else 0
-
-
-def _operation_names(bits: int) -> frozenset[str]:
-    return frozenset(name for number, name in OPERATIONS.items() if bits >> number & 1)
-
-
-def _narrowed(limit_ms: int) -> int:
+    limit_ms = int(config.get(f"message.timestamp.{direction}.max.ms", both))
     return max(limit_ms - TIMESTAMP_MARGIN_MS, limit_ms // 2)
 
 
@@ -199,14 +188,10 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
 
 
 async def check_identity(settings: Settings, names: Iterable[str]) -> None:
-    """Check that this client may use its transactional ids and groups, without fencing a worker.
+    """Check that this client may use transactional ids and its groups, without fencing a worker.
 
     The request adds the group to a transaction of a producer that does not exist. The brokers check
     the authorisation before they look for the producer.
-
-    Args:
-        settings: all settings.
-        names: the transactional ids.
 
     Raises:
         BrokerRefused: the client may not use one of them.
@@ -275,10 +260,7 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
     partition, that of the verdicts at least those of the source. The other outputs get room for
     larger messages than the source: see :func:`~streamdedup.kafka.sizes.roomy_message_bytes`.
 
-    Args:
-        settings: topic names, brokers and the window.
-        partitions: partitions of each other topic.
-        replication: replicas of each partition.
+    Each other topic gets so many ``partitions``, and each partition ``replication`` replicas.
 
     Returns:
         The names of the created topics.
@@ -298,14 +280,11 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
             settings.topics.sketches: 1,
             settings.topics.verdicts: of_source,
         }
-        configs = await _new_configs(admin, settings, exists=settings.topics.source in existing)
+        configs = await _new_configs(
+            admin, settings, source_exists=settings.topics.source in existing
+        )
         new = [
-            NewTopic(
-                name,
-                counts.get(name, partitions),
-                replication,
-                topic_configs=configs[name],
-            )
+            NewTopic(name, counts.get(name, partitions), replication, topic_configs=configs[name])
             for name in names
             if name not in existing
         ]
@@ -317,17 +296,13 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
                     raise error(f"{topic}: {message}")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_VISIBLE_S):
-                    await _until_visible(admin, names)
+                    while not await _are_visible(admin, names):  # noqa: ASYNC110 - no event
+                        await asyncio.sleep(POLL_S)
     return [topic.name for topic in new]
 
 
-async def _until_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> None:
-    """Wait until topics are described: brokers learn of new ones with a delay."""
-    while not await _are_visible(admin, names):  # noqa: ASYNC110 - there is no event
-        await asyncio.sleep(POLL_S)
-
-
 async def _are_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> bool:
+    """Return whether topics are described: brokers learn of new ones with a delay."""
     try:
         described = await _describe(admin, names)
     except errors.LeaderNotAvailableError:
@@ -336,18 +311,15 @@ async def _are_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> bool
 
 
 async def _new_configs(
-    admin: AIOKafkaAdminClient, settings: Settings, *, exists: bool
+    admin: AIOKafkaAdminClient, settings: Settings, *, source_exists: bool
 ) -> dict[str, dict[str, str]]:
     """Return the configuration of each topic, if it is created now.
 
-    Args:
-        admin: a client.
-        settings: topic names and the window.
-        exists: whether the source topic exists; else it gets the brokers' default size.
+    A source topic that does not exist gets the brokers' default size.
     """
     topics = settings.topics
     source_bytes: int | None
-    if exists:
+    if source_exists:
         config = _UNLISTED | (await _configs(admin, [topics.source]))[topics.source]
         source_bytes = int(config["max.message.bytes"])
     else:
@@ -355,17 +327,14 @@ async def _new_configs(
     output = {}
     if source_bytes is not None:
         output["max.message.bytes"] = str(roomy_message_bytes(settings, source_bytes))
-    changelog = {
-        "cleanup.policy": "delete",
-        "retention.ms": str(changelog_retention_ms(settings)),
-        "retention.bytes": "-1",
-    }
-    sketches = {"cleanup.policy": "delete", "retention.ms": str(milliseconds(SKETCHES_RETENTION))}
-    verdicts = {"cleanup.policy": "delete", "retention.ms": str(milliseconds(VERDICTS_RETENTION))}
+
+    def kept(retention_ms: int) -> dict[str, str]:
+        return {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+
     return {
         topics.source: {},
         **dict.fromkeys(output_names(topics), output),
-        topics.changelog: changelog,
-        topics.sketches: sketches,
-        topics.verdicts: output | verdicts,
+        topics.changelog: kept(changelog_retention_ms(settings)) | {"retention.bytes": "-1"},
+        topics.sketches: kept(milliseconds(SKETCHES_RETENTION)),
+        topics.verdicts: output | kept(milliseconds(VERDICTS_RETENTION)),
     }

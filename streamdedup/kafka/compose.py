@@ -33,10 +33,6 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 class Composer:
     """Turns the verdicts on a batch into a transaction.
 
-    Args:
-        settings: all settings.
-        facts: the output topics, with their limits.
-
     Raises:
         TopicError: an output topic is too small for what is written without any value.
     """
@@ -51,14 +47,6 @@ class Composer:
         self._rule = OutputRule.from_settings(settings, facts.duplicates_schema_id)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
-        self._check_room()
-
-    def resume(self, tally: OutcomeTally) -> None:
-        """Continue the dead letters that were counted before."""
-        self._tally = tally
-
-    def _check_room(self) -> None:
-        """Refuse topics whose limit is below what is written in addition to a record."""
         for name, needed in (
             (self._topics.clean, self._additions.clean),
             (self._topics.duplicates, self._additions.duplicates),
@@ -72,37 +60,28 @@ class Composer:
                     "limits.id_bytes or output.max_matches"
                 )
 
+    def resume(self, tally: OutcomeTally) -> None:
+        """Continue the dead letters that were counted before."""
+        self._tally = tally
+
     def refused(self, records: Sequence[Record], now_ms: int) -> dict[int, Rejection]:
-        """Find the records that the clean topic would not accept, before they are judged.
+        """Return the rejections of records that the clean topic would not accept, by their row.
 
         This compresses large records, which takes time.
-
-        Args:
-            records: a polled batch.
-            now_ms: the wall clock, in milliseconds since the epoch.
-
-        Returns:
-            The rejections, by the record's row in the batch.
         """
         columns = RecordColumns.of(records)
-        rejections = {}
-        for row in self._suspects(columns, now_ms):
-            rejection = self._refuse(columns[row], now_ms)
-            if rejection is not None:
-                rejections[row] = rejection
-        return rejections
-
-    def _suspects(self, records: RecordColumns, now_ms: int) -> list[int]:
-        """Return the rows that may have to be refused."""
         clean = self._facts[self._topics.clean]
-        sizes = records.sizes()
-        if any(records.keys):
-            sizes += np.array([len(key or b"") for key in records.keys])
+        sizes = columns.sizes()
+        if any(columns.keys):
+            sizes += np.array([len(key or b"") for key in columns.keys])
         suspect = sizes > clean.max_message_bytes - self._additions.clean
-        suspect |= ~accepts_timestamps(clean, records.timestamps_ms, now_ms)
-        if any(records.headers):
-            suspect |= np.array([bool(headers) for headers in records.headers])
-        return np.flatnonzero(suspect).tolist()
+        suspect |= ~accepts_timestamps(clean, columns.timestamps_ms, now_ms)
+        if any(columns.headers):
+            suspect |= np.array([bool(headers) for headers in columns.headers])
+        found = {
+            row: self._refuse(columns[row], now_ms) for row in np.flatnonzero(suspect).tolist()
+        }
+        return {row: rejection for row, rejection in found.items() if rejection is not None}
 
     def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
         if is_withheld(record.headers):
@@ -138,11 +117,7 @@ class Composer:
         return Rejection("produce", reason, message)
 
     def compose(
-        self,
-        records: Sequence[Record],
-        verdicts: Verdicts,
-        update: IndexUpdate,
-        now_ms: int,
+        self, records: Sequence[Record], verdicts: Verdicts, update: IndexUpdate, now_ms: int
     ) -> Transaction:
         """Return the transaction of a judged batch, whose dead letters count from now on.
 
@@ -152,7 +127,7 @@ class Composer:
             records: the batch.
             verdicts: one per record, in the same order.
             update: what the index gains, and the offsets that the batch covers.
-            now_ms: the wall clock, in milliseconds since the epoch.
+            now_ms: the wall clock, in milliseconds since the epoch, as in other methods.
 
         Raises:
             TooManyDeadLetters: a limit on dead letters is reached.
@@ -160,20 +135,12 @@ class Composer:
         columns = RecordColumns.of(records)
         self._tally = self._limit.after(self._tally, columns.positions, verdicts.rejections)
         messages = self.outputs(columns, verdicts, now_ms)
-        offsets: dict[tuple[str, int], int] = {}
-        for topic, partition, _, next_offset in update.ranges:
-            offsets[topic, partition] = next_offset
+        offsets = {(topic, partition): offset for topic, partition, _, offset in update.ranges}
         entries = changelog.encode(update, self._rule.fingerprint, self._entry_bytes)
         return Transaction(messages, entries, offsets, self._tally.note())
 
     def outputs(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> list[Messages]:
-        """Return the messages to the output topics; one of them gets each record.
-
-        Args:
-            records: the batch.
-            verdicts: one per record, in the same order.
-            now_ms: the wall clock, in milliseconds since the epoch.
-        """
+        """Return the messages of :meth:`compose`; one of the output topics gets each record."""
         messages = [self._clean(records, verdicts, now_ms)]
         if not self._annotate:
             messages.append(self._duplicates(records, verdicts, now_ms))
@@ -185,41 +152,28 @@ class Composer:
         return list(filter(len, messages))
 
     def _clean(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> Messages:
-        """Return the messages to the clean topic."""
         clean = self._facts[self._topics.clean]
         rows = np.flatnonzero(
             verdicts.outcomes != REJECTED if self._annotate else verdicts.outcomes == KEPT
         )
         chosen = records.take(rows)
+        headers: Sequence[Sequence[tuple[str, bytes | None]]]
+        if self._annotate or self._rule.headers == "full":
+            headers = [clean_headers(verdicts[row], self._rule) for row in rows.tolist()]
+        else:
+            headers = kept_headers(chosen.positions, self._rule)
+        if any(chosen.headers):
+            headers = [[*own, *added] for own, added in zip(chosen.headers, headers, strict=True)]
         return Messages(
             clean.name,
             chosen.keys,
             chosen.values,
-            self._clean_headers(chosen, rows, verdicts),
+            headers,
             accepted_timestamps(clean, chosen.timestamps_ms, now_ms),
             chosen.positions.partitions,
         )
 
-    def _clean_headers(
-        self, records: RecordColumns, rows: I64, verdicts: Verdicts
-    ) -> Sequence[Sequence[tuple[str, bytes | None]]]:
-        """Return the headers of records that go to the clean topic.
-
-        Args:
-            records: these records, ``n``.
-            rows: their rows in the batch, ``(n,)``.
-            verdicts: the verdicts on the batch.
-        """
-        if self._annotate or self._rule.headers == "full":
-            ours = [clean_headers(verdicts[row], self._rule) for row in rows.tolist()]
-        else:
-            ours = kept_headers(records.positions, self._rule)
-        if not any(records.headers):
-            return ours
-        return [[*own, *added] for own, added in zip(records.headers, ours, strict=True)]
-
     def _duplicates(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> Messages:
-        """Return the messages to the duplicates topic."""
         topic = self._facts[self._topics.duplicates]
         rows = verdicts.rows_with(DUPLICATE)
         values, keys, headers = records.values, records.keys, records.headers
@@ -288,7 +242,7 @@ class Composer:
 
 
 def accepts_timestamps(topic: TopicFacts, timestamps_ms: I64, now_ms: int) -> NDArray[np.bool_]:
-    """Tell which timestamps, ``(n,)``, the broker accepts; it accepts missing ones."""
+    """Return which timestamps, ``(n,)``, the broker accepts; it accepts missing ones."""
     earliest, latest = now_ms - topic.timestamp_before_max_ms, now_ms + topic.timestamp_after_max_ms
     inside = (timestamps_ms >= max(earliest, _LEAST)) & (timestamps_ms <= min(latest, _MOST))
     accepted: NDArray[np.bool_] = inside | (timestamps_ms == NO_TIMESTAMP)

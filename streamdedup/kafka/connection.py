@@ -24,9 +24,9 @@ from streamdedup.errors import (
     SettingsError,
     StreamdedupError,
 )
-from streamdedup.kafka import decoding, kerberos
-from streamdedup.kafka.releases import describe_tested
-from streamdedup.kafka.tokens import TokenRefused, token_provider
+from streamdedup.kafka import decoding
+from streamdedup.kafka.authentication import TokenRefused, token_provider, use_kerberos
+from streamdedup.kafka.brokers import describe_tested
 from streamdedup.settings.kafka import KafkaSettings, SecuritySettings
 from streamdedup.settings.secrets import read_secret
 from streamdedup.settings.units import milliseconds
@@ -59,10 +59,7 @@ _STOP_TIMEOUT_S = 2.0
 
 @contextlib.contextmanager
 def translated(action: str) -> Iterator[None]:
-    """Turn aiokafka's errors into those of this project.
-
-    Args:
-        action: what failed, in words that begin the message.
+    """Turn aiokafka's errors into those of this project, whose message begins with ``action``.
 
     Raises:
         Fenced: another producer has taken over the transactional id.
@@ -152,7 +149,7 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     sasl = security.protocol.startswith("SASL")
     tokens = sasl and security.sasl_mechanism == "OAUTHBEARER"
     if sasl and security.sasl_mechanism == "GSSAPI":
-        kerberos.install()
+        use_kerberos()
     return {
         "client_id": settings.group_id,
         "request_timeout_ms": milliseconds(settings.request_timeout),
@@ -198,15 +195,13 @@ async def check_connection(settings: KafkaSettings) -> None:
         BrokerRefused: a server refuses the login or the certificate; later servers are not tried.
         BrokerUnavailable: no server answers.
     """
-    unavailable: BrokerUnavailable | None = None
+    unavailable: StreamdedupError = SettingsError("kafka.bootstrap_servers is empty")
     for server in settings.bootstrap_servers:
         try:
-            await _connect(server, settings)
+            return await _connect(server, settings)
         except BrokerUnavailable as error:
             unavailable = error
-        else:
-            return
-    raise unavailable or SettingsError("kafka.bootstrap_servers is empty")
+    raise unavailable
 
 
 async def try_servers(
@@ -223,12 +218,7 @@ async def try_servers(
 
 
 async def _connect(server: str, settings: KafkaSettings) -> None:
-    """Connect to one server, ``host:port``, and close the connection.
-
-    Raises:
-        BrokerRefused: login or certificate.
-        BrokerUnavailable: the server does not answer.
-    """
+    """Connect to one server, ``host:port``, and close the connection."""
     host, _, port = server.rpartition(":")
     options = connection_options(settings)
     connection = AIOKafkaConnection(host.strip("[]"), int(port), **options)
@@ -283,3 +273,12 @@ def new_consumer(
         isolation_level=isolation_level,
         **{"auto_offset_reset": "none"} | connection_options(settings) | options,
     )
+
+
+def forget_abandoned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Ignore Kafka errors in futures that aiokafka abandons; they were raised elsewhere before.
+
+    This is an exception handler for :meth:`asyncio.loop.set_exception_handler`.
+    """
+    if not isinstance(context.get("exception"), errors.KafkaError):
+        loop.default_exception_handler(context)

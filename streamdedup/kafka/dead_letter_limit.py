@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streamdedup.columns import Positions
 from streamdedup.errors import TooManyDeadLetters
-from streamdedup.model import Position, Rejection
+from streamdedup.model import Rejection
 from streamdedup.settings.sections import LimitSettings
 
 WINDOW = 1000
@@ -53,11 +53,10 @@ def is_by_worker(text: str) -> bool:
 
 
 def latest_tally(notes: Iterable[str]) -> OutcomeTally:
-    """Return the latest tally of the notes that were committed with a group's offsets.
+    """Return the latest tally in the metadata that was committed with a group's offsets.
 
-    Args:
-        notes: the metadata of each partition. A partition has the tally of the last transaction
-            with records of it. Texts of other programs are ignored.
+    A partition has the tally of the last transaction with records of it. Texts of other programs
+    are ignored.
     """
     return max(map(_read, notes), key=lambda tally: tally.judged, default=OutcomeTally())
 
@@ -65,13 +64,11 @@ def latest_tally(notes: Iterable[str]) -> OutcomeTally:
 def _read(note: str) -> OutcomeTally:
     try:
         kind, judged, run, window = note.split(" ")[:_WORDS]
-        return (
-            OutcomeTally(int(judged), int(run), int(window, 16))
-            if kind == _NOTE
-            else OutcomeTally()
-        )
+        if kind == _NOTE:
+            return OutcomeTally(int(judged), int(run), int(window, 16))
     except ValueError:
-        return OutcomeTally()
+        pass
+    return OutcomeTally()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +138,18 @@ def _explained(positions: Positions, rejections: Mapping[int, Rejection]) -> str
     dead = [(positions[row], why) for row, why in sorted(rejections.items())]
     counts = Counter(rejection.reason for _, rejection in dead).most_common()
     reasons = ", ".join(f"{reason} {count}" for reason, count in counts)
-    first = ", ".join(_example(*one) for one in dead[:_EXAMPLES])
-    return (
-        f"in the last batch of {len(positions)}: {reasons}; first: {first}; this batch is not "
-        f"committed; {_remedy(counts[0][0])}, or accept the dead letters: raise the limit, or set "
-        "it to 0"
+    first = ", ".join(
+        # Without the message, which may quote the value.
+        f"{position.topic}:{position.partition}:{position.offset} {rejection.reason}"
+        for position, rejection in dead[:_EXAMPLES]
     )
-
-
-def _example(position: Position, rejection: Rejection) -> str:
-    # Without the message, which may quote the value.
-    return f"{position.topic}:{position.partition}:{position.offset} {rejection.reason}"
-
-
-def _remedy(reason: str) -> str:
-    if reason in {"TimestampInFuture", "TimestampInPast"}:
-        return (
+    remedy = "fix the settings records.* and limits.*, or the producer"
+    if counts[0][0] in {"TimestampInFuture", "TimestampInPast"}:
+        remedy = (
             "compare the clock of this machine with those of the brokers and producers, and check "
             "the clean topic's message.timestamp limits"
         )
-    return "fix the settings records.* and limits.*, or the producer"
+    return (
+        f"in the last batch of {len(positions)}: {reasons}; first: {first}; this batch is not "
+        f"committed; {remedy}, or accept the dead letters: raise the limit, or set it to 0"
+    )

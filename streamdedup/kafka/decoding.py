@@ -90,12 +90,12 @@ def _checked(expanded: bytes) -> bytes:
 
 
 def is_withheld(headers: Headers) -> bool:
-    """Tell whether these are the headers of a record whose batch is too large to read."""
+    """Return whether these are the headers of a record whose batch is too large to read."""
     return len(headers) == 1 and headers[0][0] == _WITHHELD
 
 
 def is_invalid(name: str) -> bool:
-    """Tell whether the name of a header was not valid UTF-8."""
+    """Return whether the name of a header was not valid UTF-8."""
     return not name.isascii() and any("\udc80" <= character <= "\udcff" for character in name)
 
 
@@ -145,14 +145,8 @@ class TolerantBatch:
         except _TooLargeError:
             batch = _DefaultRecordBatchPy(self._data[: _DefaultRecordBatchPy.HEADER_STRUCT.size])
             for offset in range(batch.base_offset, batch.next_offset):
-                yield _DefaultRecordPy(
-                    offset,
-                    batch.max_timestamp,
-                    batch.timestamp_type,
-                    None,
-                    None,
-                    [(_WITHHELD, b"")],
-                )
+                times = (batch.max_timestamp, batch.timestamp_type)
+                yield _DefaultRecordPy(offset, *times, None, None, [(_WITHHELD, b"")])
 
     def __next__(self) -> Any:
         return next(self._quick)

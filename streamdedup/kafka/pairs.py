@@ -32,8 +32,8 @@ class VerdictPairs:
     """The records of a partition that wait for verdicts, and verdicts that wait for records.
 
     Args:
-        begin: the source offset from which on records are expected.
-        verdict_offset: the offset from which on verdicts are read.
+        begin: the source offset of the first record.
+        verdict_offset: the offset of the first verdicts.
 
     Attributes:
         read_to: the source offset up to which records were added, exclusive.
@@ -64,12 +64,7 @@ class VerdictPairs:
         self.read_to = max(self.read_to, offset)
 
     def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
-        """Add verdicts that follow those added before.
-
-        Args:
-            offset: where they are in their topic.
-            judged: the verdicts. Those on records before the beginning are left out.
-        """
+        """Add the verdicts at an offset, except those on records before the beginning."""
         stop = judged.source.next_offset
         if stop <= self.judged_to:
             return
@@ -82,11 +77,7 @@ class VerdictPairs:
         return min(self.read_to, self.judged_to) > self.paired_to
 
     def take(self, most: int) -> Paired:
-        """Take records with their verdicts out.
-
-        Args:
-            most: how many records are enough; more come only if the verdicts on them came at once.
-        """
+        """Take records with their verdicts; more than ``most`` if their verdicts came at once."""
         ranges: list[JudgedRange] = []
         bound = min(self.read_to, self.judged_to)
         records: list[RecordColumns] = []

@@ -1,10 +1,13 @@
-"""*Async.* Reads partitions of one topic, assigned manually, within limits of records and bytes."""
+"""*Async.* Reads partitions of one topic, assigned manually, within limits of records and bytes.
+
+:class:`Follower` reads partitions that come and go.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +15,7 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 
 from streamdedup.errors import BrokerUnavailable
-from streamdedup.kafka.connection import translated
+from streamdedup.kafka.connection import stop, translated, unless_set
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
@@ -27,22 +30,16 @@ _partition = attrgetter("partition")
 
 
 class Poller:
-    """Reads partitions of a topic in order of offset.
-
-    Args:
-        consumer: a consumer without a subscription.
-        topic: the topic.
-        settings: all settings.
+    """Reads partitions of a topic in order of offset, by a consumer without a subscription.
 
     Attributes:
-        consumer: this one.
-        positions: the next offset to read, by partition.
+        positions: the next offset to read, by partition; replaced, never changed.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer, topic: str, settings: Settings) -> None:
         self.consumer = consumer
         self.positions: dict[int, int] = {}
-        self._topic = topic
+        self.topic = topic
         self._max_records = settings.batch.documents
         self._max_bytes = settings.batch.bytes
         self._linger_ms = milliseconds(settings.batch.linger)
@@ -53,18 +50,15 @@ class Poller:
 
     def topic_partitions(self, numbers: Iterable[int]) -> list[TopicPartition]:
         """Return partitions of the topic by their numbers."""
-        return [TopicPartition(self._topic, number) for number in numbers]
+        return [TopicPartition(self.topic, number) for number in numbers]
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions, and no others, from these offsets on.
-
-        Args:
-            offsets: the next offset to read, by partition.
-        """
+        """Read these partitions, and no others, from these offsets on."""
         self.positions = dict(offsets)
         self._held = []
-        self.consumer.assign(self.topic_partitions(offsets))
-        for partition in self.topic_partitions(offsets):
+        partitions = self.topic_partitions(offsets)
+        self.consumer.assign(partitions)
+        for partition in partitions:
             self.consumer.seek(partition, offsets[partition.partition])
 
     async def poll(self) -> list[Any]:
@@ -116,14 +110,14 @@ class Poller:
 
     async def _take(self, wanted: int, timeout_ms: int) -> bool:
         """Take fetched messages from the consumer; return whether there are any."""
-        with translated(f"cannot read {self._topic}"):
+        with translated(f"cannot read {self.topic}"):
             try:
                 fetched = await self.consumer.getmany(
                     timeout_ms=timeout_ms, max_records=min(wanted, self._max_records)
                 )
             except errors.OffsetOutOfRangeError as error:
                 raise BrokerUnavailable(
-                    f"the next offset is no longer in topic {self._topic}"
+                    f"the next offset is no longer in topic {self.topic}"
                 ) from error
         self._held = [message for taken in fetched.values() for message in taken]
         return bool(self._held)
@@ -136,7 +130,7 @@ class Poller:
         position, so this does not wait.
         """
         answered, positions = has_messages, dict[int, int]()
-        with translated(f"{self._topic} cannot be reached"):
+        with translated(f"{self.topic} cannot be reached"):
             for partition in self.consumer.assignment():
                 positions[partition.partition] = await self.consumer.position(partition)
             for message in reversed(self._held):
@@ -154,10 +148,74 @@ class Poller:
         """Return the number of unread messages, for each partition whose end is known."""
         lag = {}
         for partition, offset in self.positions.items():
-            end = self.consumer.highwater(TopicPartition(self._topic, partition))
+            end = self.consumer.highwater(TopicPartition(self.topic, partition))
             if end is not None:
                 lag[partition] = max(0, end - offset)
         return lag
+
+    async def close(self) -> None:
+        """Stop the consumer."""
+        await stop(self.consumer.stop())
+
+
+class Follower(Poller):
+    """Reads some partitions, each from its own offset on, while others are added and removed."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, topic: str, settings: Settings) -> None:
+        super().__init__(consumer, topic, settings)
+        self._partitions: set[int] = set()
+        self._begin: dict[int, int] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, partition: int, offset: int) -> None:
+        """Read a partition from an offset on."""
+        self._partitions.add(partition)
+        self._begin[partition] = offset
+        self._changed.set()
+
+    def remove(self, partition: int) -> None:
+        """Read a partition no longer."""
+        self._partitions.discard(partition)
+        self._begin.pop(partition, None)
+        self._changed.set()
+
+    def current(self) -> dict[int, int]:
+        """Return the next offset to read of each partition that is read."""
+        return {number: at for number, at in self.positions.items() if self._is_read(number)}
+
+    def lag(self) -> dict[int, int]:
+        """Return the number of unread messages, for each partition that is read."""
+        return {number: lag for number, lag in super().lag().items() if self._is_read(number)}
+
+    def _is_read(self, partition: int) -> bool:
+        """Return whether messages of a partition are those that it was added for last."""
+        return partition in self._partitions and partition not in self._begin
+
+    async def run(
+        self,
+        deliver: Callable[[list[Any]], Awaitable[None]],
+        room: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """Poll without an end.
+
+        Args:
+            deliver: takes the messages of a poll, ordered by partition; also if there are none.
+            room: returns True as soon as there is room for more messages.
+        """
+        while True:
+            if self._changed.is_set():
+                self._changed.clear()
+                positions = self.positions | self._begin
+                self._begin = {}
+                self.assign({number: positions[number] for number in self._partitions})
+            if not self._partitions:
+                await self._changed.wait()
+            elif await unless_set(self._changed, room()):
+                messages = await unless_set(self._changed, self.poll())
+                if messages is not None and self._changed.is_set():
+                    messages = [each for each in messages if self._is_read(each.partition)]
+                if messages is not None:
+                    await deliver(messages)
 
 
 def _size(message: Any) -> int:

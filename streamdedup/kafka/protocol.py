@@ -45,58 +45,10 @@ NO_OPERATIONS = -(2**31)
 OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}
 """The operations of Kafka's access control that a worker needs, by bit number."""
 
+_Field = tuple[str, Any]
 
-class _MetadataResponseV8(Response):
-    API_KEY = 3
-    API_VERSION = 8
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            Array(
-                ("node_id", Int32),
-                ("host", String("utf-8")),
-                ("port", Int32),
-                ("rack", String("utf-8")),
-            ),
-        ),
-        ("cluster_id", String("utf-8")),
-        ("controller_id", Int32),
-        (
-            "topics",
-            Array(
-                ("error_code", Int16),
-                ("topic", String("utf-8")),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    Array(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", Array(Int32)),
-                        ("isr", Array(Int32)),
-                        ("offline_replicas", Array(Int32)),
-                    ),
-                ),
-                ("authorized_operations", Int32),
-            ),
-        ),
-        ("cluster_authorized_operations", Int32),
-    )
-
-
-class _MetadataRequestV8(RequestStruct):
-    API_KEY = 3
-    API_VERSION = 8
-    RESPONSE_TYPE = _MetadataResponseV8
-    SCHEMA = Schema(
-        ("topics", Array(String("utf-8"))),
-        ("allow_auto_topic_creation", Boolean),
-        ("include_cluster_authorized_operations", Boolean),
-        ("include_topic_authorized_operations", Boolean),
-    )
+_TEXT = CompactString("utf-8")
+_TAGS: _Field = ("tags", TaggedFields)
 
 
 class _Uuid(AbstractType[uuid.UUID]):
@@ -111,50 +63,61 @@ class _Uuid(AbstractType[uuid.UUID]):
         return uuid.UUID(bytes=data.read(16))
 
 
+def _metadata(text: Any, array: Any, topic_id: Sequence[_Field], tags: Sequence[_Field]) -> Schema:
+    """Return the answer's schema, whose versions differ in these types and fields."""
+    brokers = array(("node_id", Int32), ("host", text), ("port", Int32), ("rack", text), *tags)
+    partitions = array(
+        ("error_code", Int16),
+        ("partition", Int32),
+        ("leader", Int32),
+        ("leader_epoch", Int32),
+        ("replicas", array(Int32)),
+        ("isr", array(Int32)),
+        ("offline_replicas", array(Int32)),
+        *tags,
+    )
+    topics = array(
+        ("error_code", Int16),
+        ("topic", text),
+        *topic_id,
+        ("is_internal", Boolean),
+        ("partitions", partitions),
+        ("authorized_operations", Int32),
+        *tags,
+    )
+    return Schema(
+        ("throttle_time_ms", Int32),
+        ("brokers", brokers),
+        ("cluster_id", text),
+        ("controller_id", Int32),
+        ("topics", topics),
+        ("cluster_authorized_operations", Int32),
+        *tags,
+    )
+
+
+class _MetadataResponseV8(Response):
+    API_KEY = 3
+    API_VERSION = 8
+    SCHEMA = _metadata(String("utf-8"), Array, [], [])
+
+
+class _MetadataRequestV8(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 8
+    RESPONSE_TYPE = _MetadataResponseV8
+    SCHEMA = Schema(
+        ("topics", Array(String("utf-8"))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+    )
+
+
 class _MetadataResponseV10(Response):
     API_KEY = 3
     API_VERSION = 10
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", CompactString("utf-8")),
-                ("port", Int32),
-                ("rack", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_id", CompactString("utf-8")),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("topic", CompactString("utf-8")),
-                ("topic_id", _Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline_replicas", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("authorized_operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_authorized_operations", Int32),
-        ("tags", TaggedFields),
-    )
+    SCHEMA = _metadata(_TEXT, CompactArray, [("topic_id", _Uuid)], [_TAGS])
 
 
 class _MetadataRequestV10(RequestStruct):
@@ -163,25 +126,16 @@ class _MetadataRequestV10(RequestStruct):
     FLEXIBLE_VERSION = True
     RESPONSE_TYPE = _MetadataResponseV10
     SCHEMA = Schema(
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)
-            ),
-        ),
+        ("topics", CompactArray(("topic_id", _Uuid), ("name", _TEXT), _TAGS)),
         ("allow_auto_topic_creation", Boolean),
         ("include_cluster_authorized_operations", Boolean),
         ("include_topic_authorized_operations", Boolean),
-        ("tags", TaggedFields),
+        _TAGS,
     )
 
 
 class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8 | _MetadataRequestV10]):
-    """Asks for topics without creating them.
-
-    From version 8 on the answer lists the operations that this client may perform on a topic, and
-    from version 10 on the id of the topic, which a recreated topic does not share.
-    """
+    """Asks for topics without creating them."""
 
     API_KEY = 3
 
@@ -202,31 +156,19 @@ class MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV8 | _Metadat
 class _DescribeTransactionsResponseV0(Response):
     API_KEY = 65
     API_VERSION = 0
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "transaction_states",
-            CompactArray(
-                ("error_code", Int16),
-                ("transactional_id", CompactString("utf-8")),
-                ("transaction_state", CompactString("utf-8")),
-                ("transaction_timeout_ms", Int32),
-                ("transaction_start_time_ms", Int64),
-                ("producer_id", Int64),
-                ("producer_epoch", Int16),
-                (
-                    "topics",
-                    CompactArray(
-                        ("topic", CompactString("utf-8")),
-                        ("partitions", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
+    _TOPICS = CompactArray(("topic", _TEXT), ("partitions", CompactArray(Int32)), _TAGS)
+    _STATES = CompactArray(
+        ("error_code", Int16),
+        ("transactional_id", _TEXT),
+        ("transaction_state", _TEXT),
+        ("transaction_timeout_ms", Int32),
+        ("transaction_start_time_ms", Int64),
+        ("producer_id", Int64),
+        ("producer_epoch", Int16),
+        ("topics", _TOPICS),
+        _TAGS,
     )
+    SCHEMA = Schema(("throttle_time_ms", Int32), ("transaction_states", _STATES), _TAGS)
 
 
 class _DescribeTransactionsRequestV0(RequestStruct):
@@ -234,9 +176,7 @@ class _DescribeTransactionsRequestV0(RequestStruct):
     API_KEY = 65
     API_VERSION = 0
     RESPONSE_TYPE = _DescribeTransactionsResponseV0
-    SCHEMA = Schema(
-        ("transactional_ids", CompactArray(CompactString("utf-8"))), ("tags", TaggedFields)
-    )
+    SCHEMA = Schema(("transactional_ids", CompactArray(_TEXT)), _TAGS)
 
 
 class DescribeTransactionsRequest(Request[_DescribeTransactionsRequestV0]):
@@ -255,19 +195,11 @@ class DescribeTransactionsRequest(Request[_DescribeTransactionsRequestV0]):
 class _ApiVersionsResponseV3(Response):
     API_KEY = 18
     API_VERSION = 3
+    _VERSIONS = CompactArray(
+        ("api_key", Int16), ("min_version", Int16), ("max_version", Int16), _TAGS
+    )
     SCHEMA = Schema(
-        ("error_code", Int16),
-        (
-            "api_versions",
-            CompactArray(
-                ("api_key", Int16),
-                ("min_version", Int16),
-                ("max_version", Int16),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("throttle_time_ms", Int32),
-        ("tags", TaggedFields),
+        ("error_code", Int16), ("api_versions", _VERSIONS), ("throttle_time_ms", Int32), _TAGS
     )
 
 
@@ -276,11 +208,7 @@ class _ApiVersionsRequestV3(RequestStruct):
     API_KEY = 18
     API_VERSION = 3
     RESPONSE_TYPE = _ApiVersionsResponseV3
-    SCHEMA = Schema(
-        ("client_software_name", CompactString("utf-8")),
-        ("client_software_version", CompactString("utf-8")),
-        ("tags", TaggedFields),
-    )
+    SCHEMA = Schema(("client_software_name", _TEXT), ("client_software_version", _TEXT), _TAGS)
 
     def parse_response_header(self, read_buffer: BytesIO | bytes) -> ResponseHeader_v0:
         """Read a header without tags: clients ask before they know the versions of a broker."""
@@ -299,12 +227,7 @@ class ApiVersionsRequest(Request[ApiVersionRequest_v0 | _ApiVersionsRequestV3]):
         return request_struct_class()
 
 
-_FEATURES = CompactArray(
-    ("name", CompactString("utf-8")),
-    ("min_version", Int16),
-    ("max_version", Int16),
-    ("tags", TaggedFields),
-)
+_FEATURES = CompactArray(("name", _TEXT), ("min_version", Int16), ("max_version", Int16), _TAGS)
 
 
 def highest_level(answer: Any, feature: str) -> int | None:

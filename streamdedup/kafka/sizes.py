@@ -63,7 +63,7 @@ def roomy_message_bytes(settings: Settings, source_bytes: int) -> int:
 def fits(
     topic: TopicFacts, record: Record, compression: Compression, added: int = RECORD_OVERHEAD
 ) -> bool:
-    """Tell whether a topic accepts a record with so many more bytes."""
+    """Return whether a topic accepts a record with so many more bytes."""
     return taken(topic, record, compression, added) <= topic.max_message_bytes - added
 
 
@@ -80,24 +80,16 @@ def taken(
         record: the record.
         compression: codec of the producer.
         added: bytes that will be added. If there is room for them and the uncompressed record, the
-            answer is the size of that, which takes no time.
+            record is not compressed, which would take time.
     """
-    uncompressed = _uncompressed(record)
+    # An upper bound, without its framing.
+    uncompressed = len(record.value or b"") + len(record.key or b"")
+    uncompressed += sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
     if uncompressed <= topic.max_message_bytes - added:
         return uncompressed
     if topic.compression not in (_AS_SENT, compression):
         return uncompressed
-    return min(uncompressed, _compressed(record, compression))
-
-
-def _uncompressed(record: Record) -> int:
-    """Return an upper bound of a record's size in bytes, without its framing."""
-    headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
-    return len(record.value or b"") + len(record.key or b"") + headers
-
-
-def _compressed(record: Record, compression: Compression) -> int:
-    """Return the size of a batch with only this record, as the producer sends it."""
+    # A batch with only this record, as the producer sends it.
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=_CODECS[compression],
@@ -109,4 +101,4 @@ def _compressed(record: Record, compression: Compression) -> int:
     )
     headers = [(escaped(name), value) for name, value in record.headers]
     builder.append(0, 0, key=record.key, value=record.value, headers=headers)
-    return len(builder.build())
+    return min(uncompressed, len(builder.build()))

@@ -12,10 +12,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.columns import Positions, RecordColumns
-from streamdedup.kafka.committed import committed_offsets
-from streamdedup.kafka.connection import new_consumer, stop, translated
+from streamdedup.kafka.connection import new_consumer, translated
 from streamdedup.kafka.dead_letter_limit import is_by_worker
-from streamdedup.kafka.lane_offsets import is_by_edge
+from streamdedup.kafka.offsets import committed_offsets, is_by_edge
 from streamdedup.kafka.poll import Poller
 from streamdedup.kafka.source_offsets import (
     KnownOffsets,
@@ -23,7 +22,7 @@ from streamdedup.kafka.source_offsets import (
     check_begin,
     outputs_unknown,
 )
-from streamdedup.model import Position, Record, SourceRange
+from streamdedup.model import SourceRange
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
@@ -47,35 +46,28 @@ def source_consumer(settings: Settings) -> AIOKafkaConsumer:
     )
 
 
-class Source:
-    """Reads every partition of the source topic.
-
-    Args:
-        settings: all settings.
-        partitions: the number of partitions at start.
-    """
+class Source(Poller):
+    """Reads every partition of the source topic; ``partitions`` is their number."""
 
     def __init__(self, settings: Settings, partitions: int) -> None:
-        self._topic = settings.topics.source
+        super().__init__(source_consumer(settings), settings.topics.source, settings)
+        self.partitions = partitions
         self._kafka = settings.kafka
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._partitions = partitions
         self._passed: dict[int, int] = {}
-        self._consumer = source_consumer(settings)
-        self._poller = Poller(self._consumer, self._topic, settings)
 
     async def start(self) -> None:
         """Connect, assign every partition, and read the committed offsets."""
         with translated("cannot start the consumer"):
-            await self._consumer.start()
-            self._consumer.assign(self._topic_partitions())
+            await self.consumer.start()
+            self.consumer.assign(self.topic_partitions(range(self.partitions)))
         await self.read_committed()
 
     async def read_committed(self) -> None:
         """Read the committed offsets."""
         with translated("cannot read the committed offsets"):
             self._committed = await committed_offsets(
-                self._consumer, self._topic_partitions(), self._kafka
+                self.consumer, self.topic_partitions(range(self.partitions)), self._kafka
             )
 
     def follows_edges(self) -> bool:
@@ -88,9 +80,6 @@ class Source:
         Brokers delete a group's offsets after some days without a commit. A partition without a
         committed offset continues at the offset of the index: no record gets a second verdict.
 
-        Args:
-            known: what the index knows.
-
         Returns:
             First offsets of the partitions that had no committed offset, or one that no worker has
             committed, whose offset the brokers have lost, or ``kafka.skip_unjudged`` accepts, by
@@ -101,7 +90,7 @@ class Source:
             TopicError: a committed offset is not in the topic, or past records without a verdict,
                 or there is none and edges may have written records.
         """
-        partitions = self._topic_partitions()
+        partitions = self.topic_partitions(range(self.partitions))
         lost = self._lost(known)
         committed = {
             part: self._committed[part].offset if part in self._committed else None
@@ -111,8 +100,8 @@ class Source:
             if found is None and known.written_offset(*part) < known.next_offset(*part):
                 raise outputs_unknown(self._kafka, *part)
         with translated("cannot read the offsets of the source topic"):
-            first = await self._consumer.beginning_offsets(partitions)
-            end = await self._consumer.end_offsets(partitions)
+            first = await self.consumer.beginning_offsets(partitions)
+            end = await self.consumer.end_offsets(partitions)
         begin = self._begin_offsets(committed, first, end, known)
         offsets = [
             SourceOffsets(
@@ -128,7 +117,7 @@ class Source:
         skips = check_begin(offsets, self._kafka)
         warn_of_skips(skips)
         skipped = {each.partition for each in skips}
-        self._poller.assign({partition.partition: offset for partition, offset in begin.items()})
+        self.assign({partition.partition: offset for partition, offset in begin.items()})
         self._passed = self.positions
         return {
             (part.topic, part.partition): begin[part]
@@ -181,43 +170,22 @@ class Source:
             part: default[part] if offset is None else offset for part, offset in chosen.items()
         }
 
-    def _topic_partitions(self) -> list[TopicPartition]:
-        return [TopicPartition(self._topic, number) for number in range(self._partitions)]
-
-    async def poll(self) -> RecordColumns:
+    async def records(self) -> RecordColumns:
         """Return the next records, ordered by partition; none if none arrive in time.
 
-        They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
-        one.
+        Partitions that were added since the start are read from their first offset. ``kafka.start``
+        does not apply to them: all of their records came after the start.
 
         Raises:
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
         """
-        messages = await self._poller.poll()
-        self._assign_new_partitions()
-        return as_columns(self._topic, messages)
-
-    def _assign_new_partitions(self) -> None:
-        """Read partitions that were added since the start from their first offset.
-
-        ``kafka.start`` does not apply to them: all of their records came after the start.
-        """
-        partitions = self._consumer.partitions_for_topic(self._topic) or ()
-        if len(partitions) <= self._partitions:
-            return
-        added = dict.fromkeys(range(self._partitions, len(partitions)), 0)
-        self._partitions = len(partitions)
-        self._poller.assign(self._poller.positions | added)
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions that are read."""
-        return self._partitions
-
-    @property
-    def positions(self) -> dict[int, int]:
-        """The next offset to read, by partition."""
-        return dict(self._poller.positions)
+        messages = await self.poll()
+        count = len(self.consumer.partitions_for_topic(self.topic) or ())
+        if count > self.partitions:
+            added = dict.fromkeys(range(self.partitions, count), 0)
+            self.partitions = count
+            self.assign(self.positions | added)
+        return as_columns(self.topic, messages)
 
     def has_passed(self) -> bool:
         """Return whether offsets were passed since the last :meth:`take_passed`."""
@@ -232,18 +200,10 @@ class Source:
         """
         before, self._passed = self._passed, self.positions
         return tuple(
-            SourceRange(self._topic, partition, before.get(partition, 0), offset)
+            SourceRange(self.topic, partition, before.get(partition, 0), offset)
             for partition, offset in sorted(self._passed.items())
             if offset > before.get(partition, 0)
         )
-
-    def lag(self) -> dict[int, int]:
-        """Return the number of unread records, for each partition whose end is known."""
-        return self._poller.lag()
-
-    async def close(self) -> None:
-        """Stop the consumer."""
-        await stop(self._consumer.stop())
 
 
 def warn_of_loss(partition: int, found: int | None, offset: int) -> None:
@@ -265,17 +225,6 @@ def warn_of_skips(skips: Iterable[SourceOffsets]) -> None:
             begin=offsets.skipped_from(),
             end=offsets.begin,
         )
-
-
-def as_record(message: Any) -> Record:
-    """Return a message of aiokafka as a record."""
-    return Record(
-        position=Position(message.topic, message.partition, message.offset),
-        value=message.value,
-        key=message.key,
-        headers=tuple(message.headers),
-        timestamp_ms=message.timestamp,
-    )
 
 
 def as_columns(topic: str, messages: Sequence[Any]) -> RecordColumns:

@@ -29,11 +29,9 @@ class KnownOffsets(Protocol):
 
 
 class SourceOffsets(NamedTuple):
-    """Offsets of one partition.
+    """Offsets of one partition of the source.
 
     Attributes:
-        topic: the source topic.
-        partition: the number of the partition.
         begin: the offset at which to continue, from the group or from the index.
         judged: the offset up to which records have verdicts, exclusive; 0 if unknown.
         first: the first offset of the partition that is not deleted.
@@ -122,14 +120,7 @@ def outputs_unknown(kafka: KafkaSettings, topic: str, partition: int) -> TopicEr
 
 
 def reset_command(kafka: KafkaSettings, topic: str, partition: int, to: str) -> str:
-    """Return the command that sets the group's offset of a partition.
-
-    Args:
-        kafka: the brokers and the group.
-        topic: the source topic.
-        partition: the number of the partition.
-        to: the flag that chooses the offset, such as ``--to-offset 5``.
-    """
+    """Return the command that sets the group's offset, by a flag such as ``--to-offset 5``."""
     return (
         f"'kafka-consumer-groups.sh --bootstrap-server {kafka.bootstrap_servers[0]} --group "
         f"{kafka.group_id} --topic {topic}:{partition} --reset-offsets {to} --execute'"

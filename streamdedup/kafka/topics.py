@@ -49,14 +49,9 @@ def output_names(topics: TopicSettings) -> list[str]:
 
 
 def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list[str]:
-    """Return the problems that keep a worker from using its topics.
+    """Return a sentence for each problem that keeps a worker from using its topics, with the fix.
 
-    Args:
-        settings: all settings.
-        topics: the existing topics, by name.
-
-    Returns:
-        A sentence for each problem, with the fix.
+    Missing topics are not in ``topics``.
     """
     names = topic_names(settings)
     problems = []
@@ -66,22 +61,21 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
             f"missing topics: {', '.join(missing)}; create them, e.g. with "
             "'streamdedup topics create'"
         )
-    changelog, sketches, verdicts = (
-        topics.get(name)
-        for name in (
-            settings.topics.changelog,
-            settings.topics.sketches,
-            settings.topics.verdicts,
-        )
-    )
-    if changelog is not None:
+    if changelog := topics.get(settings.topics.changelog):
         problems += _log_problems(settings, changelog, "changelog", "the index")
     if settings.mode == "split":
-        if sketches is not None:
+        if sketches := topics.get(settings.topics.sketches):
             problems += _log_problems(settings, sketches, "sketches", "judgement")
         source = topics.get(settings.topics.source)
+        verdicts = topics.get(settings.topics.verdicts)
         if verdicts is not None and source is not None:
-            problems += _verdicts_problems(verdicts, source)
+            problems += _compaction_problems(verdicts, "verdicts")
+            if verdicts.partitions < source.partitions:
+                problems.append(
+                    f"the verdicts topic {verdicts.name} has {verdicts.partitions} partitions, but "
+                    f"{source.name} has {source.partitions}; it must have at least as many: add "
+                    "partitions"
+                )
     for name in names[1:]:
         topic = topics.get(name)
         if topic is not None and topic.min_insync_replicas > topic.replicas:
@@ -121,16 +115,6 @@ def _compaction_problems(log: TopicFacts, kind: str) -> list[str]:
     return [problem]
 
 
-def _verdicts_problems(verdicts: TopicFacts, source: TopicFacts) -> list[str]:
-    problems = _compaction_problems(verdicts, "verdicts")
-    if verdicts.partitions < source.partitions:
-        problems.append(
-            f"the verdicts topic {verdicts.name} has {verdicts.partitions} partitions, but "
-            f"{source.name} has {source.partitions}; it must have at least as many: add partitions"
-        )
-    return problems
-
-
 def topic_notes(settings: Settings, topics: Mapping[str, TopicFacts]) -> dict[str, bytes]:
     """Return what an index notes of its topics: the id of the source and of the changelog."""
     names = (settings.topics.source, settings.topics.changelog)
@@ -140,17 +124,10 @@ def topic_notes(settings: Settings, topics: Mapping[str, TopicFacts]) -> dict[st
 def recreated_topics(
     settings: Settings, topics: Mapping[str, TopicFacts], noted: Callable[[str], bytes | None]
 ) -> list[str]:
-    """Return the problems of an index whose topics were deleted and recreated.
+    """Return a sentence for each topic of an index that was deleted and recreated, with the fix.
 
     Offsets alone do not tell: a recreated topic may have been filled beyond the old offsets.
-
-    Args:
-        settings: all settings.
-        topics: the existing topics, by name.
-        noted: returns what the index has noted under a key of :func:`topic_notes`, or None.
-
-    Returns:
-        A sentence for each problem, with the fix.
+    ``noted`` returns what the index has noted under a key of :func:`topic_notes`, or None.
     """
     remedies = {
         settings.topics.source: f"its offsets name other records; {NEW_SOURCE}",
@@ -167,14 +144,9 @@ def _note(name: str) -> str:
     return f"id of topic {name}"
 
 
-def window_span(settings: Settings) -> dt.timedelta | None:
-    """Return the age up to which a changelog entry is needed; None without a limit."""
-    return settings.index.reach()
-
-
 def changelog_retention_ms(settings: Settings) -> int:
     """Return the retention that fits the window; ``FOREVER`` if the window has no time limit."""
-    span = window_span(settings)
+    span = settings.index.reach()
     return FOREVER if span is None else milliseconds(span + _MARGIN)
 
 
@@ -191,16 +163,8 @@ def checkpoint_interval(changelog: TopicFacts) -> dt.timedelta:
 
 
 def retention_warning(settings: Settings, changelog: TopicFacts) -> str | None:
-    """Return a warning if the changelog's retention is shorter than the window.
-
-    Args:
-        settings: all settings.
-        changelog: the changelog topic.
-
-    Returns:
-        One line that says what a rebuild would lose, or None if the retention is long enough.
-    """
-    span = window_span(settings)
+    """Return what a rebuild would lose if the changelog's retention is shorter than the window."""
+    span = settings.index.reach()
     limits = []
     if changelog.retention_ms != FOREVER and (
         span is None or changelog.retention_ms < milliseconds(span)

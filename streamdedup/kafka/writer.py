@@ -20,19 +20,14 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from streamdedup.errors import BrokerUnavailable, ProducerForgotten
+from streamdedup.errors import BrokerUnavailable, ProducerForgotten, TopicError
 from streamdedup.failpoints import reach
+from streamdedup.kafka.brokers import clock_warning, least_difference_ms
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
-from streamdedup.kafka.clocks import clock_warning, least_difference_ms
-from streamdedup.kafka.connection import (
-    POLL_S,
-    connection_options,
-    new_consumer,
-    stop,
-    translated,
-)
+from streamdedup.kafka.connection import POLL_S, connection_options, new_consumer, stop, translated
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
+from streamdedup.kafka.topics import NEW_CHANGELOG, output_names
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
@@ -72,28 +67,18 @@ class BuiltTransaction(NamedTuple):
 
 
 class TransactionalWriter:
-    """The transactional producer of one session.
+    """The transactional producer of one session, which writes to some topics, ``outputs``.
 
-    Args:
-        settings: all settings.
-        facts: the topics.
-        transactional_id: fences an earlier producer with the same one.
-        outputs: the topics that it writes to.
+    It fences an earlier producer with the same ``transactional_id``.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        facts: ClusterFacts,
-        transactional_id: str,
-        outputs: Sequence[str],
+        self, settings: Settings, facts: ClusterFacts, transactional_id: str, outputs: Sequence[str]
     ) -> None:
         kafka = settings.kafka
         self._settings = settings
         self._group_id = kafka.group_id
-        self._outputs = outputs
-        self._output_facts = [facts.topics[name] for name in self._outputs]
-        self._partitions = {name: topic.partitions for name, topic in facts.topics.items()}
+        self._outputs = [facts.topics[name] for name in outputs]
         self._timeout_s = kafka.transaction_timeout.total_seconds()
         smallest = min(topic.max_message_bytes for topic in facts.topics.values())
         self._producer = AIOKafkaProducer(
@@ -106,7 +91,8 @@ class TransactionalWriter:
             retry_backoff_ms=_RETRY_MS,
             **connection_options(kafka),
         )
-        self._building = BatchBuilding(self._producer, self._partitions)
+        partitions = {name: topic.partitions for name, topic in facts.topics.items()}
+        self._building = BatchBuilding(self._producer, partitions)
         self._used_at = time.monotonic()
 
     async def start(self) -> None:
@@ -116,17 +102,15 @@ class TransactionalWriter:
             ClockWrong: the clock of this machine differs too much from the brokers'.
         """
         with translated("cannot start the transactional producer"):
-            async with asyncio.timeout(self._timeout_s):
-                await self._start_producer()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._producer.start()
+            except AssertionError as error:
+                # aiokafka asserts that it knows a broker, and an answer of one that starts has
+                # none.
+                raise BrokerUnavailable(f"the brokers have no metadata yet: {error}") from error
             self._used_at = time.monotonic()
             await self._mark_every_partition()
-
-    async def _start_producer(self) -> None:
-        try:
-            await self._producer.start()
-        except AssertionError as error:
-            # aiokafka asserts that it knows a broker, and an answer of one that starts has none.
-            raise BrokerUnavailable(f"the brokers have no metadata yet: {error}") from error
 
     async def _mark_every_partition(self) -> None:
         """Write an end marker to every partition, behind a predecessor's open transaction.
@@ -140,56 +124,38 @@ class TransactionalWriter:
         judged again. It commits if the predecessor's transaction is known to be confirmed.
         """
         partitions = [
-            TopicPartition(name, number)
-            for name in self._outputs
-            for number in range(self._partitions[name])
+            TopicPartition(topic.name, number)
+            for topic in self._outputs
+            for number in range(topic.partitions)
         ]
         confirmed = await self._is_confirmed(partitions)
         before_ms = _now_ms()
         async with self._transaction():
             await self._join(partitions)
-            start_ms = await self._transaction_start_ms()
+            # The start of this transaction by the coordinator's clock, negative if unknown.
+            state = await self._described()
+            start_ms = -1 if state["error_code"] else int(state["transaction_start_time_ms"])
             after_ms = _now_ms()
             if confirmed:
                 await self._producer.commit_transaction()
             else:
                 await self._producer.abort_transaction()
         await self._wait_for_markers()
-        if start_ms is not None:
-            self._check_clock(least_difference_ms(before_ms, start_ms, after_ms))
+        if start_ms >= 0:
+            ahead_ms = least_difference_ms(before_ms, start_ms, after_ms)
+            if warning := clock_warning(ahead_ms, self._outputs):
+                log.warning("the clock differs from the brokers' clock", reason=warning)
 
     async def _is_confirmed(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Tell whether the last transaction was confirmed, though readers may not see it yet.
+        """Return whether the last transaction was confirmed, though readers may not see it yet.
 
-        Only a partition with a leader answers, so this also waits until each has one.
-
-        Args:
-            partitions: those of the outputs.
+        Only a partition with a leader answers, so this also waits until each output has one.
         """
         await end_offsets(self._settings.kafka, partitions, "read_committed")
         return False
 
     async def _wait_for_markers(self) -> None:
         """Wait until readers see what they must see before the first transaction."""
-
-    async def _transaction_start_ms(self) -> int | None:
-        """Return the start of the open transaction by the coordinator's clock; None if unknown."""
-        state = await self._described()
-        start_ms = int(state["transaction_start_time_ms"])
-        return start_ms if state["error_code"] == 0 and start_ms >= 0 else None
-
-    async def _check_remembered(self) -> None:
-        """Check that the brokers still know an idle producer.
-
-        Raises:
-            ProducerForgotten: they do not. The next transaction would fail.
-        """
-        idle_s = time.monotonic() - self._used_at
-        if idle_s > _IDLE_S and (await self._described())["error_code"] == _NOT_FOUND:
-            raise ProducerForgotten(
-                f"the brokers have forgotten this producer after {idle_s:.0f} s without a record "
-                "(transactional.id.expiration.ms): a new session starts another one"
-            )
 
     async def _described(self) -> dict[str, Any]:
         """Return what the coordinator knows about the transactional id."""
@@ -204,10 +170,6 @@ class TransactionalWriter:
             return {"error_code": 0, "transaction_start_time_ms": -1}
         (state,) = answer.to_object()["transaction_states"]
         return dict(state)
-
-    def _check_clock(self, ahead_ms: int) -> None:
-        if warning := clock_warning(ahead_ms, self._output_facts):
-            log.warning("the clock differs from the brokers' clock", reason=warning)
 
     async def _join(self, partitions: Sequence[TopicPartition]) -> None:
         """Add partitions and the group's offsets to the transaction, as aiokafka does on writes."""
@@ -228,9 +190,17 @@ class TransactionalWriter:
         """Begin a transaction that the body must end within the timeout.
 
         An error is replaced by the one that made the transaction fail.
+
+        Raises:
+            ProducerForgotten: the brokers do not know an idle producer any more.
         """
         async with asyncio.timeout(self._timeout_s):
-            await self._check_remembered()
+            idle_s = time.monotonic() - self._used_at
+            if idle_s > _IDLE_S and (await self._described())["error_code"] == _NOT_FOUND:
+                raise ProducerForgotten(
+                    f"the brokers have forgotten this producer after {idle_s:.0f} s without a "
+                    "record (transactional.id.expiration.ms): a new session starts another one"
+                )
             await self._producer.begin_transaction()
             try:
                 yield
@@ -344,6 +314,70 @@ class TransactionalWriter:
         await stop(self._producer.stop())
         # After a timeout the producer's stop() leaves the sender running.
         await stop(self._producer._sender.close())
+
+
+class ChangelogWriter(TransactionalWriter):
+    """Writes changelog entries too, and checks that they continue the index.
+
+    The index is complete up to a changelog offset, ``applied``.
+    """
+
+    def __init__(self, settings: Settings, facts: ClusterFacts, applied: int) -> None:
+        topics = settings.topics
+        outputs = [topics.verdicts] if settings.mode == "split" else output_names(topics)
+        super().__init__(settings, facts, topics.transactional_id, [*outputs, topics.changelog])
+        self._changelog = TopicPartition(topics.changelog, 0)
+        self._applied = applied
+        self._has_committed = False
+
+    async def _is_confirmed(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Return whether the index holds an entry that readers do not see yet.
+
+        The index only takes entries whose commit was confirmed.
+        """
+        visible = await end_offsets(self._settings.kafka, partitions, "read_committed")
+        if visible[self._changelog] >= self._applied:
+            return False
+        return await self._end_of_changelog("read_uncommitted") == self._applied
+
+    async def _wait_for_markers(self) -> None:
+        """Wait until readers see the whole changelog.
+
+        The coordinator writes markers after it has confirmed the end of a transaction. Until then
+        the index may be ahead of what readers see.
+        """
+        written = await self._end_of_changelog("read_uncommitted")
+        async with asyncio.timeout(self._timeout_s):
+            while await self._end_of_changelog("read_committed") < written:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+
+    async def _end_of_changelog(self, isolation_level: str) -> int:
+        ends = await end_offsets(self._settings.kafka, [self._changelog], isolation_level)
+        return ends[self._changelog]
+
+    def _logged(self, first: int, end: int) -> int:
+        """Check the offsets of new entries.
+
+        Raises:
+            TopicError: the changelog is not the one that the index was built from.
+            BrokerUnavailable: there may be entries in between that the index does not know.
+        """
+        if first < 0:
+            raise BrokerUnavailable("the broker did not return the offset of the changelog entry")
+        if first < self._applied:
+            raise TopicError(
+                f"a new entry of {self._changelog.topic} got offset {first}, but the index is at "
+                f"offset {self._applied}: the topic was deleted and recreated; {NEW_CHANGELOG}"
+            )
+        expected, self._applied = self._applied, end
+        # Behind the entries of a transaction there is its marker.
+        if self._has_committed and first > expected + 1:
+            raise BrokerUnavailable(
+                f"a new entry of {self._changelog.topic} got offset {first}, not {expected + 1}: "
+                "reading what is in between, after a failover usually a second transaction marker"
+            )
+        self._has_committed = True
+        return self._applied
 
 
 def _now_ms() -> int:

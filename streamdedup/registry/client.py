@@ -44,11 +44,7 @@ class _MissingError(Exception):
 
 
 class Registry:
-    """Fetches each schema once.
-
-    Args:
-        settings: the registry, and how to log in.
-        known: the schemas by prefix, to which this adds.
+    """Fetches each schema once, and adds it to the known schemas by prefix.
 
     Raises:
         SettingsError: a file cannot be read.
@@ -187,12 +183,7 @@ class Registry:
         return list(ordered.items())
 
     async def _ask(self, request: Awaitable[T], what: str) -> T:
-        """Await a request, and translate its errors.
-
-        Args:
-            request: a request of the client.
-            what: what is asked for, in words.
-        """
+        """Await a request for something, ``what`` in words, and translate its errors."""
         self._answers = False
         action = f"cannot get {what} from the registry {', '.join(self._settings.urls)}"
         try:
@@ -247,15 +238,18 @@ def _request(schema: Schema) -> Any:
 
 
 def _client(settings: RegistrySettings) -> confluent.AsyncSchemaRegistryClient:
-    options = {
+    options: dict[str, Any] = {
         "url": ",".join(settings.urls),
         "timeout": settings.timeout.total_seconds(),
         "max.retries": 0,
-        "ssl.ca.location": _text(settings.ca_file),
-        "ssl.certificate.location": _text(settings.certificate_file),
-        "ssl.key.location": _text(settings.key_file),
         "basic.auth.user.info": settings.login(),
     }
+    paths = {
+        "ssl.ca.location": settings.ca_file,
+        "ssl.certificate.location": settings.certificate_file,
+        "ssl.key.location": settings.key_file,
+    }
+    options |= {name: str(path) for name, path in paths.items() if path is not None}
     if settings.token_file is not None:
         options |= _token_options(settings.token_file)
     try:
@@ -268,17 +262,11 @@ def _client(settings: RegistrySettings) -> confluent.AsyncSchemaRegistryClient:
 
 def _token_options(path: Path) -> dict[str, Any]:
     async def fields(_: dict[str, Any]) -> dict[str, str]:
-        return {
-            "bearer.auth.token": await asyncio.to_thread(read_secret, path),
-            "bearer.auth.logical.cluster": "",
-        }
+        token = await asyncio.to_thread(read_secret, path)
+        return {"bearer.auth.token": token, "bearer.auth.logical.cluster": ""}
 
     return {
         "bearer.auth.credentials.source": "CUSTOM",
         "bearer.auth.custom.provider.function": fields,
         "bearer.auth.custom.provider.config": {},
     }
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -44,11 +44,7 @@ def schemas_in_files(settings: Settings) -> dict[bytes, Schema]:
 
 
 def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry:
-    """Return the registry of the settings.
-
-    Args:
-        settings: all settings.
-        known: the schemas by prefix, to which the registry adds.
+    """Return the registry of the settings, which adds to the known schemas by prefix.
 
     Raises:
         SettingsError: a file cannot be read, or the extra ``registry`` is not installed.

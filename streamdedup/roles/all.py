@@ -33,14 +33,14 @@ async def run_all(commands: Sequence[Sequence[str]]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, forward, number)
-    ends = [asyncio.create_task(_end(process)) for process in processes]
+
+    async def end(process: Process) -> int:
+        code = await process.wait()
+        return 128 - code if code < 0 else code
+
+    ends = [asyncio.create_task(end(process)) for process in processes]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if not stopping.is_set():
         forward(signal.SIGTERM)
     codes = await asyncio.gather(*ends)
     return next((code for code in codes if code), 0)
-
-
-async def _end(process: Process) -> int:
-    code = await process.wait()
-    return 128 - code if code < 0 else code

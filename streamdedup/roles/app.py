@@ -6,13 +6,12 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from typing import Literal
 
 import structlog
 
 from streamdedup.engine.pool import SketchPool
-from streamdedup.kafka.noise import forget_abandoned
+from streamdedup.kafka.connection import forget_abandoned
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.quality import LiveQuality
 from streamdedup.observe.recent import RecentActivity
@@ -20,9 +19,10 @@ from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
 from streamdedup.roles.edge import Edge
-from streamdedup.roles.judge import Judge
+from streamdedup.roles.judge import new_judge
+from streamdedup.roles.keeper import Keeper
 from streamdedup.roles.session import Runtime, run_and_drain
-from streamdedup.roles.worker import Worker
+from streamdedup.roles.worker import new_worker
 from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
@@ -34,10 +34,6 @@ Role = Literal["worker", "edge", "judge"]
 
 async def run_role(settings: Settings, name: Role) -> None:
     """Run a role until SIGTERM or SIGINT; a second signal ends the process at once.
-
-    Args:
-        settings: all settings.
-        name: the role.
 
     Raises:
         StreamdedupError: an error that retrying cannot fix.
@@ -51,17 +47,19 @@ async def run_role(settings: Settings, name: Role) -> None:
     samples = settings.quality.shadow_sample > 0 and name != "judge"
     shadow = Shadow(settings, pool.schemas) if samples else None
     state.quality = LiveQuality(settings, judges=name != "edge", shadow=shadow)
-    role: Worker | Edge | Judge
+    role: Keeper | Edge
     try:
         async with StatusServer(settings.status, metrics, state) as status:
             log.info("listening", role=name, host=settings.status.host, port=status.port)
             metrics.describe(settings, name)
             runtime = Runtime(settings, metrics, state, stop)
-            if name == "judge":
-                role = Judge(runtime)
-            else:
-                kind = Edge if name == "edge" else Worker
-                role = kind(runtime, pool)
+            match name:
+                case "judge":
+                    role = new_judge(runtime)
+                case "edge":
+                    role = Edge(runtime, pool)
+                case "worker":
+                    role = new_worker(runtime, pool)
             try:
                 budget_s = settings.drain_budget.total_seconds()
                 await run_and_drain(role.run(), state, stop, budget_s)
@@ -77,14 +75,11 @@ async def run_role(settings: Settings, name: Role) -> None:
 def _on_signals(stop: asyncio.Event) -> None:
     """Drain on the first signal; end the process on the second."""
 
-    def handler(number: int) -> Callable[[], None]:
-        def handle() -> None:
-            if stop.is_set():
-                os._exit(128 + number)
-            stop.set()
-
-        return handle
+    def handle(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handler(number))
+        loop.add_signal_handler(number, handle, number)

@@ -36,12 +36,11 @@ from streamdedup.formats import sketches, verdicts
 from streamdedup.formats.arrays import has_version
 from streamdedup.kafka.append import Appender
 from streamdedup.kafka.compose import Composer
-from streamdedup.kafka.connection import new_consumer, stop, translated
-from streamdedup.kafka.edges import EdgeGroup
-from streamdedup.kafka.follower import Follower
-from streamdedup.kafka.lane_offsets import LaneProgress, find_offsets
+from streamdedup.kafka.connection import new_consumer, translated
+from streamdedup.kafka.groups import EdgeGroup
 from streamdedup.kafka.messages import ClusterFacts, Outgoing
-from streamdedup.kafka.poll import Poller
+from streamdedup.kafka.offsets import LaneProgress, find_offsets
+from streamdedup.kafka.poll import Follower
 from streamdedup.kafka.source import as_columns, source_consumer
 from streamdedup.kernels import spare_collector
 from streamdedup.model import SourceRange
@@ -73,12 +72,7 @@ this one within that time."""
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The records of one lane in a batch that the pool sketches.
-
-    Attributes:
-        source: the range that they cover.
-        count: how many they are.
-    """
+    """The records of one lane in a batch that the pool sketches, and the range that they cover."""
 
     lane: Lane
     source: SourceRange
@@ -95,12 +89,7 @@ class _SketchingBatch:
 
 
 class Edge:
-    """Reads, sketches and writes the records of its partitions, until it is stopped.
-
-    Args:
-        runtime: what the parts of the edge share.
-        pool: the sketch processes.
-    """
+    """Reads, sketches and writes the records of its partitions, until it is stopped."""
 
     def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
         settings, metrics = runtime.settings, runtime.metrics
@@ -109,7 +98,7 @@ class Edge:
         self._preparing = Preparing(runtime, pool)
         self._group = EdgeGroup(settings)
         self._commits = defaultdict[int, Commits](lambda: Commits(settings.kafka, metrics))
-        self._warming = asyncio.create_task(asyncio.to_thread(pool.warm))
+        self._warming = self._preparing.warm()
 
     async def run(self) -> None:
         """Run one session after another; wait while no broker answers.
@@ -124,11 +113,10 @@ class Edge:
 
     async def close(self) -> None:
         """Wait for what may still run."""
-        await asyncio.gather(self._warming, return_exceptions=True)
-        await self._preparing.schemas.close()
+        await self._preparing.close()
 
     async def _run_session(self) -> None:
-        facts = await reach_brokers(self._runtime.settings, self._phases, self._preparing.schemas)
+        facts = await reach_brokers(self._runtime.settings, self._phases, self._preparing.reach)
         if not self._group.is_member:
             await self._group.leave()
             # Partitions of an edge that cannot sketch yet would wait.
@@ -167,10 +155,8 @@ class _Session:
         self._composer = Composer(settings, facts)
         self._appender = Appender(settings.kafka, facts, compressed=False)
         topics = settings.topics
-        self._source_consumer = source_consumer(settings)
-        self._verdict_consumer = new_consumer(settings.kafka)
-        self._source = Follower(Poller(self._source_consumer, topics.source, settings))
-        self._verdicts = Follower(Poller(self._verdict_consumer, topics.verdicts, settings))
+        self._source = Follower(source_consumer(settings), topics.source, settings)
+        self._verdicts = Follower(new_consumer(settings.kafka), topics.verdicts, settings)
         self._lanes: dict[int, Lane] = {}
         self._most_waiting = settings.batch.documents * (preparing.size + _AHEAD)
         self._most_bytes = settings.batch.bytes * (preparing.size + _AHEAD)
@@ -180,17 +166,13 @@ class _Session:
     async def open(self) -> None:
         """Connect."""
         with translated("cannot read the source topic and the verdicts"):
-            await self._source_consumer.start()
-            await self._verdict_consumer.start()
+            await self._source.consumer.start()
+            await self._verdicts.consumer.start()
         await self._appender.start()
 
     async def close(self) -> None:
         """Disconnect."""
-        await asyncio.gather(
-            stop(self._source_consumer.stop()),
-            stop(self._verdict_consumer.stop()),
-            self._appender.close(),
-        )
+        await asyncio.gather(self._source.close(), self._verdicts.close(), self._appender.close())
 
     async def run(self) -> None:
         """Work until the role is stopped, and then until what was read is written.
@@ -208,17 +190,14 @@ class _Session:
                 ]
                 await self._runtime.stop.wait()
                 self._stopping = True
-                await self._drained()
+                while self._waiting()[0]:  # noqa: ASYNC110 - this happens once
+                    await asyncio.sleep(_LOOK_S)
                 for task in tasks:
                     task.cancel()
         except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
         finally:
             self._state.busy = False
-
-    async def _drained(self) -> None:
-        while self._waiting()[0]:  # noqa: ASYNC110 - this happens once
-            await asyncio.sleep(_LOOK_S)
 
     def _waiting(self) -> tuple[int, int]:
         """Return how many records wait for their verdicts, and their bytes."""
@@ -239,12 +218,15 @@ class _Session:
         self._observe()
         parts = list[_Part]()
         records = as_columns(self._settings.topics.source, messages)
-        new, positions = [records[:0]], self._source.positions()
+        new, positions = [records[:0]], self._source.current()
         if messages:
             self._metrics.count_received(records)
             reach("poll")
-            for lane, of_lane in self._by_lane(records):
-                unjudged = lane.add_records(of_lane)
+            partitions = records.positions.partitions  # in ascending order
+            bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(records)]
+            for first, last in itertools.pairwise(bounds):
+                lane = self._lanes[int(partitions[first])]
+                unjudged = lane.add_records(records[first:last])
                 if len(unjudged):
                     source = lane.sketch_to(positions[lane.partition])
                     parts.append(_Part(lane, source, len(unjudged)))
@@ -263,13 +245,6 @@ class _Session:
             self._state.busy = True
             await self._queue.put(_SketchingBatch(pending, parts, time.perf_counter()))
 
-    def _by_lane(self, records: RecordColumns) -> Iterator[tuple[Lane, RecordColumns]]:
-        """Yield the records of each lane, ordered by partition as they are."""
-        partitions = records.positions.partitions
-        bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(records)]
-        for first, last in itertools.pairwise(bounds):
-            yield self._lanes[int(partitions[first])], records[first:last]
-
     async def _append(self) -> None:
         """Append sketched ranges in the order in which their records were read."""
         topic = self._settings.topics.sketches
@@ -277,14 +252,11 @@ class _Session:
             batch = await self._queue.get()
             sketched = await self._preparing.result(batch.pending)
             self._metrics.observe_stage("sketch", time.perf_counter() - batch.began_at)
-            ranges = list(_ranges(sketched, batch.parts))
-            for part, (positions, each) in zip(batch.parts, ranges, strict=True):
+            current = []
+            for part, positions, each in _ranges(sketched, batch.parts):
                 part.lane.count_sketched(positions, each.rejections)
-            current = [
-                each
-                for part, (_, each) in zip(batch.parts, ranges, strict=True)
-                if self._lanes.get(part.lane.partition) is part.lane
-            ]
+                if self._lanes.get(part.lane.partition) is part.lane:
+                    current.append(each)
             with self._metrics.stage("encode"):
                 values = await asyncio.to_thread(self._encode, current)
             await self._appender.append((0, Outgoing(topic, None, v, (), None)) for v in values)
@@ -322,7 +294,7 @@ class _Session:
                     f"{place}: {error}; only judge and edges may write there; restore the topic"
                 ) from error
             self._lanes[message.partition].add_verdicts(message.offset, judged)
-        for partition, offset in self._verdicts.positions().items():
+        for partition, offset in self._verdicts.current().items():
             self._lanes[partition].reach_verdict(offset)
 
     async def _keep_lanes(self) -> None:
@@ -376,11 +348,8 @@ class _Session:
                 f"partition {partition} is new: looking whether {verdicts_topic.name} has it"
             )
         await lane.fence()
-        lane.open(
-            await find_offsets(
-                self._source_consumer, self._verdict_consumer, self._settings, partition
-            )
-        )
+        source, verdicts = self._source.consumer, self._verdicts.consumer
+        lane.open(await find_offsets(source, verdicts, self._settings, partition))
         self._lanes[partition] = lane
         self._verdicts.add(partition, lane.offsets.verdicts)
         await lane.begin()
@@ -403,32 +372,28 @@ class _Session:
         self._metrics.observe_queue(self._queue.qsize())
         self._metrics.observe_awaiting(self._waiting()[0])
         self._state.partitions = len(self._lanes)
-        self._state.lag, self._state.positions = lag, self._source.positions()
+        self._state.lag, self._state.positions = lag, self._source.current()
 
 
 async def _always() -> bool:
     return True
 
 
-def _ranges(batch: SketchedBatch, parts: list[_Part]) -> Iterator[tuple[Positions, SketchedRange]]:
-    """Yield, for each part of a batch, the positions of its records and what was sketched."""
+def _ranges(
+    batch: SketchedBatch, parts: list[_Part]
+) -> Iterator[tuple[_Part, Positions, SketchedRange]]:
+    """Yield each part of a batch, the positions of its records, and what was sketched of them."""
     first = 0
     for part in parts:
         last = first + part.count
         begin, end = np.searchsorted(batch.rows, [first, last]).tolist()
-        positions = batch.positions[first:last]
         rejections = {
             int(batch.positions.offsets[row]): rejection
             for row, rejection in batch.rejections.items()
             if first <= row < last
         }
-        yield (
-            positions,
-            SketchedRange(
-                part.source,
-                batch.documents.take(slice(begin, end)),
-                frozenset(row - begin for row in batch.blank if begin <= row < end),
-                rejections,
-            ),
-        )
+        documents = batch.documents.take(slice(begin, end))
+        blank = frozenset(row - begin for row in batch.blank if begin <= row < end)
+        sketched = SketchedRange(part.source, documents, blank, rejections)
+        yield part, batch.positions[first:last], sketched
         first = last

@@ -13,7 +13,7 @@ import structlog
 from streamdedup.batches import Judgement, SketchedBatch
 from streamdedup.dedup.resolve import Rule, resolve
 from streamdedup.index.store import Index
-from streamdedup.model import DiskRoom, IndexStats
+from streamdedup.model import IndexStats
 from streamdedup.roles.session import Runtime
 
 log = structlog.get_logger(__name__)
@@ -23,11 +23,7 @@ T = TypeVar("T")
 
 
 class IndexThread:
-    """Runs blocking work on an index, one call at a time.
-
-    Args:
-        runtime: what the parts of the role share.
-    """
+    """Runs blocking work on an index, one call at a time."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._settings = runtime.settings
@@ -66,12 +62,7 @@ class IndexThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def judgement(self, batch: SketchedBatch, now_ms: int) -> Judgement:
-        """Judge a batch; the index's thread calls this.
-
-        Args:
-            batch: the sketched batch.
-            now_ms: the wall clock, in milliseconds since the epoch.
-        """
+        """Judge a batch at a time since the epoch; the index's thread calls this."""
         index = self.opened
         with self._metrics.stage("probe"):
             candidates = index.probe(batch.documents)
@@ -82,10 +73,6 @@ class IndexThread:
     async def show(self) -> IndexStats:
         """Show the state of the index in the metrics and on the status pages."""
         stats, room = await self.call(lambda: (self.opened.stats(), self.opened.room()))
-        self._show(stats, room)
-        return stats
-
-    def _show(self, stats: IndexStats, room: DiskRoom) -> None:
         self._metrics.observe_index(stats, room)
         self._state.applied_offset = stats.applied
         nearly_full = room.bytes_left < stats.reserve_bytes
@@ -102,15 +89,17 @@ class IndexThread:
             else ""
         )
         self._metrics.observe_ready(self._state.ready)
+        return stats
 
     async def discard_staged(self) -> None:
         """Close an index that is ahead of the changelog; the next session opens and replays it."""
-        await self.call(self._discard_staged)
 
-    def _discard_staged(self) -> None:
-        if self._index is not None and self._index.is_staged:
-            self._index.close()
-            self._index = None
+        def discard() -> None:
+            if self._index is not None and self._index.is_staged:
+                self._index.close()
+                self._index = None
+
+        await self.call(discard)
 
     async def close(self) -> None:
         """Close the index, after the thread has finished its work."""

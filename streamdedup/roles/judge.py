@@ -11,6 +11,7 @@ Rule 2: the order of acceptance is the order of the stream.
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -30,12 +31,11 @@ from streamdedup.failpoints import reach
 from streamdedup.formats import changelog, sketches
 from streamdedup.formats.verdicts import VerdictEncoder
 from streamdedup.index.store import Index
-from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.connection import unless_set
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
+from streamdedup.kafka.readers import SketchesReader
 from streamdedup.kafka.sizes import RECORD_OVERHEAD, Additions
-from streamdedup.kafka.sketches import SketchesReader
-from streamdedup.kafka.writer import BuiltTransaction
+from streamdedup.kafka.writer import BuiltTransaction, ChangelogWriter
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.session import Runtime, now_ms
@@ -56,31 +56,9 @@ class _Read:
     next_offset: int
 
 
-class Judge:
-    """Judges what the edges sketch, until it is stopped.
-
-    Args:
-        runtime: what the parts of the judge share.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._keeper = Keeper(runtime)
-
-    async def run(self) -> None:
-        """Run until stopped.
-
-        Raises:
-            StreamdedupError: an error that retrying cannot fix.
-        """
-        await self._keeper.run(self._feed)
-
-    async def close(self) -> None:
-        """Close the index, after its thread has finished its work."""
-        await self._keeper.close()
-
-    def _feed(self, facts: ClusterFacts, writer: ChangelogWriter) -> Feed[_Read]:
-        return _SketchFeed(self._runtime, facts, writer, self._keeper.index)
+def new_judge(runtime: Runtime) -> Keeper:
+    """Return the role of a judge, which judges what the edges sketch."""
+    return Keeper(runtime, functools.partial(_SketchFeed, runtime))
 
 
 class _SketchFeed(Feed[_Read]):
@@ -89,11 +67,7 @@ class _SketchFeed(Feed[_Read]):
     ahead = 2
 
     def __init__(
-        self,
-        runtime: Runtime,
-        facts: ClusterFacts,
-        writer: ChangelogWriter,
-        index: IndexThread,
+        self, runtime: Runtime, facts: ClusterFacts, writer: ChangelogWriter, index: IndexThread
     ) -> None:
         settings = runtime.settings
         self._settings, self._stop = settings, runtime.stop
@@ -118,7 +92,7 @@ class _SketchFeed(Feed[_Read]):
         """Read ranges, and put many of them into a batch if there is a backlog."""
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
-                messages = await unless_set(self._stop, self._reader.poll())
+                messages = await unless_set(self._stop, self._reader.ranges())
             self._observe(queue.qsize())
             if not messages:
                 continue

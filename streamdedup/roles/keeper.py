@@ -32,23 +32,22 @@ from streamdedup.errors import Fenced, StreamdedupError, TopicError
 from streamdedup.failpoints import reach
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
-from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.claim import claim
-from streamdedup.kafka.election import Election
-from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.groups import Election
 from streamdedup.kafka.messages import ClusterFacts
+from streamdedup.kafka.readers import ChangelogReader
 from streamdedup.kafka.topics import (
     checkpoint_interval,
     recreated_topics,
     retention_warning,
     topic_notes,
 )
-from streamdedup.kafka.writer import BuiltTransaction
+from streamdedup.kafka.writer import BuiltTransaction, ChangelogWriter
 from streamdedup.kernels import spare_collector
 from streamdedup.model import IndexStats
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.index_thread import IndexThread
-from streamdedup.roles.schemas import Schemas
+from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
     Phases,
@@ -65,17 +64,13 @@ Batch = TypeVar("Batch")
 
 
 class InFlight:
-    """The batches that are read and not committed.
-
-    Args:
-        state: shows whether there are any.
-    """
+    """The batches that are read and not committed; the state shows whether there are any."""
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         self._count = 0
         self._idle = asyncio.Event()
-        self._state.busy = False
+        state.busy = False
 
     def add(self) -> None:
         """Count a batch that is read."""
@@ -132,22 +127,28 @@ class Feed(ABC, Generic[Batch]):
 
 
 class Keeper:
-    """Owns the index of a process, and judges the batches of one feed after another.
+    """The role of a process with an index: judges the batches of one feed after another.
 
     Args:
-        runtime: what the parts of the role share.
-        schemas: asks the schema registry; None for a keeper that needs no schemas.
+        make_feed: makes the feed of a session.
+        preparing: the pool, which starts when the index is open; None if the feed needs none.
     """
 
-    def __init__(self, runtime: Runtime, schemas: Schemas | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        make_feed: Callable[[ClusterFacts, ChangelogWriter, IndexThread], Feed[Any]],
+        preparing: Preparing | None = None,
+    ) -> None:
         settings, metrics, state = runtime.settings, runtime.metrics, runtime.state
         self._settings, self._stop = settings, runtime.stop
         self._metrics, self._state = metrics, state
-        self._schemas = schemas
+        self._make_feed = make_feed
+        self._preparing = preparing
         self._phases = Phases(state, metrics)
         self._transactions = Commits(settings.kafka, metrics)
         self._fingerprint = settings.fingerprint
-        self.index = IndexThread(runtime)
+        self._index = IndexThread(runtime)
         self._notes: dict[str, bytes] = {}
         self._checkpoint_interval_s = 0.0
         self._commits = asyncio.Lock()
@@ -156,45 +157,31 @@ class Keeper:
             Election(settings, lambda: state.applied_offset) if settings.standby.enabled else None
         )
 
-    async def run(
-        self,
-        feed: Callable[[ClusterFacts, ChangelogWriter], Feed[Any]],
-        on_open: Callable[[], None] = lambda: None,
-    ) -> None:
+    async def run(self) -> None:
         """Run one session after another; wait while no broker answers.
-
-        Args:
-            feed: makes the feed of a session.
-            on_open: called after the index was opened.
 
         Raises:
             StreamdedupError: an error that retrying cannot fix.
         """
-
-        async def session() -> None:
-            await self._run_session(feed, on_open)
-
         try:
-            await run_sessions(
-                session, self._phases, self._stop, stands_by=self._settings.standby.enabled
-            )
+            stands_by = self._settings.standby.enabled
+            await run_sessions(self._run_session, self._phases, self._stop, stands_by=stands_by)
         finally:
             if self._election is not None:
                 await self._election.leave()
 
     async def close(self) -> None:
         """Close the index, after its thread has finished its work."""
-        await self.index.close()
+        if self._preparing is not None:
+            await self._preparing.close()
+        await self._index.close()
 
-    async def _run_session(
-        self,
-        make_feed: Callable[[ClusterFacts, ChangelogWriter], Feed[Any]],
-        on_open: Callable[[], None],
-    ) -> None:
+    async def _run_session(self) -> None:
         # A failed transaction leaves the lock of its session locked.
         self._commits = asyncio.Lock()
-        facts = await reach_brokers(self._settings, self._phases, self._schemas)
-        index = await self._open_index(facts, on_open)
+        reach_registry = self._preparing.reach if self._preparing is not None else None
+        facts = await reach_brokers(self._settings, self._phases, reach_registry)
+        index = await self._open_index(facts)
         await claim(self._settings)
         log_facts = facts.topics[self._settings.topics.changelog]
         self._checkpoint_interval_s = checkpoint_interval(log_facts).total_seconds()
@@ -202,15 +189,18 @@ class Keeper:
             return
         try:
             async with AsyncExitStack() as resources:
-                applied = await self.index.call(lambda: index.applied)
+                applied = await self._index.call(lambda: index.applied)
                 writer = ChangelogWriter(self._settings, facts, applied)
                 resources.push_async_callback(writer.close)
                 await writer.start()
                 reach("start")
                 stats = await self._replay(index, applied)
-                feed = make_feed(facts, writer)
+                feed = self._make_feed(facts, writer, self._index)
                 resources.push_async_callback(feed.close)
-                await self._begin(feed, index, writer)
+                if first := await feed.begin(index):
+                    update, transaction = first
+                    if applied := await writer.commit(transaction):
+                        await self._index.call(index.apply, update, applied, self._notes)
                 spare_collector()
                 self._phases.enter("running")
                 log.info("running", partitions=self._state.partitions, documents=stats.documents)
@@ -219,16 +209,7 @@ class Keeper:
                 with contextlib.suppress(StreamdedupError):  # everything is committed
                     await self._pass_last_markers()
         finally:
-            await self.index.discard_staged()
-
-    async def _begin(self, feed: Feed[Any], index: Index, writer: ChangelogWriter) -> None:
-        first = await feed.begin(index)
-        if first is None:
-            return
-        update, transaction = first
-        applied = await writer.commit(transaction)
-        if applied:
-            await self.index.call(index.apply, update, applied, self._notes)
+            await self._index.discard_staged()
 
     async def _stand_by(self, index: Index, election: Election) -> bool:
         """Apply the changelog as it grows, until this worker is elected; return False on ``stop``.
@@ -274,7 +255,7 @@ class Keeper:
     ) -> None:
         """Apply the changelog, without an end."""
         state = self._state
-        applied = await self.index.call(lambda: index.applied)
+        applied = await self._index.call(lambda: index.applied)
         begin, end = self._first_offset(index, reader, applied), reader.end
         state.replay_done, state.replay_total = begin, end
         self._phases.enter("replaying")
@@ -286,20 +267,23 @@ class Keeper:
                 await self._apply(index, data, offset + 1)
             if reader.position > before:
                 await self._pass_markers(reader.position)
-                await self.index.show()
+                await self._index.show()
             state.replay_done, state.replay_total = reader.position, reader.end
             if reader.position >= end and not caught_up.is_set():
                 reader.warn_of_strangers()
                 caught_up.set()
 
-    async def _open_index(self, facts: ClusterFacts, on_open: Callable[[], None]) -> Index:
-        if not self.index.is_open:
+    async def _open_index(self, facts: ClusterFacts) -> Index:
+        if not self._index.is_open:
             changelog_topic = self._settings.topics.changelog
             if warning := retention_warning(self._settings, facts.topics[changelog_topic]):
                 log.warning("the changelog is not kept for as long as the window", reason=warning)
-            await self.index.open(facts.log(changelog_topic))
-            on_open()
-        index = self.index.opened
+            await self._index.open(facts.log(changelog_topic))
+            if self._preparing is not None:
+                # The processes load their kernels during the replay. A start that fails before this
+                # need not wait for them.
+                self._preparing.warm()
+        index = self._index.opened
         for problem in recreated_topics(self._settings, facts.topics, index.note):
             raise TopicError(problem)
         self._notes = topic_notes(self._settings, facts.topics)
@@ -321,7 +305,7 @@ class Keeper:
             await self._pass_markers(reader.position)
         finally:
             await reader.close()
-        return await self.index.show()
+        return await self._index.show()
 
     async def _pass_markers(self, end: int) -> None:
         """Let the index count the changelog as applied up to its end, past transaction markers.
@@ -329,9 +313,9 @@ class Keeper:
         When retention deletes all entries, and the markers behind them, the topic begins there. An
         index that stayed before them would look as if it had missed entries.
         """
-        index = self.index.opened
-        update = IndexUpdate.empty(await self.index.call(lambda: index.next_number))
-        await self.index.call(index.apply, update, end, self._notes)
+        index = self._index.opened
+        update = IndexUpdate.empty(await self._index.call(lambda: index.next_number))
+        await self._index.call(index.apply, update, end, self._notes)
         self._state.replay_done = self._passed = end
 
     async def _pass_last_markers(self) -> None:
@@ -340,8 +324,8 @@ class Keeper:
         If this process was paused, another one may have taken over and appended entries.
         """
         async with self._commits:
-            index = self.index.opened
-            applied = await self.index.call(lambda: index.applied)
+            index = self._index.opened
+            applied = await self._index.call(lambda: index.applied)
             if applied == self._passed:
                 return
             reader = ChangelogReader(self._settings)
@@ -365,14 +349,14 @@ class Keeper:
         return reader.first
 
     async def _apply(self, index: Index, data: bytes, applied: int) -> None:
-        await self.index.call(self._apply_entry, index, data, applied)
+        def apply() -> None:
+            index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
+            reach("replay")
+
+        await self._index.call(apply)
         self._metrics.count_replayed()
         self._state.replay_done = applied
         self._state.steps += 1
-
-    def _apply_entry(self, index: Index, data: bytes, applied: int) -> None:
-        index.apply(changelog.decode(data, self._fingerprint), applied, self._notes)
-        reach("replay")
 
     async def _process(self, feed: Feed[Batch], writer: ChangelogWriter) -> None:
         """Read ahead in a second task, judge in this one, commit in a third, until ``stop``."""
@@ -384,19 +368,23 @@ class Keeper:
             with self._metrics.stage("transaction"):
                 applied = await self._transactions.commit(writer, transaction)
             reach("commit")
-            await self.index.call(self.index.opened.confirm, applied, self._notes)
+            await self._index.call(self._index.opened.confirm, applied, self._notes)
             reach("confirm")
             self._commits.release()
             in_flight.remove()
             feed.finish(batch, judgement)
-            await self.index.show()
+            await self._index.show()
+
+        async def give_way(election: Election) -> None:
+            await election.lose()
+            raise Fenced("another worker with the same topics.changelog was elected")
 
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(feed.read(queue, in_flight))
                 upkeep = [group.create_task(self._keep_up())]
                 if self._election is not None:
-                    upkeep.append(group.create_task(self._give_way(self._election)))
+                    upkeep.append(group.create_task(give_way(self._election)))
                 while (batch := await queue.get()) is not None:
                     try:
                         judgement, transaction = await feed.judge(batch)
@@ -406,7 +394,7 @@ class Keeper:
                     # Held until the transaction is committed.
                     await self._commits.acquire()
                     with self._metrics.stage("index"):
-                        await self.index.call(self.index.opened.stage, judgement.update)
+                        await self._index.call(self._index.opened.stage, judgement.update)
                     reach("stage")
                     group.create_task(finish(batch, judgement, transaction))
                 async with self._commits:
@@ -414,10 +402,6 @@ class Keeper:
                         task.cancel()
         except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
-
-    async def _give_way(self, election: Election) -> None:
-        await election.lose()
-        raise Fenced("another worker with the same topics.changelog was elected")
 
     async def _keep_up(self) -> None:
         """Renew the claim at intervals, and write the index to disk unless it does so by itself.
@@ -429,13 +413,13 @@ class Keeper:
         while True:
             await asyncio.sleep(self._checkpoint_interval_s)
             await claim(self._settings)
-            stats = await self.index.show()
+            stats = await self._index.show()
             if applied == stats.applied:  # a quiet stream
                 await self._pass_last_markers()
-                stats = await self.index.show()
+                stats = await self._index.show()
             applied = stats.applied
             if durable == stats.durable < stats.applied:
                 async with self._commits:
-                    await self.index.call(self.index.opened.flush)
-                stats = await self.index.show()
+                    await self._index.call(self._index.opened.flush)
+                stats = await self._index.show()
             durable = stats.durable

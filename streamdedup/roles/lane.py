@@ -21,8 +21,8 @@ from streamdedup.formats.verdicts import JudgedRange
 from streamdedup.kafka.cluster import look_at_topics
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.dead_letter_limit import DeadLetterLimit, OutcomeTally
-from streamdedup.kafka.lane_offsets import LaneOffsets, LaneProgress
 from streamdedup.kafka.messages import ClusterFacts, Messages, Transaction
+from streamdedup.kafka.offsets import LaneOffsets, LaneProgress
 from streamdedup.kafka.pairs import Paired, VerdictPairs
 from streamdedup.kafka.source import warn_of_loss, warn_of_skips
 from streamdedup.kafka.source_offsets import (
@@ -52,13 +52,6 @@ class OffsetLost(Exception):  # noqa: N818 - not an error: the lane begins again
 
 class Lane:
     """One partition of an edge.
-
-    Args:
-        runtime: what the parts of the edge share.
-        partition: its number.
-        facts: the topics.
-        composer: composes messages.
-        commits: commits the transactions of this partition.
 
     Attributes:
         offsets: where the lane begins, once opened.
@@ -203,7 +196,8 @@ class Lane:
         self.pairs.add_verdicts(offset, judged)
         if judged.source.next_offset > self._judged_to:
             self._judged_to = judged.source.next_offset
-            self._advance()
+            self._advanced_at = time.monotonic()
+            self._changed.set()
         if self._judged_to < self._accepted_from:
             self._is_refused = True
             self._changed.set()
@@ -236,20 +230,12 @@ class Lane:
         return SourceRange(*self._source, start, offset)
 
     def has_passed(self, offset: int) -> bool:
-        """Return whether offsets without a visible record are due, because no record follows.
-
-        Args:
-            offset: the next offset of the source.
-        """
+        """Return whether offsets without a visible record, before this one, are due."""
         is_quiet = time.monotonic() - self._advanced_at > QUIET_S
         return is_quiet and offset > self.sketched_to
 
     def count_sketched(self, positions: Positions, rejections: Mapping[int, Rejection]) -> None:
-        """Count dead letters before they have a verdict, which nothing can take back.
-
-        Args:
-            positions: of sketched records, in order.
-            rejections: by offset.
+        """Count dead letters, by offset, before they have a verdict, which cannot be undone.
 
         Raises:
             TooManyDeadLetters: a limit is reached.
@@ -258,18 +244,11 @@ class Lane:
         by_row = dict(zip(rows, rejections.values(), strict=True))
         self._sketched = self._limit.after(self._sketched, positions, by_row)
 
-    def _advance(self) -> None:
-        self._advanced_at = time.monotonic()
-        self._changed.set()
-
     async def write(self, patience_s: float) -> None:
         """Write records that have their verdicts, one transaction after another, without an end.
 
-        Args:
-            patience_s: how long verdicts may take, in seconds.
-
         Raises:
-            VerdictsMissing: they take longer.
+            VerdictsMissing: verdicts take longer than ``patience_s``.
             Fenced: another edge has the partition.
             BrokerUnavailable: a transaction was not committed, or its outcome is unknown.
         """

@@ -1,57 +1,77 @@
-"""*Async.* Prepares batches in the pool, and recovers those whose process dies."""
+"""*Async.* Prepares batches in the pool, with the schemas of their records."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import structlog
 
 from streamdedup.batches import SketchedBatch
 from streamdedup.engine.pool import PendingBatch, SketchPool
+from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.model import Record, Rejection
-from streamdedup.roles.schemas import Schemas
+from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.roles.session import Runtime
 
 log = structlog.get_logger(__name__)
 
 
 class Preparing:
-    """Gives batches to the pool, with the schemas that they need.
-
-    Args:
-        runtime: what the parts of the role share.
-        pool: the pool.
+    """Gives batches to the pool, recovers those whose process dies, and asks the schema registry.
 
     Attributes:
         size: the number of processes.
-        schemas: what is known of the schemas.
 
     Raises:
         SettingsError: a file with a schema cannot be read, or a package is missing.
     """
 
     def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
+        settings = runtime.settings
         self.size = pool.size
-        self.schemas = Schemas(runtime.settings, pool.schemas)
+        self._settings = settings
         self._pool = pool
         self._metrics, self._state = runtime.metrics, runtime.state
+        self._registry = open_registry(settings, pool.schemas) if settings.uses_registry() else None
+        pool.schemas.update(schemas_in_files(settings))
+        self._warming: asyncio.Task[float] | None = None
+
+    def warm(self) -> asyncio.Task[float]:
+        """Let the processes load their kernels; return the task."""
+        self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
+        return self._warming
+
+    async def reach(self, facts: ClusterFacts) -> ClusterFacts:
+        """Check that the registry answers; return the facts with the schema of duplicate records.
+
+        Raises:
+            RegistryUnavailable: it does not answer.
+            BrokerRefused: it refuses the login.
+            SettingsError: the schema of duplicate records is not registered.
+        """
+        if self._registry is None:
+            return facts
+        await self._registry.reach()
+        if self._settings.output.duplicates_format != "avro":
+            return facts
+        number = await id_of_duplicates(self._registry, self._settings)
+        return replace(facts, duplicates_schema_id=number)
 
     async def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection]
     ) -> PendingBatch:
-        """Send a batch to the pool.
-
-        Args:
-            records: the batch, in order of judgement.
-            refused: rejections of records that the pool does not look at, by row.
+        """Send a batch to the pool, which leaves out ``refused`` records, by row.
 
         Raises:
             RegistryUnavailable: the registry does not answer.
             BrokerRefused: it refuses the login.
         """
-        without_schema = await self.schemas.provide(records)
+        without_schema = dict[int, Rejection]()
+        if self._registry is not None and self._settings.records.format == "registry":
+            without_schema = await self._registry.provide(records)
         return self._pool.submit(records, {**without_schema, **refused})
 
     async def result(self, pending: PendingBatch) -> SketchedBatch:
@@ -75,3 +95,10 @@ class Preparing:
             return await asyncio.to_thread(self._pool.recover, pending)
         finally:
             state.recovery = ""
+
+    async def close(self) -> None:
+        """Wait for processes that still start, and close the connections to the registry."""
+        if self._warming is not None:
+            await asyncio.gather(self._warming, return_exceptions=True)
+        if self._registry is not None:
+            await self._registry.close()

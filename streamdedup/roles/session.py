@@ -25,14 +25,13 @@ from streamdedup.errors import (
     SettingsError,
     StreamdedupError,
 )
+from streamdedup.kafka.brokers import release_warning
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
-from streamdedup.kafka.releases import release_warning
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
-from streamdedup.roles.schemas import Schemas
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
@@ -54,14 +53,7 @@ _REPORTS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What all parts of a role share.
-
-    Attributes:
-        settings: all settings.
-        metrics: receives counts and timings.
-        state: the state on the status pages, which the role writes.
-        stop: set by the caller to drain and end the role.
-    """
+    """What all parts of a role share; ``stop`` is set to drain and end it."""
 
     settings: Settings
     metrics: Metrics
@@ -100,11 +92,7 @@ async def run_sessions(
 ) -> None:
     """Run one session after another until ``stop`` is set.
 
-    Args:
-        session: a session.
-        phases: shows what happens.
-        stop: set by the caller.
-        stands_by: whether the role stands by when another process has taken over.
+    A role that ``stands_by`` begins another session when another process has taken over.
 
     Raises:
         StreamdedupError: an error that retrying cannot fix.
@@ -132,14 +120,13 @@ async def run_sessions(
 
 
 async def reach_brokers(
-    settings: Settings, phases: Phases, schemas: Schemas | None = None
+    settings: Settings,
+    phases: Phases,
+    reach_registry: Callable[[ClusterFacts], Awaitable[ClusterFacts]] | None,
 ) -> ClusterFacts:
     """Retry until a broker answers, and the schema registry; return the facts about the topics.
 
-    Args:
-        settings: all settings.
-        phases: shows what is waited for.
-        schemas: asks the registry; None for a role that needs no schemas.
+    A role that needs no schemas has no ``reach_registry``.
 
     Raises:
         TopicError: a topic is missing or misconfigured.
@@ -155,8 +142,8 @@ async def reach_brokers(
             try:
                 await check_connection(settings.kafka)
                 facts = await inspect(settings)
-                if schemas is not None:
-                    facts = await schemas.reach(facts)
+                if reach_registry is not None:
+                    facts = await reach_registry(facts)
             except BrokerUnavailable as error:
                 phases.wait(error)
                 raise
@@ -212,10 +199,6 @@ class Commits:
     """Commits transactions, and counts how they end.
 
     It outlives the sessions, so that it notices transactions that never fit their timeout.
-
-    Args:
-        kafka: the timeout.
-        metrics: receives the outcomes.
     """
 
     def __init__(self, kafka: KafkaSettings, metrics: Metrics) -> None:

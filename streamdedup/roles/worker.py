@@ -7,6 +7,7 @@ worker: it prepares batches in the pool, and writes all outputs itself.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from dataclasses import dataclass, replace
 
@@ -18,14 +19,13 @@ from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.failpoints import reach
 from streamdedup.formats import changelog
 from streamdedup.index.store import Index
-from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import unless_set
 from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
 from streamdedup.kafka.messages import ClusterFacts, Transaction
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import output_names
-from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
+from streamdedup.kafka.writer import BuiltTransaction, ChangelogWriter, TransactionalWriter
 from streamdedup.model import SourceRange
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
@@ -37,12 +37,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """A batch in the pool.
+    """A batch in the pool, and the source ranges that it covers.
 
-    Attributes:
-        pending: the batch.
-        ranges: the source ranges that it covers.
-        polled_at: when it was polled, in seconds of the performance counter.
+    It was polled at a time in seconds of the performance counter.
     """
 
     pending: PendingBatch
@@ -50,43 +47,10 @@ class _Polled:
     polled_at: float
 
 
-class Worker:
-    """Judges the documents of the source topic until it is stopped.
-
-    Args:
-        runtime: what the parts of the worker share.
-        pool: the sketch processes.
-    """
-
-    def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
-        self._runtime = runtime
-        self._pool = pool
-        self._preparing = Preparing(runtime, pool)
-        self._keeper = Keeper(runtime, self._preparing.schemas)
-        self._warming: asyncio.Task[float] | None = None
-
-    async def run(self) -> None:
-        """Run until stopped.
-
-        Raises:
-            StreamdedupError: an error that retrying cannot fix.
-        """
-        await self._keeper.run(self._feed, self._warm)
-
-    async def close(self) -> None:
-        """Close the index, after its thread has finished its work."""
-        if self._warming is not None:
-            await asyncio.gather(self._warming, return_exceptions=True)
-        await self._preparing.schemas.close()
-        await self._keeper.close()
-
-    def _warm(self) -> None:
-        # The processes load their kernels during the replay. A start that fails before this need
-        # not wait for them.
-        self._warming = asyncio.create_task(asyncio.to_thread(self._pool.warm))
-
-    def _feed(self, facts: ClusterFacts, writer: ChangelogWriter) -> Feed[_Polled]:
-        return _SourceFeed(self._runtime, self._preparing, facts, writer, self._keeper.index)
+def new_worker(runtime: Runtime, pool: SketchPool) -> Keeper:
+    """Return the role of a worker, which judges the documents of the source topic."""
+    preparing = Preparing(runtime, pool)
+    return Keeper(runtime, functools.partial(_SourceFeed, runtime, preparing), preparing)
 
 
 class _SourceFeed(Feed[_Polled]):
@@ -164,7 +128,7 @@ class _SourceFeed(Feed[_Polled]):
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
                 # A long batch.linger must leave the drain its budget.
-                records = await unless_set(self._stop, source.poll())
+                records = await unless_set(self._stop, source.records())
             self._observe(queue.qsize())
             if records is None:
                 break

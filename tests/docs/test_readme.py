@@ -15,7 +15,7 @@ import pytest
 
 from deploy.broker.broker import Broker
 from deploy.processes import Child
-from streamdedup.kafka.releases import describe_tested
+from streamdedup.kafka.brokers import describe_tested
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from deploy.broker.obtain import own_broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding, Severity, exit_code
 from streamdedup.kafka.cluster import create_topics, look_at_topics
-from streamdedup.kafka.lane_offsets import Metadata
+from streamdedup.kafka.offsets import Metadata
 from tests.support import topics
 from tests.support.access_control import Permission, allow, revoke
 from tests.support.credentials import limited

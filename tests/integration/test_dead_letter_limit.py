@@ -12,9 +12,9 @@ import structlog
 
 from deploy.broker.broker import Broker
 from streamdedup.errors import ClockWrong
-from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.messages import Messages, Outgoing, Transaction
+from streamdedup.kafka.writer import ChangelogWriter
 from streamdedup.settings.sections import Settings
 from tests.support.paths import ROOT
 from tests.support.stage import Stage

@@ -23,7 +23,7 @@ from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Finding
 from streamdedup.formats import verdicts
 from streamdedup.kafka.cluster import create_topics
-from streamdedup.kafka.lane_offsets import LaneProgress
+from streamdedup.kafka.offsets import LaneProgress
 from streamdedup.kafka.topics import NEW_SOURCE
 from tests.support import topics
 from tests.support.corpora import documents

@@ -17,7 +17,7 @@ from streamdedup.admin.findings import Severity
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.formats import changelog
-from streamdedup.kafka.log import ChangelogReader
+from streamdedup.kafka.readers import ChangelogReader
 from streamdedup.model import Document
 from tests.support import topics
 from tests.support.corpora import stream_of_documents

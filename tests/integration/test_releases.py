@@ -16,7 +16,7 @@ from tests.support.stage import Stage
 
 pytestmark = pytest.mark.kafka
 
-_OTHER_LEVELS = "from streamdedup.kafka import releases\nreleases._LEVELS = range(90, 91)\n"
+_OTHER_LEVELS = "from streamdedup.kafka import brokers\nbrokers._LEVELS = range(90, 91)\n"
 _FEWER_REQUESTS = """
 from aiokafka.conn import AIOKafkaConnection
 complete = AIOKafkaConnection._do_version_lookup
@@ -61,7 +61,7 @@ def test_another_release_gives_a_warning(
         worker.drain()
     events = [event for event in worker.events() if "not tested" in event["event"]]
     assert [event["level"] for event in events] == ["warning"]
-    monkeypatch.setattr("streamdedup.kafka.releases._LEVELS", range(90, 91))
+    monkeypatch.setattr("streamdedup.kafka.brokers._LEVELS", range(90, 91))
     finding = finding_of_release(stage)
     assert finding.level is Severity.WARNING
     assert finding.message == events[0]["reason"]

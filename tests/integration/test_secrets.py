@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from deploy.broker.broker import Broker
-from streamdedup.kafka.tokens import token_provider
+from streamdedup.kafka.authentication import token_provider
 from tests.support import credentials
 from tests.support.access_control import set_scram_password
 from tests.support.commands import CommandLine

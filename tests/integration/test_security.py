@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from deploy.broker.broker import Broker
-from streamdedup.kafka.tokens import token_provider
+from streamdedup.kafka.authentication import token_provider
 from tests.support import credentials
 from tests.support.access_control import MECHANISMS, set_scram_password
 from tests.support.commands import CommandLine

@@ -16,7 +16,7 @@ import pytest
 from aiokafka.structs import OffsetAndMetadata
 
 from deploy.broker.broker import Broker
-from streamdedup.kafka.lane_offsets import Metadata
+from streamdedup.kafka.offsets import Metadata
 from tests.support import topics
 from tests.support.corpora import RealDocuments, documents
 from tests.support.faulty import Fault

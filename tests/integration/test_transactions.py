@@ -18,14 +18,13 @@ from streamdedup.admin.findings import Severity
 from streamdedup.columns import Positions
 from streamdedup.errors import BrokerUnavailable, ProducerForgotten, SettingsError, TopicError
 from streamdedup.formats.verdicts import JudgedRange
-from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.committed import committed_offsets
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import new_consumer
-from streamdedup.kafka.lane_offsets import LaneOffsets, LaneProgress, Metadata
-from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import Transaction
+from streamdedup.kafka.offsets import LaneOffsets, LaneProgress, Metadata, committed_offsets
+from streamdedup.kafka.readers import ChangelogReader
+from streamdedup.kafka.writer import ChangelogWriter
 from streamdedup.model import SourceRange
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdedup.errors import ClockWrong
-from streamdedup.kafka.clocks import clock_warning, least_difference_ms
+from streamdedup.kafka.brokers import clock_warning, least_difference_ms
 from streamdedup.kafka.messages import TopicFacts
 
 HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
-from streamdedup.kafka.lane_offsets import Metadata, next_verdict
+from streamdedup.kafka.offsets import Metadata, next_verdict
 
 TALLY = OutcomeTally(7, 2, 3)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamdedup.kafka.dead_letter_limit import OutcomeTally, is_by_worker
-from streamdedup.kafka.lane_offsets import LaneProgress, Metadata, is_by_edge
+from streamdedup.kafka.offsets import LaneProgress, Metadata, is_by_edge
 
 METADATA = Metadata(OutcomeTally(judged=70, run=2, window=3), verdicts=91, first_partitions=4)
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from streamdedup.errors import SettingsError
-from streamdedup.kafka.tokens import TokenProvider, TokenRefused, token_provider
+from streamdedup.kafka.authentication import TokenProvider, TokenRefused, token_provider
 from streamdedup.settings.kafka import SecuritySettings
 
 SECRET = "a-secret-key-of-AWS"  # noqa: S105 - of no account

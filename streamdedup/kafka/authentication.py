@@ -1,8 +1,14 @@
-"""*Async.* Tokens for SASL OAUTHBEARER: from an OIDC provider, or signed for AWS MSK.
+"""*Async.* Logins with tokens (SASL OAUTHBEARER) and with Kerberos (SASL GSSAPI).
+
+Tokens come from an OIDC provider, or are signed for AWS MSK.
 
 Rule 1: no token and no client secret is logged, or part of an error.
 Rule 2: a token is replaced when four fifths of its lifetime are over. Each request for a token
 reads the client secret from its file again.
+
+aiokafka speaks GSSAPI through the optional package gssapi. The credentials are those of the
+system's Kerberos library: a ticket cache, or the keytab of ``KRB5_CLIENT_KTNAME``, from which the
+library gets and renews tickets by itself.
 """
 
 from __future__ import annotations
@@ -40,6 +46,10 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 _CLIENT_ERRORS = range(400, 500)
 _TRANSIENT = (408, 429)
 """Client errors that a later request may not get: timeout, too many requests."""
+_KERBEROS_TRANSIENT = (-1765328228, -1765328164)
+"""Kerberos errors that a retry may fix: KRB5_KDC_UNREACH and KRB5_REALM_CANT_RESOLVE."""
+_MINOR_BITS = 0xFFFFFFFF
+"""A minor status has 32 bits, and is given without a sign."""
 
 
 class TokenRefused(errors.KafkaError):  # type: ignore[misc]
@@ -67,11 +77,7 @@ class _Token(NamedTuple):
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Gives aiokafka a token for each new connection.
-
-    Args:
-        fetch: returns a new token and its lifetime in seconds.
-    """
+    """Gives aiokafka a token for each connection; ``fetch`` returns one and its lifetime in s."""
 
     def __init__(self, fetch: Callable[[], Awaitable[tuple[str, float]]]) -> None:
         self._fetch = fetch
@@ -219,3 +225,38 @@ async def _sign(signer: Any, region: str) -> tuple[str, float]:
             "check the credentials of this process, e.g. its role or AWS_PROFILE"
         ) from error
     return token, expiry_ms / 1000 - time.time()
+
+
+def use_kerberos() -> None:
+    """Let aiokafka's clients translate the errors of Kerberos.
+
+    Raises:
+        SettingsError: the package gssapi is missing.
+    """
+    if conn.gssapi is None:
+        raise SettingsError(
+            "kafka.security.sasl_mechanism GSSAPI needs a package that is not installed; run "
+            f"{install('kerberos')}"
+        )
+    conn.SaslGSSAPIAuthenticator = _KerberosAuthenticator
+
+
+class _KerberosAuthenticator(conn.SaslGSSAPIAuthenticator):  # type: ignore[misc]
+    """Translates the errors of the Kerberos library, which no client of aiokafka expects."""
+
+    def _step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        from gssapi.exceptions import GSSError
+
+        try:
+            step: tuple[bytes, bool] | None = super()._step(payload)
+        except GSSError as error:
+            reason = " ".join(str(error).split())
+            code = error.min_code & _MINOR_BITS
+            if code in [transient & _MINOR_BITS for transient in _KERBEROS_TRANSIENT]:
+                raise TokenUnavailable(f"Kerberos does not answer: {reason}") from error
+            raise TokenRefused(
+                f"Kerberos gives no ticket for {self._principal}: {reason}; check the keytab of "
+                "KRB5_CLIENT_KTNAME or the tickets of klist, the brokers' principals, and "
+                "kafka.security.kerberos_service_name"
+            ) from error
+        return step

@@ -1,25 +1,30 @@
-"""*Async.* Where an edge continues a partition: in the source, and in the topic of the verdicts.
+"""*Async.* The committed offsets of a group, and where an edge continues a partition.
 
-Both offsets are committed in one transaction with the outputs: the source offset as the group's
-offset, and the verdict offset in its metadata. The same transaction writes them to the topic of the
-verdicts, since a broker may lose a group's offsets, or answer with earlier ones, after it was
-killed (:class:`LaneProgress`).
+An edge continues in the source and in the topic of the verdicts. Both offsets are committed in one
+transaction with the outputs: the source offset as the group's offset, and the verdict offset in its
+metadata. The same transaction writes them to the topic of the verdicts, since a broker may lose a
+group's offsets, or answer with earlier ones, after it was killed (:class:`LaneProgress`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
+from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.structs import OffsetAndMetadata
 
-from streamdedup.kafka.committed import committed_offsets
-from streamdedup.kafka.connection import translated
+from streamdedup.kafka.connection import POLL_S, translated
 from streamdedup.kafka.dead_letter_limit import OutcomeTally, latest_tally
 from streamdedup.kafka.messages import Messages, Outgoing
+from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 
+_ELSEWHERE = (errors.NotCoordinatorForGroupError, errors.GroupCoordinatorNotAvailableError)
 _VERDICTS = "verdicts-1"
 """Word before the verdict offset in the metadata; the number is the version of its format."""
 _PROGRESS = "streamdedup-progress"
@@ -28,6 +33,65 @@ _SOURCE_ID = "streamdedup-source-id"
 """Header with the id of the source topic, in hexadecimal: a recreated topic has another one."""
 _PARTITIONS = "partitions-1"
 """Word before the number of partitions at the first start in the metadata."""
+
+
+async def committed_offsets(
+    consumer: AIOKafkaConsumer, partitions: Iterable[TopicPartition], kafka: KafkaSettings
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets that the consumer's group has committed, with their metadata.
+
+    A coordinator that still loads the group answers with an error and without partitions. aiokafka
+    ignores that error, so that a group would seem to have no offsets.
+
+    Partitions without an offset are left out.
+
+    Raises:
+        KafkaError: the brokers refuse the request.
+        TimeoutError: the coordinator did not answer in time.
+    """
+    coordinator = consumer._coordinator
+    topics = [
+        (topic, [each.partition for each in parts])
+        for topic, parts in groupby(sorted(partitions), lambda each: each.topic)
+    ]
+    async with asyncio.timeout(kafka.request_timeout.total_seconds()):
+        while True:
+            await coordinator.ensure_coordinator_known()
+            try:
+                request = OffsetFetchRequest(coordinator.group_id, topics)
+                answer = await coordinator._send_req(request)
+                check_answer(answer, coordinator.group_id)
+                return {
+                    TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata)
+                    for topic, parts in answer.topics
+                    for partition, offset, metadata, _ in parts
+                    if offset >= 0
+                }
+            except errors.KafkaError as error:
+                if not error.retriable:
+                    raise
+                if isinstance(error, _ELSEWHERE):
+                    coordinator.coordinator_dead()
+            await asyncio.sleep(POLL_S)
+
+
+def check_answer(answer: Any, group: str) -> None:
+    """Check the answer to a request about the offsets of a group.
+
+    Raises:
+        KafkaError: the request failed, for the whole group or for a partition.
+    """
+    codes = [partition[-1] for _, partitions in answer.topics for partition in partitions]
+    for code in [getattr(answer, "error_code", 0), *codes]:
+        if code:
+            raise errors.for_code(code)(f"group {group}")
+
+
+async def bounds(consumer: AIOKafkaConsumer, partition: TopicPartition) -> tuple[int, int]:
+    """Return the first offset of a partition, and the offset after the last one."""
+    first = await consumer.beginning_offsets([partition])
+    end = await consumer.end_offsets([partition])
+    return first[partition], end[partition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +197,7 @@ class LaneOffsets:
 
 
 def next_verdict(committed: int | None, first: int, end: int) -> int:
-    """Return the verdict offset to continue at, which is in the topic.
-
-    Args:
-        committed: the offset in the metadata, None if it has none.
-        first: the first offset of the topic of verdicts.
-        end: its end.
-    """
+    """Return the verdict offset to continue at, from the one in the metadata and the bounds."""
     if committed is None or committed > end:  # the mode was single, or the topic was recreated
         return first
     return max(committed, first)
@@ -150,11 +208,7 @@ async def find_offsets(
 ) -> LaneOffsets:
     """Find out where to continue a partition; its producer has fenced the predecessor before.
 
-    Args:
-        source: a consumer of the group.
-        verdicts: a consumer that reads committed records.
-        settings: all settings.
-        partition: the partition.
+    The consumers are one of the group, and one that reads committed records.
     """
     mine = TopicPartition(settings.topics.source, partition)
     theirs = TopicPartition(settings.topics.verdicts, partition)
@@ -164,10 +218,8 @@ async def find_offsets(
             for number in source.partitions_for_topic(mine.topic) or {partition}
         ]
         committed = await committed_offsets(source, all_partitions, settings.kafka)
-        first = (await source.beginning_offsets([mine]))[mine]
-        end = (await source.end_offsets([mine]))[mine]
-        first_verdicts = (await verdicts.beginning_offsets([theirs]))[theirs]
-        judged = (await verdicts.end_offsets([theirs]))[theirs]
+        first, end = await bounds(source, mine)
+        first_verdicts, judged = await bounds(verdicts, theirs)
     notes = {part: Metadata.read(entry.metadata) for part, entry in committed.items()}
     known = [note.first_partitions for note in notes.values()]
     metadata = Metadata(first_partitions=max(known, default=len(all_partitions)))
