@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from streamdedup.columns import I64
-from streamdedup.index.mapped import Mapped
-from streamdedup.index.segment import Segment
+from streamdedup.index.segment import Mapped, Segment
 
 STEP_BYTES = 4 * 1024**2
 """Bytes that are read before the queue of jobs is checked again."""

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from streamdedup.errors import REMEDY, IndexDamaged
-from streamdedup.index.mapped import Mapped
-from streamdedup.index.segment import Segment
+from streamdedup.index.segment import Mapped, Segment
 
 BYTES_PER_SECOND = 4 * 1024**2
 """The pace; 341 GB, the index of a billion documents, take a day."""

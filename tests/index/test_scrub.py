@@ -10,9 +10,8 @@ import pytest
 
 from streamdedup.errors import IndexDamaged
 from streamdedup.index import scrub
-from streamdedup.index.mapped import Mapped
 from streamdedup.index.scrub import Scrub
-from streamdedup.index.segment import Segment
+from streamdedup.index.segment import Mapped, Segment
 from streamdedup.index.store import Index
 from tests.index.damage import build_sound_index, entries, update
 from tests.support.builders import open_index, small_settings
