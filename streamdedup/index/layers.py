@@ -17,11 +17,10 @@ from streamdedup.errors import REMEDY, IndexDamaged, IndexFull
 from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
 from streamdedup.index.delta import Delta
-from streamdedup.index.directory import segment_directories
+from streamdedup.index.directory import segment_directories, translated
 from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.jobs import Expire, Flush, JobOutcome, JobThread, Merge, Remove, Workshop
 from streamdedup.index.layout import Geometry, SegmentEntry
-from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.page_cache import Readahead
@@ -87,17 +86,13 @@ class Segments:
                 f"{self._directory}: the segments end with document {end}, the manifest says "
                 f"{next_number}; {REMEDY}"
             )
-        self._fill_filters()
-
-    def _fill_filters(self) -> None:
-        """Set the bits of all segments. The last one of a slice may have stored those of all."""
+        # The last segment of a slice may have stored the filter bits of all.
         stored: dict[int, range] = {}
         for segment in self.held:
-            entry, bank = segment.entry, self.banks[segment.slot // SLOTS]
-            known = stored.get(segment.slot, range(0))
+            entry, known = segment.entry, stored.get(segment.slot, range(0))
             if known.start <= entry.first and entry.end <= known.stop:
                 continue
-            if segment.add_to(bank):
+            if segment.add_to(self.banks[segment.slot // SLOTS]):
                 stored[segment.slot] = entry.filter_documents
 
     def close(self) -> None:
@@ -107,7 +102,7 @@ class Segments:
         self.held.clear()
 
     def free_slot(self, first: int, count: int) -> int | None:
-        """Return the filter slot for a new segment; see :func:`upkeep.free_slot`."""
+        """Call :func:`upkeep.free_slot`."""
         return upkeep.free_slot(self.held, self._users, first, count, self._limits)
 
     def first_in_slot(self, slot: int, members: list[Segment]) -> int:
@@ -158,14 +153,9 @@ class Segments:
 class Layers:
     """Everything that holds documents, and its upkeep. Of the state, it changes only the erasures.
 
-    Raises:
-        IndexDamaged: the segments do not follow on each other, or one cannot be read.
-
     Attributes:
         live: the delta that takes the next documents.
         frozen: the delta that is being flushed.
-        lookup: finds documents in the deltas and segments.
-        scrub: checks the segments while the background has nothing else to do.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
         counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.
@@ -236,8 +226,7 @@ class Layers:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the deltas and of the filters in use."""
-        filters = sum(bank.nbytes for _, bank in self.lookup.banks_in_use)
-        return 2 * self.live.nbytes + filters
+        return 2 * self.live.nbytes + sum(bank.cells.nbytes for _, bank in self.lookup.banks_in_use)
 
     @property
     def bytes_used(self) -> int:

@@ -82,15 +82,10 @@ def _blocks_read() -> int:
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Return the bytes that the machine and the control group of the process leave.
+    """Return the bytes that the machine and the control group of the process leave; 0 if unknown.
 
-    What the page cache takes counts as free: the kernel gives it back on demand.
-
-    Args:
-        root: where the file systems ``proc`` and ``sys`` are mounted.
-
-    Returns:
-        The bytes; 0 if the operating system does not tell.
+    What the page cache takes counts as free: the kernel gives it back on demand. ``proc`` and
+    ``sys`` are below ``root``.
     """
     left = [_fields(root / "proc/meminfo").get("MemAvailable:", 0) * 1024]
     for folder in _groups(root):
@@ -105,11 +100,7 @@ def free_memory(root: Path = ROOT) -> int:
 
 def _groups(root: Path) -> Iterator[Path]:
     """Yield the folders of the control groups; in a container, its own group is at the top."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
             top = root / "sys/fs/cgroup" / controllers
@@ -119,21 +110,21 @@ def _groups(root: Path) -> Iterator[Path]:
 
 def _number(path: Path) -> int | None:
     """Return the number in a file; None if there is no such file, or no number in it."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
+    text = _text(path).strip()
     return int(text) if text.isdecimal() else None
 
 
 def _fields(path: Path) -> dict[str, int]:
     """Return the numbers of a file of names and numbers."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return {}
-    words = (line.split() for line in lines)
+    words = (line.split() for line in _text(path).splitlines())
     return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdecimal()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class Readahead:
@@ -141,12 +132,7 @@ class Readahead:
 
     The postings of all segments come first, since every probe needs them, then the documents.
 
-    Args:
-        segments: newest first.
-        free: returns the bytes of memory that files may fill.
-
-    Attributes:
-        bytes_read: bytes read so far.
+    The segments come newest first; ``free`` returns the bytes of memory that files may fill.
     """
 
     def __init__(self, segments: Sequence[Segment], free: Callable[[], int] = free_memory) -> None:

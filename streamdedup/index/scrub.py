@@ -39,13 +39,11 @@ class Scrub:
 
     Attributes:
         bytes_read: bytes of the values checked so far.
-        damaged: values found damaged so far.
+        damaged: number of values found damaged so far.
     """
 
     def __init__(
-        self,
-        record: Callable[[str, list[int]], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, record: Callable[[str, list[int]], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._record, self._clock = record, clock
         self._segments: tuple[Segment, ...] = ()

@@ -26,10 +26,9 @@ from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
 from streamdedup.index.check_values import Broken, check_entry
-from streamdedup.index.directory import segment_directory
+from streamdedup.index.directory import segment_directory, translated
 from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.layout import POSTING_BYTES, FileEntry, SegmentEntry, ShardEntry, sum_of
-from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Bools, StoredRows
@@ -101,14 +100,9 @@ class Segment:
         shard.file.check(shard.chunks_of(column))
 
     def rows(self, indices: I64, width: int) -> StoredRows:
-        """Return documents by their indices in the segment, ``(n,)``, after a check.
+        """Return documents by their indices, ``(n,)``, after a check.
 
-        Args:
-            indices: number of each document less that of the first one.
-            width: bytes of a signature.
-
-        Raises:
-            IndexDamaged: a block is not what was written.
+        An index is the document's number less that of the first one.
         """
         numbers = indices // BLOCK_DOCUMENTS
         self.documents.check(np.unique(numbers).tolist())
@@ -211,10 +205,7 @@ class Shard:
 class Mapped:
     """A file of a segment, mapped for reading.
 
-    Args:
-        path: the file.
-        entry: its record in the manifest.
-        fresh: whether this process has just written it; its first readers need not check it then.
+    If it is ``fresh``, this process has just written it, and its first readers need not check it.
 
     Raises:
         IndexDamaged: it is missing or has another size, its record leads out of it, or its first or
