@@ -23,15 +23,14 @@ import numpy as np
 
 from streamdedup.columns import I64, U64
 from streamdedup.failpoints import reach
+from streamdedup.index.chores import Readahead, Scrub
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directory, translated
 from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.layout import Checkpoint, Geometry
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.page_cache import Readahead
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
 from streamdedup.index.rows import StoredRows
-from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 from streamdedup.index.segment_writer import Content, SegmentWriter
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from streamdedup.errors import REMEDY, IndexDamaged, IndexFull
 from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
+from streamdedup.index.chores import Readahead, Scrub
 from streamdedup.index.delta import Delta
 from streamdedup.index.directory import segment_directories, translated
 from streamdedup.index.filter import SLOTS, Bank
@@ -23,8 +24,6 @@ from streamdedup.index.jobs import Expire, Flush, JobOutcome, JobThread, Merge, 
 from streamdedup.index.layout import Geometry, SegmentEntry
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.page_cache import Readahead
-from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
 from streamdedup.index.state import IndexState
 from streamdedup.index.upkeep import UpkeepLimits
@@ -63,9 +62,9 @@ class Segments:
         Raises:
             IndexDamaged: the segments do not follow on each other, or one cannot be read.
         """
-        known = {entry.name for entry in entries}
+        names = {entry.name for entry in entries}
         for path in segment_directories(self._directory):
-            if path.name not in known:  # a crash left it
+            if path.name not in names:  # a crash left it
                 shutil.rmtree(path)
         end = entries[0].first if entries else next_number
         for entry in entries:

@@ -19,9 +19,9 @@ from streamdedup.dedup.judge import group
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
+from streamdedup.index.chores import Prefetch
 from streamdedup.index.delta import Delta
 from streamdedup.index.filter import SLOTS, Bank, slots_of
-from streamdedup.index.page_cache import Prefetch
 from streamdedup.index.postings import addresses_of, find
 from streamdedup.index.rows import SOURCE, Bools, StoredRows
 from streamdedup.index.segment import Segment

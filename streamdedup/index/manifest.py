@@ -339,7 +339,7 @@ def read_segments(directory: Path) -> list[SegmentEntry]:
 
 
 def compact_manifest(directory: Path) -> None:
-    """Rewrite the manifest without its free pages, which still hold deleted values."""
+    """Lock an index, and rewrite its manifest without free pages, which hold deleted values."""
     staging, manifest = directory / STAGING, directory / MANIFEST
     descriptor = lock_existing(directory)
     try:

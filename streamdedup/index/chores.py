@@ -1,19 +1,27 @@
-"""*Blocking.* Brings the files of an index into the page cache before look-ups wait for the disk.
+"""*Blocking.* Brings the files of an index into the page cache, and scrubs them.
 
 A page that is not in memory costs its reader a disk access. After a start, :class:`Readahead` reads
 the files from front to back. Later, :class:`Prefetch` asks for all pages of a look-up at once: a
 batch may need thousands of them, and a disk is ten times as fast as with one request at a time.
 
+Postings and documents that are rarely used may be damaged for weeks before a merge reads them. So
+:class:`Scrub` compares all checksums, file by file, when the background has nothing else to do.
+
 Rule 1: a start reads no more than fits into memory. Beyond that, it would only replace what it has
-read.
-Rule 2: nothing is decided here: a file that cannot be read is left to the probes and to the scrub.
+read. A file that cannot be read is left to the probes and to the scrub.
+Rule 2: the scrub reads from the files and not from the map: a disk that cannot read its own blocks
+then causes an error instead of killing the process.
+Rule 3: damage is recorded in the manifest before it is raised. The next start checks those values
+first, so that an automatic restart does not continue with them for another day.
 """
 
 from __future__ import annotations
 
 import itertools
 import mmap
+import random
 import resource
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +29,10 @@ from pathlib import Path
 import numpy as np
 
 from streamdedup.columns import I64
+from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index.segment import Mapped, Segment
 
-STEP_BYTES = 4 * 1024**2
+READ_BYTES = 4 * 1024**2
 """Bytes that are read before the queue of jobs is checked again."""
 ROOT = Path("/")
 _BLOCKS_OF_PAGE = 8
@@ -39,6 +48,16 @@ _LIMIT_FILES = (
     ),
 )
 """Limit, use, and what the use counts of the page cache: of cgroup 2, and of cgroup 1."""
+BYTES_PER_SECOND = 4 * 1024**2
+"""The pace; 341 GB, the index of a billion documents, take a day."""
+SCRUB_BYTES = 1024**2
+"""Bytes between two pauses, at least; a step ends with a value."""
+PASS_SECONDS = 24 * 3600.0
+"""Time from the beginning of a pass to the next one, at least."""
+_FIRST_SECONDS = 10.0
+"""A start has more urgent work."""
+_EMPTY_SECONDS = 60.0
+"""Time between two checks for segments of an index that has none."""
 
 
 class Prefetch:
@@ -155,8 +174,91 @@ class Readahead:
             self.bytes_read += size
 
     def _read_all(self) -> Iterator[int]:
-        parts = itertools.chain.from_iterable(file.read_through(STEP_BYTES) for file in self._files)
+        parts = itertools.chain.from_iterable(file.read_through(READ_BYTES) for file in self._files)
         left = self._free()
-        while left >= STEP_BYTES and (size := next(parts, None)) is not None:
+        while left >= READ_BYTES and (size := next(parts, None)) is not None:
             yield size
             left -= size
+
+
+class Scrub:
+    """Checks the segments of an open index, one step after the other.
+
+    Args:
+        record: records which values of a file are damaged, by its name, for the next start.
+        clock: a monotonic clock, in seconds.
+
+    Attributes:
+        bytes_read: bytes of the values checked so far.
+        damaged: number of values found damaged so far.
+    """
+
+    def __init__(
+        self, record: Callable[[str, list[int]], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._record, self._clock = record, clock
+        self._segments: tuple[Segment, ...] = ()
+        self._due: float | None = clock() + _FIRST_SECONDS
+        self._steps: Iterator[int] | None = None
+        self._pass_began = 0.0
+        self.bytes_read = 0
+        self.damaged = 0
+
+    def set_segments(self, segments: Sequence[Segment]) -> None:
+        """Replace what the next pass checks; any thread may call this."""
+        self._segments = tuple(segments)
+
+    def due_in(self) -> float | None:
+        """Return the seconds until the next step; None after damage was found."""
+        return None if self._due is None else max(0.0, self._due - self._clock())
+
+    def step(self) -> None:
+        """Check the next values.
+
+        Raises:
+            IndexDamaged: a file is not what was written; all of its values are checked by then.
+        """
+        started, read = self._clock(), 0
+        self._due = None
+        if self._steps is None:
+            self._steps, self._pass_began = self._check_all(), started
+        while read < SCRUB_BYTES:
+            size = next(self._steps, None)
+            if size is None:
+                self._steps = None
+                break
+            read += size
+            self.bytes_read += size
+        self._due = started + read / BYTES_PER_SECOND
+        if self._steps is None:
+            pause = PASS_SECONDS if self._segments else _EMPTY_SECONDS
+            self._due = max(self._due, self._pass_began + pause)
+
+    def _check_all(self) -> Iterator[int]:
+        """Check all files, beginning with any, and yield the bytes of each value.
+
+        A process that is often restarted thereby reaches every file as well.
+        """
+        files = [file for segment in self._segments for file in segment.files]
+        start = random.randrange(len(files)) if files else 0  # noqa: S311 - spreads the work
+        for file in files[start:] + files[:start]:
+            if file.is_open:
+                yield from self._check(file)
+
+    def _check(self, file: Mapped) -> Iterator[int]:
+        try:
+            raw = file.path.open("rb")
+        except OSError as error:
+            raise IndexDamaged(f"{file.path} cannot be read: {error.strerror}; {REMEDY}") from error
+        damaged = []
+        with raw:
+            for number, size in enumerate(file.sizes.tolist()):
+                if not file.is_open:  # merged, or out of the window, since the last step
+                    return
+                if not file.is_sound_on_disk(raw.fileno(), number):
+                    damaged.append(number)
+                    self.damaged += 1
+                yield size
+        if damaged:
+            self._record(file.name, damaged)
+            raise file.damage(damaged)
