@@ -26,9 +26,8 @@ from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import kept_rows
 from streamdedup.files.tables import translated
 from streamdedup.formats.kept_sketches import TOPIC, TYPES
-from streamdedup.index.archive import readable
+from streamdedup.index.archive import load_index, readable
 from streamdedup.index.directory import holds_index
-from streamdedup.index.loading import load_index
 from streamdedup.index.store import LOCAL_LOG
 from streamdedup.model import Progress, SourceRange, no_progress
 from streamdedup.settings.sections import Settings
@@ -128,7 +127,7 @@ def import_sketches(
         InputError: the files cannot be read, or are not what docs/internals/format.md describes.
         IndexMismatch: the sketches were made with other parameters, or lack texts; or the changelog
             does not continue them.
-        StreamdedupError: see :func:`streamdedup.index.loading.load_index`.
+        StreamdedupError: see :func:`streamdedup.index.archive.load_index`.
     """
     archive = _Archive(source, settings)
     if changelog is not None:

@@ -1,4 +1,4 @@
-"""*Blocking.* Exports an index into one file, and imports it again.
+"""*Blocking.* Exports an index into one file, and creates one from what exists elsewhere.
 
 An export is a tar archive, compressed with gzip or Zstandard if its name says so: ``index.json``
 (see :class:`Head`), ``manifest/data.mdb``, and the files of all segments, oldest first. The
@@ -6,6 +6,12 @@ manifest holds the checksums of these files, and ``index.json`` holds that of th
 
 Rule 1: every byte is summed on its way out and on its way in. An export of a damaged index fails.
 Rule 2: an import accepts only files that the manifest names.
+Rule 3: an index is created as a whole or not at all: it exists from the moment that its manifest is
+moved into place, the last step.
+Rule 4: an import removes only what an import has written.
+Rule 5: documents that were judged elsewhere become an ordinary index in the staging directory. So
+its segments are those that it would have had. Nothing is forced to disk before the end: an
+interrupted import starts again.
 """
 
 from __future__ import annotations
@@ -16,30 +22,39 @@ import os
 import secrets
 import tarfile
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 import xxhash
 import zstandard
+from msgspec.structs import replace
 
-from streamdedup.errors import IndexDamaged, InputError
+from streamdedup.batches import IndexUpdate
+from streamdedup.errors import IndexDamaged, IndexUnusable, InputError
 from streamdedup.index.directory import (
     DATA_FILE,
+    LOCK,
     MANIFEST,
     SEGMENTS,
+    STAGING,
     checksum,
     fsync,
+    lock,
     lock_existing,
+    remove_index,
+    segment_directories,
     segment_directory,
+    translated,
 )
-from streamdedup.index.layout import FORMAT, FileEntry, SegmentEntry
-from streamdedup.index.lmdb_errors import translated
-from streamdedup.index.loading import staged
-from streamdedup.index.manifest import read_segments
+from streamdedup.index.layout import FORMAT, FileEntry, Header, SegmentEntry
+from streamdedup.index.manifest import Manifest, read_segments
+from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.model import Progress, no_progress
+from streamdedup.settings.sections import IndexSettings
+from streamdedup.sketch.parameters import SketchParameters
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 CHUNK_BYTES = 1024**2
@@ -47,16 +62,14 @@ _GZIP_MAGIC, _ZSTANDARD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _HEAD = "index.json"
 _MANIFEST_FILE = f"{MANIFEST}/{DATA_FILE}"
 _MOST_HEAD_BYTES = 64 * 1024
+_STAGED = {LOCK, MANIFEST, SEGMENTS}
+"""What an import leaves in the staging directory if it is killed."""
+_LOADED = "an import"
+"""The log of an index without a tail: what is not in a segment is lost if the import ends."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first member of an export.
-
-    Attributes:
-        format: version of the index's layout.
-        documents: number of documents.
-        manifest: the manifest's size in bytes and XXH3-64.
-    """
+    """The first member of an export; the entry of the manifest has its size and XXH3-64."""
 
     format: int
     documents: int
@@ -109,13 +122,7 @@ def export_index(directory: Path, file: Path, progress: Progress = no_progress) 
 def import_index(source: Path, directory: Path, progress: Progress = no_progress) -> int:
     """Create an index from an export, or from the index in another directory.
 
-    Args:
-        source: file or directory.
-        directory: the new index's directory; must not hold an index.
-        progress: called with the number of bytes read so far, and of all bytes.
-
-    Returns:
-        The number of documents.
+    The progress is that of bytes. Returns the number of documents.
 
     Raises:
         InputError: the source is not an export, or not what was written.
@@ -126,9 +133,138 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
     if not exists:
         raise InputError(f"cannot read {source}: no such file or directory")
     with staged(directory) as staging, ExitStack() as resources:
-        open_source = _from_directory if source.is_dir() else _unpack
-        members = open_source(source, resources)
-        return _import(source, members, directory, staging, progress).documents
+        members = (_from_directory if source.is_dir() else _unpack)(source, resources)
+        head = _read_head(source, members)
+        # The manifest goes to the staging directory, everything else into the index.
+        manifest = staging / _MANIFEST_FILE
+        _copy(source, _expect(source, members, _MANIFEST_FILE), manifest, head.manifest)
+        segments = read_segments(staging)
+        for segment in segments:
+            if not segment.name.isdecimal() or any("/" in file.name for file in segment.files):
+                raise InputError(f"{source}: the manifest names files outside of the index")
+        files = _segment_files(segments)
+        done = head.manifest.size
+        total = done + sum(entry.size for _, entry in files)
+        for name, entry in files:
+            progress(done, total)
+            _copy(source, _expect(source, members, name), directory / name, entry)
+            done += entry.size
+        progress(done, total)
+        with readable(source):
+            extra = next(members, None)
+        if extra is not None:
+            raise InputError(f"{source} holds {extra.name}, which is not part of the index")
+        with translated(directory):
+            (directory / SEGMENTS).mkdir(exist_ok=True)
+            for folder in {(directory / name).parent for name, _ in files}:
+                fsync(folder)
+            fsync(directory / SEGMENTS)
+            fsync(manifest.parent)
+    return head.documents
+
+
+def load_index(
+    updates: Iterable[IndexUpdate],
+    settings: IndexSettings,
+    parameters: SketchParameters,
+    log: str,
+    *,
+    texts: bool,
+) -> None:
+    """Create an index, and perform all merges that are due.
+
+    Args:
+        updates: at least one; the first may begin with any number.
+        settings: its directory, which must not hold an index, and its limits.
+        parameters: everything that the bits of its sketches depend on.
+        log: the changelog that continues it, of which no entry is applied yet; or ``LOCAL_LOG``.
+        texts: whether to store the documents' texts.
+
+    Raises:
+        IndexUnusable: the directory already holds an index, or files in its place.
+        IndexFull: no room is left on the disk.
+    """
+    directory = settings.directory
+    with staged(directory) as staging:
+        chosen = settings.model_copy(update={"directory": staging, "sync": False})
+        with Index(chosen, parameters, _LOADED, texts=texts) as index:
+            for update in updates:
+                index.apply(update, index.applied + 1)
+            index.flush()
+            index.settle()
+        with translated(staging):
+            (staging / LOCK).unlink()
+            (staging / SEGMENTS).mkdir(exist_ok=True)  # missing without documents
+            with closing(Manifest(staging, None)) as manifest:
+                checkpoint = manifest.checkpoint()
+                if log != LOCAL_LOG:
+                    checkpoint = replace(checkpoint, applied=0)
+                manifest.rebind(Header(FORMAT, parameters.described(), log), checkpoint)
+            if settings.sync:
+                for name in (MANIFEST, SEGMENTS):
+                    for path in (staging / name, *(staging / name).rglob("*")):
+                        fsync(path)
+            (staging / SEGMENTS).rename(directory / SEGMENTS)
+            fsync(directory)
+
+
+@contextmanager
+def staged(directory: Path) -> Iterator[Path]:
+    """Create an index: yield the directory in which the caller leaves its manifest.
+
+    The caller puts the segments into ``directory``, and forces all files to disk.
+    After an error nothing of the index is left.
+
+    Raises:
+        IndexUnusable: the directory already holds an index, or files in its place.
+        IndexLocked: another process has the index open.
+    """
+    with translated(directory):
+        if (directory / MANIFEST).exists():
+            raise IndexUnusable(
+                f"{directory} already holds an index; import into another directory"
+            )
+    descriptor = lock(directory)
+    try:
+        with translated(directory):
+            _claim(directory)
+        staging = directory / STAGING
+        try:
+            yield staging
+            with translated(directory):
+                (staging / MANIFEST).rename(directory / MANIFEST)
+                staging.rmdir()
+                fsync(directory)
+        except BaseException:
+            remove_index(directory)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _claim(directory: Path) -> None:
+    """Create the staging directory, which marks segments as those of an import."""
+    staging, segments = directory / STAGING, directory / SEGMENTS
+    foreign = []
+    is_staged = staging.is_dir() and {path.name for path in staging.iterdir()} <= _STAGED
+    if staging.exists() and not (is_staged and _has_only_segments(staging)):
+        foreign.append(staging)
+    if segments.exists() and not (staging.is_dir() and _has_only_segments(directory)):
+        foreign.append(segments)
+    if foreign:
+        raise IndexUnusable(
+            f"{foreign[0]} already exists, and an import would have to replace it; import into "
+            "another directory"
+        )
+    remove_index(directory)  # what an interrupted import has left
+    staging.mkdir()
+
+
+def _has_only_segments(index: Path) -> bool:
+    segments = index / SEGMENTS
+    if not segments.is_dir():
+        return not segments.exists()
+    return set(segments.iterdir()) == set(segment_directories(index))
 
 
 def _list_files(directory: Path) -> tuple[Head, list[tuple[str, FileEntry]]]:
@@ -146,42 +282,6 @@ def _segment_files(segments: list[SegmentEntry]) -> list[tuple[str, FileEntry]]:
         for segment in segments
         for file in segment.files
     ]
-
-
-def _import(
-    source: Path,
-    members: Iterator[ArchiveMember],
-    directory: Path,
-    staging: Path,
-    progress: Progress,
-) -> Head:
-    """Copy all members to the index, but the manifest to the staging directory."""
-    head = _read_head(source, members)
-    manifest = staging / _MANIFEST_FILE
-    _copy(source, _expect(source, members, _MANIFEST_FILE), manifest, head.manifest)
-    segments = read_segments(staging)
-    for segment in segments:
-        if not segment.name.isdecimal() or any("/" in file.name for file in segment.files):
-            raise InputError(f"{source}: the manifest names files outside of the index")
-    files = _segment_files(segments)
-    done = head.manifest.size
-    total = done + sum(entry.size for _, entry in files)
-    for name, entry in files:
-        progress(done, total)
-        _copy(source, _expect(source, members, name), directory / name, entry)
-        done += entry.size
-    progress(done, total)
-    with readable(source):
-        extra = next(members, None)
-    if extra is not None:
-        raise InputError(f"{source} holds {extra.name}, which is not part of the index")
-    with translated(directory):
-        (directory / SEGMENTS).mkdir(exist_ok=True)
-        for folder in {(directory / name).parent for name, _ in files}:
-            fsync(folder)
-        fsync(directory / SEGMENTS)
-        fsync(manifest.parent)
-    return head
 
 
 def _read_head(source: Path, members: Iterator[ArchiveMember]) -> Head:
@@ -226,7 +326,7 @@ def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -
                 out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
-    if (target.stat().st_size, summed.sum()) != (entry.size, entry.sum):
+    if (target.stat().st_size, summed.digest.intdigest()) != (entry.size, entry.sum):
         raise InputError(
             f"{source}: {member.name} is damaged: its checksum differs from the manifest's"
         )
@@ -258,15 +358,12 @@ class _SummedFile:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._digest = xxhash.xxh3_64()
+        self.digest = xxhash.xxh3_64()
 
     def read(self, size: int = -1) -> bytes:
         chunk = self._file.read(size)
-        self._digest.update(chunk)
+        self.digest.update(chunk)
         return chunk
-
-    def sum(self) -> int:
-        return self._digest.intdigest()
 
 
 def _add_file(tar: tarfile.TarFile, path: Path, name: str, entry: FileEntry) -> None:
@@ -276,7 +373,7 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str, entry: FileEntry) -> 
         with path.open("rb") as source:
             summed = _SummedFile(source)
             _add(tar, name, summed, entry.size)
-        sound = summed.sum() == entry.sum
+        sound = summed.digest.intdigest() == entry.sum
     if not sound:
         raise IndexDamaged(
             f"{path} is not what was written; run 'streamdedup index check' for details"

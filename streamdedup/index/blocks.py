@@ -65,11 +65,8 @@ def _frame(values: I64) -> tuple[int, int, bytes]:
 def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> StoredRows:
     """Read documents from any blocks, and nothing outside of them.
 
-    Args:
-        blocks: address of each document's block, ``(n,)``.
-        sizes: bytes of each document's block, ``(n,)``.
-        rows: row of each document in its block, ``(n,)``.
-        width: bytes of a signature.
+    For each document, ``(n,)``, the arrays have the address and the bytes of its block, and its row
+    in the block. A signature has ``width`` bytes.
 
     Raises:
         IndexDamaged: a block contradicts itself.
@@ -90,23 +87,16 @@ def gather(blocks: I64, sizes: I64, rows: I64, width: int) -> StoredRows:
 
 
 def find_positions(blocks: I64, sizes: I64, sources: I64, offsets: I64) -> Bools:
-    """Return which positions belong to documents of some blocks.
+    """Return which positions, ``(n,)``, belong to documents of some blocks.
 
-    Args:
-        blocks: addresses of the blocks, ``(b,)``.
-        sizes: bytes of each block, ``(b,)``.
-        sources: source number of each position, ``(n,)``.
-        offsets: offset of each position, ``(n,)``.
-
-    Returns:
-        ``(n,)`` bool.
+    The addresses and the bytes of the blocks are ``(b,)``, the source number and the offset of each
+    position ``(n,)``.
 
     Raises:
         IndexDamaged: a block contradicts itself.
     """
     order = np.argsort(offsets)
-    present = np.zeros(len(offsets), dtype=np.bool_)
-    sorted_present = np.zeros(len(offsets), dtype=np.bool_)
+    present, sorted_present = np.zeros((2, len(offsets)), dtype=np.bool_)
     if not _find_positions(blocks, sizes, sources[order], offsets[order], sorted_present):
         raise IndexDamaged(f"the index is damaged: a block of documents is invalid; {REMEDY}")
     present[order] = sorted_present

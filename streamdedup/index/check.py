@@ -38,7 +38,9 @@ from streamdedup.index.directory import (
     SEGMENTS,
     checksum,
     lock,
+    problem_of,
     segment_directory,
+    translated,
 )
 from streamdedup.index.layout import (
     Checkpoint,
@@ -51,7 +53,6 @@ from streamdedup.index.layout import (
     plane_key,
     sum_of,
 )
-from streamdedup.index.lmdb_errors import problem_of, translated
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS
@@ -71,8 +72,6 @@ class CheckReport:
     Attributes:
         problems: one line for each problem; an index without problems is sound.
         left_over: remains of a crash, which the next opening removes or ignores.
-        documents: number of documents that the index holds.
-        segments: number of segments.
         bytes_checked: bytes of the segments' sound files.
     """
 
@@ -87,16 +86,9 @@ class CheckReport:
         self.problems.append(f"{part}: {problem}")
         return problem
 
-    def mentions(self, part: str) -> bool:
-        """Return whether there is a problem of a part or of something inside it."""
-        return any(problem.startswith(f"{part}:") for problem in self.problems)
-
     @contextmanager
     def collect(self, part: str) -> Iterator[list[str]]:
-        """Add the problem that ends the block, and continue after the block.
-
-        Args:
-            part: the part of the index that the block checks.
+        """Add the problem that ends the block, which checks a part; continue after the block.
 
         Yields:
             A list that holds the problem afterwards, if there is one.
@@ -136,30 +128,19 @@ def check(
                 raise Broken(f"{DATA_FILE} is missing")
             _walk_file(path)
             with closing(Manifest(directory, None, readonly=True)) as manifest:
-                _check_manifest(directory, manifest, bucket_size, report, progress)
+                checkpoint, entries = manifest.checkpoint(), manifest.segments()
+                report.segments = len(entries)
+                report.documents = sum(entry.count for entry in entries)
+                with report.collect("checkpoint"):
+                    _check_checkpoint(checkpoint, manifest.erased())
+                report.left_over += _left_over(directory, entries)
+                _check_order(entries, checkpoint, report)
+                segments = _SegmentChecker(directory, manifest, bucket_size, report, progress)
+                for entry in entries:
+                    segments.check(entry)
+                with report.collect("tail"):
+                    _check_tail(manifest, checkpoint, segments.last_offsets, report)
     return report
-
-
-def _check_manifest(
-    directory: Path,
-    manifest: Manifest,
-    bucket_size: int | None,
-    report: CheckReport,
-    progress: Progress,
-) -> None:
-    """Check everything that a readable manifest names."""
-    checkpoint, entries = manifest.checkpoint(), manifest.segments()
-    report.segments = len(entries)
-    report.documents = sum(entry.count for entry in entries)
-    with report.collect("checkpoint"):
-        _check_checkpoint(checkpoint, manifest.erased())
-    report.left_over += _left_over(directory, entries)
-    _check_order(entries, checkpoint, report)
-    segments = _SegmentChecker(directory, manifest, bucket_size, report, progress)
-    for entry in entries:
-        segments.check(entry)
-    with report.collect("tail"):
-        _check_tail(manifest, checkpoint, segments.last_offsets, report)
 
 
 def _check_checkpoint(checkpoint: Checkpoint, erased: Mapping[int, bool]) -> None:
@@ -187,8 +168,7 @@ def _left_over(directory: Path, entries: list[SegmentEntry]) -> list[str]:
         directory / SEGMENTS: {entry.name for entry in entries},
     }
     for entry in entries:
-        names = {file.name for file in entry.files}
-        known[segment_directory(directory, entry.name)] = names
+        known[segment_directory(directory, entry.name)] = {file.name for file in entry.files}
     return [
         f"{path.relative_to(directory)} is left over"
         for folder, names in known.items()
@@ -205,10 +185,8 @@ def _check_order(entries: list[SegmentEntry], checkpoint: Checkpoint, report: Ch
             report.add(f"segment {entry.name}", f"begins with {entry.first} instead of {end}")
         end = entry.end
     if end != checkpoint.next_number:
-        report.add(
-            "manifest",
-            f"the segments end with {end}, the checkpoint says {checkpoint.next_number}",
-        )
+        told = checkpoint.next_number
+        report.add("manifest", f"the segments end with {end}, the checkpoint says {told}")
 
 
 def _check_tail(
@@ -243,8 +221,7 @@ def _check_tail(
 class _SegmentChecker:
     """Checks segments, oldest first: files against the manifest, and values against each other.
 
-    Attributes:
-        last_offsets: the last offset of each source so far, by its number.
+    ``last_offsets`` has the last offset of each source so far, by its number.
     """
 
     def __init__(
@@ -276,7 +253,8 @@ class _SegmentChecker:
             for shard in entry.shards:
                 with self._report.collect(f"{name}: {shard.file.name}"):
                     self._check_shard(entry, shard, parts)
-            if parts != entry.parts and not self._report.mentions(name):
+            known = any(problem.startswith(f"{name}:") for problem in self._report.problems)
+            if parts != entry.parts and not known:
                 raise Broken(f"its values have {parts} bytes, the manifest says {entry.parts}")
 
     def _check_documents(self, entry: SegmentEntry, parts: dict[str, int]) -> None:

@@ -59,13 +59,7 @@ def _check_tables(file: FileEntry, values: int) -> None:
 
 
 def decode_block(value: U8, count: int, width: int) -> StoredRows:
-    """Return the documents of a block.
-
-    It must have ``count`` documents and signatures of ``width`` bytes.
-
-    Raises:
-        Broken: the block contradicts itself or the arguments.
-    """
+    """Return the documents of a block: ``count``, with signatures of ``width`` bytes."""
     if len(value) < HEAD_BYTES or value[:8].view("<u4").tolist() != [count, width]:
         raise Broken(f"it does not begin as a block of {count} documents")
     end = HEAD_BYTES + count * width
@@ -100,15 +94,7 @@ def _decode_column(value: U8, head: int, count: int, start: int) -> tuple[I64, i
 
 
 def unpack_chunks(chunks: list[U8], starts: I64) -> U64:
-    """Return the postings of a column.
-
-    Args:
-        chunks: the values that the column is split into.
-        starts: ``(257,)`` the start of each sub, and the end.
-
-    Raises:
-        Broken: the lengths of the chunks are not those of the subs.
-    """
+    """Return the postings of a column from its chunks; ``starts`` is ``(257,)``."""
     if starts[0] != 0 or (np.diff(starts) < 0).any():
         raise Broken("its subs do not follow on each other")
     edges = starts[:: SUBS // len(chunks)]
@@ -126,11 +112,7 @@ def unpack_chunks(chunks: list[U8], starts: I64) -> U64:
 
 
 def check_plane(plane: U8, size: int, postings: U64) -> None:
-    """Check that stored filter bits let all postings through; they may let others through.
-
-    Raises:
-        Broken: they would miss a posting, or have another size.
-    """
+    """Check that stored filter bits let all postings through; they may let others through."""
     if len(plane) != size:
         raise Broken(f"its filter has {len(plane)} bytes instead of {size}")
     bank = Bank(1, size * 8 // LINE, LINE)
@@ -140,13 +122,7 @@ def check_plane(plane: U8, size: int, postings: U64) -> None:
 
 
 def check_postings(count: int, postings: U64, bucket_size: int | None) -> None:
-    """Check the postings of a column.
-
-    Args:
-        count: documents of the segment.
-        postings: of the column.
-        bucket_size: most postings of a key; None if it is not known.
-    """
+    """Check the postings of a column of ``count`` documents; the bucket size may be unknown."""
     if not len(postings):
         raise Broken("it has no postings")
     if (postings[1:] <= postings[:-1]).any():

@@ -29,7 +29,7 @@ _MOST_BYTES = 64 * 1024**2
 
 
 class Delta:
-    """Documents with ascending numbers, without gaps.
+    """Documents with ascending numbers from ``first`` on, without gaps.
 
     Args:
         capacity: most documents; a single larger update enlarges it.
@@ -37,8 +37,6 @@ class Delta:
         width: bytes of a signature.
 
     Attributes:
-        first: number of the first document.
-        count: number of documents.
         keys: ``(capacity, columns)`` uint64; the first ``count`` rows are band keys.
     """
 
@@ -80,7 +78,7 @@ class Delta:
         """Return whether more documents fit; an empty delta grows to fit any number."""
         if self.count == 0:
             return True
-        used = self._end(self._id_ends, self.count) + self._end(self._text_ends, self.count)
+        used = int(self._id_ends[self.count - 1] + self._text_ends[self.count - 1])
         return self.count + documents <= self.capacity and used < _MOST_BYTES
 
     def clear(self) -> None:
@@ -90,13 +88,7 @@ class Delta:
         self._texts = np.empty(0, dtype=np.uint8)
 
     def add(self, first: int, keys: U64, rows: StoredRows) -> None:
-        """Add documents.
-
-        Args:
-            first: number of the first one.
-            keys: ``(n, columns)`` band keys.
-            rows: everything else of the ``n`` documents.
-        """
+        """Add ``n`` documents from number ``first`` on; their band keys are ``(n, columns)``."""
         count, start = len(rows), self.count
         if start == 0:
             self.first = first
@@ -118,18 +110,8 @@ class Delta:
             return filled
         work = np.empty(keys.shape, dtype=np.uint64)
         _first_cells(self._table, self._shift, keys, work)
-        return _find(
-            self._table,
-            self._shift,
-            self.keys,
-            self._chain,
-            self.first,
-            keys,
-            work,
-            left,
-            hits,
-            filled,
-        )
+        own = self._table, self._shift, self.keys, self._chain, self.first
+        return _find(*own, keys, work, left, hits, filled)
 
     def rows(self, indices: I64) -> StoredRows:
         """Return documents by their indices in the delta, ``(n,)``."""
@@ -147,12 +129,8 @@ class Delta:
         wanted = zip(sources.tolist(), offsets.tolist(), strict=True)
         return np.array([position in held for position in wanted], dtype=np.bool_)
 
-    def _end(self, ends: I64, count: int) -> int:
-        """Return the end of the strings of the first ``count`` documents."""
-        return int(ends[count - 1]) if count else 0
-
     def _append(self, data: U8, ends: I64, new: Strings | Blobs) -> U8:
-        start = self._end(ends, self.count)
+        start = int(ends[self.count - 1]) if self.count else 0
         end = start + len(new.data)
         ends[self.count : self.count + len(new)] = start + new.ends
         if end > len(data):

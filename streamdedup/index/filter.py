@@ -45,9 +45,9 @@ class Bank:
             present; with 16, about 0.5 %.
 
     Attributes:
-        cells: the bytes of all columns.
-        address: address of the first cell.
+        address: address of the first of the ``cells``.
         lines: cache lines of a column.
+        plane_bytes: bytes of one slot's bits in one column.
     """
 
     def __init__(self, columns: int, documents: int, cells_per_key: int) -> None:
@@ -55,16 +55,7 @@ class Bank:
         self.lines = -(-documents * cells_per_key // LINE)
         self.cells = aligned_zeros(columns * self.lines * LINE)
         self.address = address(self.cells)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, once all of it is touched."""
-        return self.cells.nbytes
-
-    @property
-    def plane_bytes(self) -> int:
-        """Bytes of one slot's bits in one column."""
-        return self.lines * LINE // 8
+        self.plane_bytes = self.lines * LINE // 8
 
     def add(self, postings: U64, column: int, slot: int) -> None:
         """Set a slot's bits for sorted postings, whose upper 40 bits are the key's."""
@@ -152,13 +143,8 @@ def _has_all(cells: U8, postings: U64, lines: int, bit: np.uint8) -> bool:
 def slots_of(cells: U8, start: int, lines: int, shift: int, keys: U64, out: U64) -> None:
     """Add to ``out`` the slots that may hold each key, as bits from ``shift`` on.
 
-    Args:
-        cells: all cells of a bank.
-        start: address of the first cell.
-        lines: cache lines of a column.
-        shift: the lowest bit to set.
-        keys: ``(n, columns)`` uint64.
-        out: ``(n, columns)`` uint64.
+    ``start`` is the address of the first of all cells of a bank, whose columns have ``lines`` cache
+    lines. The keys and ``out`` are ``(n, columns)`` uint64.
     """
     rows, columns = keys.shape
     begins = np.empty((2, columns), np.int64)

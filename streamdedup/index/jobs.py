@@ -18,22 +18,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from streamdedup.columns import I64, U64
 from streamdedup.failpoints import reach
+from streamdedup.index.chores import Readahead, Scrub
 from streamdedup.index.delta import Delta
-from streamdedup.index.directory import segment_directory
+from streamdedup.index.directory import segment_directory, translated
 from streamdedup.index.filter import SLOTS, Bank
-from streamdedup.index.layout import Checkpoint, Geometry, SegmentEntry
-from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.layout import Checkpoint, Geometry
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import COUNT, SUBS, merge_column, sort_column
 from streamdedup.index.rows import StoredRows
 from streamdedup.index.segment import Segment
-from streamdedup.index.segment_writer import Content, FilterSlot, SegmentWriter
+from streamdedup.index.segment_writer import Content, SegmentWriter
 
 BACKGROUND = "index-background"
 """The name of the thread."""
@@ -41,14 +40,10 @@ BACKGROUND = "index-background"
 
 @dataclass(slots=True)
 class Flush:
-    """Turns a delta into a segment, and advances the checkpoint.
+    """Turns a delta into a segment, and advances the checkpoint to the delta's last document.
 
-    Attributes:
-        delta: the delta; nothing is added to it any more.
-        slot: filter slot of the segment.
-        checkpoint: the state after the delta's last document.
-        erased: erased numbers whose bytes are still to be overwritten.
-        segment: the result.
+    Nothing is added to the delta any more. The bytes of the erased numbers are still to be
+    overwritten. The segment is the result.
     """
 
     delta: Delta
@@ -64,7 +59,6 @@ class Merge:
 
     Attributes:
         members: oldest first.
-        slot: filter slot of the result.
         erased: numbers whose bytes are overwritten on the way.
         store_filter: whether the filter bits are stored; only if the slot gains no more keys.
         filter_first: number of the first document whose keys the slot holds, up to the result's.
@@ -88,13 +82,7 @@ class Expire:
 
 @dataclass(slots=True)
 class Remove:
-    """Removes what no reader uses any more.
-
-    Attributes:
-        segments: segments whose files are deleted.
-        slots: filter slots that are cleared.
-        delta: a flushed delta that is cleared.
-    """
+    """Deletes the files of segments that no reader uses any more, and clears slots and a delta."""
 
     segments: list[Segment] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
@@ -107,13 +95,8 @@ Job = Flush | Merge | Expire | Remove
 class Workshop:
     """Performs jobs, one at a time.
 
-    Args:
-        directory: directory of the index.
-        manifest: names the results.
-        geometry: the sizes.
-        banks: the filters of runs and of slices; the second bank has the slots above 7.
-        next_name: number of the next segment's directory.
-        sync: whether files are forced to disk before the manifest names them.
+    The second bank of filters has the slots above 7. ``next_name`` is the number of the next
+    segment's directory. With ``sync``, files are forced to disk before the manifest names them.
     """
 
     def __init__(
@@ -130,16 +113,7 @@ class Workshop:
         self._banks, self._next_name, self._sync = banks, next_name, sync
 
     def perform(self, job: Job, pause: Callable[[], None]) -> None:
-        """Perform a job.
-
-        Args:
-            job: its result is stored in it.
-            pause: called between two parts of a merge, and of clearing a slot.
-
-        Raises:
-            IndexFull: the disk is full.
-            IndexUnusable: the disk reports another error.
-        """
+        """Perform a job, which gets its result; pause between two parts of long ones."""
         with translated(self._directory):
             match job:
                 case Flush():
@@ -163,11 +137,13 @@ class Workshop:
         def column(column: int, out: U64, starts: I64) -> int:
             return sort_column(delta.keys, column, delta.count, bucket_size, work, out, starts)
 
-        content = Content(delta.first, delta.count, rows, column)
-        target = FilterSlot(self._bank(job.slot), job.slot, store=False, first=delta.first)
-        entry = self._write(content, target, pause=lambda: None)  # nothing is more urgent
-        reach("flush-write")
-        job.segment = self._open(entry, job.slot)
+        bank = self._bank(job.slot)
+        content = Content(
+            delta.first, delta.count, rows, column, bank, job.slot, False, delta.first
+        )
+        # Nothing is more urgent, so there is no pause.
+        job.segment = self._write(content, "flush-write", lambda: None)
+        entry = job.segment.entry
         here = range(entry.first, entry.end)
         self._manifest.announce(
             segment=entry,
@@ -199,14 +175,11 @@ class Workshop:
             ]
             return _without(StoredRows.concatenate(parts), indices + first, job.erased)
 
-        content = Content(first, end - first, rows, column)
-        bank = self._bank(job.slot)
-        target = FilterSlot(bank, job.slot, job.store_filter, job.filter_first)
-        entry = self._write(content, target, pause=pause)
-        reach("merge-write")
-        job.segment = self._open(entry, job.slot)
+        bank, store = self._bank(job.slot), job.store_filter
+        content = Content(first, end - first, rows, column, bank, job.slot, store, job.filter_first)
+        job.segment = self._write(content, "merge-write", pause)
         self._manifest.announce(
-            segment=entry,
+            segment=job.segment.entry,
             instead_of=[member.entry for member in job.members],
             overwritten=job.erased,
         )
@@ -226,17 +199,15 @@ class Workshop:
     def _bank(self, slot: int) -> Bank:
         return self._banks[slot // SLOTS]
 
-    def _write(
-        self, content: Content, target: FilterSlot, *, pause: Callable[[], None]
-    ) -> SegmentEntry:
+    def _write(self, content: Content, point: str, pause: Callable[[], None]) -> Segment:
+        """Write and open a segment; ``point`` is the fail-point between the two."""
         directory = segment_directory(self._directory, f"{self._next_name:08}")
         self._next_name += 1
-        writer = SegmentWriter(directory, content, target, sync=self._sync, pause=pause)
-        return writer.write(self._geometry.shards)
-
-    def _open(self, entry: SegmentEntry, slot: int) -> Segment:
+        writer = SegmentWriter(directory, content, sync=self._sync, pause=pause)
+        entry = writer.write(self._geometry.shards)
+        reach(point)
         segment = Segment(self._directory, entry, self._geometry.columns, fresh=True)
-        segment.slot = slot
+        segment.slot = content.slot
         return segment
 
 
@@ -256,25 +227,19 @@ class JobOutcome:
     error: BaseException | None = None
 
 
-class Chore(Protocol):
-    """What to do without a job, in short steps."""
-
-    def due_in(self) -> float | None:
-        """Return the seconds until the next step; None if there is nothing left to do."""
-
-    def step(self) -> None:
-        """Perform the next step."""
-
-
 class JobThread:
-    """The thread and its queues of jobs; the chores come in order of preference."""
+    """The thread and its queues of jobs; the chores come in order of preference.
 
-    def __init__(self, workshop: Workshop, chores: Sequence[Chore]) -> None:
+    Attributes:
+        pending: number of jobs whose outcome was not taken yet.
+    """
+
+    def __init__(self, workshop: Workshop, chores: Sequence[Readahead | Scrub]) -> None:
         self._workshop, self._chores = workshop, list(chores)
         self._urgent: deque[Job] = deque()
         self._patient: deque[Job] = deque()
         self._outcomes: deque[JobOutcome] = deque()
-        self._pending = 0
+        self.pending = 0
         self._stopping = False
         # An interrupt cannot come between taking a plain lock and the block that releases it.
         self._lock = threading.Lock()
@@ -287,36 +252,21 @@ class JobThread:
         with self._lock:
             urgent = isinstance(job, Flush) or (isinstance(job, Remove) and job.delta is not None)
             (self._urgent if urgent else self._patient).append(job)
-            self._pending += 1
+            self.pending += 1
             self._changed.notify_all()
 
-    @property
-    def pending(self) -> int:
-        """Number of jobs whose outcome was not taken yet."""
-        return self._pending
-
     def outcome(self, *, wait: bool) -> JobOutcome | None:
-        """Take the next outcome.
-
-        Args:
-            wait: whether to wait for one; then at least one job must be pending.
-
-        Returns:
-            The outcome; None if there is none yet.
-
-        Raises:
-            RuntimeError: the index is closed, or no job is pending.
-        """
+        """Take the next outcome, or wait for it; None if there is none yet."""
         if self._stopping:
             raise RuntimeError("the index is closed")
         if not wait and not self._outcomes:
             return None
         with self._lock:
             while not self._outcomes:
-                if not self._pending:
+                if not self.pending:
                     raise RuntimeError("no job is pending: waiting for one would never end")
                 self._changed.wait()
-            self._pending -= 1
+            self.pending -= 1
             return self._outcomes.popleft()
 
     def close(self) -> None:
@@ -363,7 +313,7 @@ class JobThread:
             chore.step()
         except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
             with self._lock:
-                self._pending += 1
+                self.pending += 1
                 self._outcomes.append(JobOutcome(None, error))
                 self._changed.notify_all()
 
@@ -397,8 +347,6 @@ def _close_segments(job: Job | None) -> None:
         case Remove(segments=segments):
             for segment in segments:
                 segment.close()
-        case _:
-            pass
 
 
 class _Abandoned(BaseException):

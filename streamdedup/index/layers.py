@@ -9,54 +9,162 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
-from streamdedup.errors import IndexFull
+from streamdedup.errors import REMEDY, IndexDamaged, IndexFull
 from streamdedup.failpoints import reach
 from streamdedup.index import upkeep
+from streamdedup.index.chores import Readahead, Scrub
 from streamdedup.index.delta import Delta
+from streamdedup.index.directory import segment_directories, translated
+from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.jobs import Expire, Flush, JobOutcome, JobThread, Merge, Remove, Workshop
 from streamdedup.index.layout import Geometry, SegmentEntry
-from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
-from streamdedup.index.page_cache import Readahead
-from streamdedup.index.scrub import Scrub
 from streamdedup.index.segment import Segment
-from streamdedup.index.segments import Segments
 from streamdedup.index.state import IndexState
+from streamdedup.index.upkeep import UpkeepLimits
 from streamdedup.model import DiskRoom
 from streamdedup.settings.sections import IndexSettings
 
+RUN_CELLS, SLICE_CELLS = 16, 11
+"""Bytes of filter for each key. Runs are small, so they can afford more."""
 _MOST_UPDATES = 16_384
 """Updates between two checkpoints, however few documents they keep: a restart replays them."""
+
+
+class Segments:
+    """The open segments, newest first, and the filters in front of them: of runs, of slices.
+
+    A slot has users: the segments whose bits it holds, jobs that will write to it, and a job that
+    clears it. Only a slot without users is free.
+    """
+
+    def __init__(self, directory: Path, columns: int, limits: UpkeepLimits) -> None:
+        self._directory, self._columns, self._limits = directory, columns, limits
+        self._users: Counter[int] = Counter()
+        self.held: list[Segment] = []
+        self.banks = (
+            Bank(columns, limits.delta_documents, RUN_CELLS),
+            Bank(columns, limits.slice_documents, SLICE_CELLS),
+        )
+
+    def open(self, entries: list[SegmentEntry], next_number: int) -> None:
+        """Open all segments, and fill their filters.
+
+        Args:
+            entries: the segments' records in the manifest, oldest first.
+            next_number: the number after the last segment's last document.
+
+        Raises:
+            IndexDamaged: the segments do not follow on each other, or one cannot be read.
+        """
+        names = {entry.name for entry in entries}
+        for path in segment_directories(self._directory):
+            if path.name not in names:  # a crash left it
+                shutil.rmtree(path)
+        end = entries[0].first if entries else next_number
+        for entry in entries:
+            if entry.first != end:
+                raise IndexDamaged(
+                    f"{self._directory}: documents {end} to {entry.first} are missing; {REMEDY}"
+                )
+            end = entry.end
+            slot = self.free_slot(entry.first, entry.count)
+            if slot is None:
+                raise RuntimeError("no filter slot is free, although no job uses one")
+            segment = Segment(self._directory, entry, self._columns)
+            segment.slot = slot
+            self.reserve(slot)
+            self.held.insert(0, segment)
+        if end != next_number:
+            raise IndexDamaged(
+                f"{self._directory}: the segments end with document {end}, the manifest says "
+                f"{next_number}; {REMEDY}"
+            )
+        # The last segment of a slice may have stored the filter bits of all.
+        stored: dict[int, range] = {}
+        for segment in self.held:
+            entry, known = segment.entry, stored.get(segment.slot, range(0))
+            if known.start <= entry.first and entry.end <= known.stop:
+                continue
+            if segment.add_to(self.banks[segment.slot // SLOTS]):
+                stored[segment.slot] = entry.filter_documents
+
+    def close(self) -> None:
+        """Close all segments."""
+        for segment in self.held:
+            segment.close()
+        self.held.clear()
+
+    def free_slot(self, first: int, count: int) -> int | None:
+        """Call :func:`upkeep.free_slot`."""
+        return upkeep.free_slot(self.held, self._users, first, count, self._limits)
+
+    def first_in_slot(self, slot: int, members: list[Segment]) -> int:
+        """Return the number of the first document whose keys a slot holds, up to those of a merge.
+
+        The merge has this slot, and these members, oldest first.
+        """
+        first = members[0].entry.first
+        for segment in self.held[self.held.index(members[0]) + 1 :]:
+            if segment.slot != slot:
+                break
+            first = segment.entry.first
+        return first
+
+    def reserve(self, slot: int) -> None:
+        """Count a user of a slot."""
+        self._users[slot] += 1
+
+    def release(self, slots: Iterable[int]) -> None:
+        """Release the slots that a job has cleared."""
+        self._users.subtract(slots)
+
+    def replace(self, members: list[Segment], segment: Segment) -> Remove:
+        """Replace segments, oldest first, by their merge, and return the job that removes them.
+
+        The slot of the merge is reserved.
+        """
+        newest = self.held.index(members[-1])
+        self.held[newest : newest + len(members)] = [segment]
+        return self._retire(members)
+
+    def remove(self, segment: Segment) -> Remove:
+        """Take out a segment, and return the job that removes it."""
+        self.held.remove(segment)
+        return self._retire([segment])
+
+    def _retire(self, segments: list[Segment]) -> Remove:
+        """Return the job that removes segments, and clears the slots that only they have used."""
+        free = []
+        for segment in segments:
+            self._users[segment.slot] -= 1
+            if not self._users[segment.slot]:
+                free.append(segment.slot)
+        self._users.update(free)  # until they are cleared
+        return Remove(segments, free)
 
 
 class Layers:
     """Everything that holds documents, and its upkeep. Of the state, it changes only the erasures.
 
-    Raises:
-        IndexDamaged: the segments do not follow on each other, or one cannot be read.
-
     Attributes:
         live: the delta that takes the next documents.
         frozen: the delta that is being flushed.
-        lookup: finds documents in the deltas and segments.
-        scrub: checks the segments while the background has nothing else to do.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
         counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.
     """
 
     def __init__(
-        self,
-        settings: IndexSettings,
-        geometry: Geometry,
-        manifest: Manifest,
-        state: IndexState,
+        self, settings: IndexSettings, geometry: Geometry, manifest: Manifest, state: IndexState
     ) -> None:
         self._settings, self._geometry = settings, geometry
-        self._limits = upkeep.UpkeepLimits.of(settings)
+        self._limits = UpkeepLimits.of(settings)
         self._manifest, self._state, self._erasures = manifest, state, state.erasures
         self._merging = False
         self._unsaved_updates = 0
@@ -76,23 +184,22 @@ class Layers:
         with ExitStack() as resources:
             resources.callback(self._segments.close)
             self._segments.open(manifest.segments(), state.next_number)
-            self._segments.check(manifest.damage())
+            suspects = manifest.damage()
+            for file in (file for segment in self._segments.held for file in segment.files):
+                file.check(suspects.get(file.name, []))
             self._publish()
             readahead = Readahead(self._segments.held)
-            self._background = JobThread(self._workshop(), (readahead, self.scrub))
+            workshop = Workshop(
+                settings.directory,
+                manifest,
+                geometry,
+                self._segments.banks,
+                next_name=max((int(entry.name) for entry in self.entries), default=-1) + 1,
+                sync=settings.sync,
+            )
+            self._background = JobThread(workshop, (readahead, self.scrub))
             resources.callback(self._background.close)
             self._resources = resources.pop_all()
-
-    def _workshop(self) -> Workshop:
-        names = [int(entry.name) for entry in self.entries]
-        return Workshop(
-            self._settings.directory,
-            self._manifest,
-            self._geometry,
-            self._segments.banks,
-            next_name=max(names, default=-1) + 1,
-            sync=self._settings.sync,
-        )
 
     def close(self) -> None:
         """Stop the background, and close all files. Unfinished work is lost."""
@@ -118,19 +225,20 @@ class Layers:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the deltas and of the filters in use."""
-        filters = sum(bank.nbytes for _, bank in self.lookup.banks_in_use)
-        return 2 * self.live.nbytes + filters
+        return 2 * self.live.nbytes + sum(bank.cells.nbytes for _, bank in self.lookup.banks_in_use)
 
     @property
     def bytes_used(self) -> int:
         """Bytes on disk."""
-        return self._manifest.bytes_used + self._segments.size
+        return self._manifest.bytes_used + sum(entry.size for entry in self.entries)
 
     @property
     def reserve_bytes(self) -> int:
         """Bytes that a merge of the part that is filling would take, and those of the deltas."""
-        filling = self._segments.size_of_part(self._state.next_number)
-        return filling + self.documents_in_memory * self._geometry.document_bytes
+        width = self._limits.part_documents
+        filling = self._state.next_number // width
+        part = sum(entry.size for entry in self.entries if entry.first // width == filling)
+        return part + self.documents_in_memory * self._geometry.document_bytes
 
     def room(self) -> DiskRoom:
         """Return how much room the disk and ``index.disk_budget`` leave."""
@@ -141,20 +249,12 @@ class Layers:
         return DiskRoom(free, max(0, left))
 
     def make_room(self, documents: int) -> None:
-        """Make room for this many documents in the live delta.
-
-        Raises:
-            IndexFull: a flush is needed, and there is no room on disk.
-        """
+        """Make room for this many documents in the live delta."""
         if not self.live.has_room(documents):
             self._freeze()
 
     def end_update(self, *, erases: bool) -> None:
-        """Count an update, and start what is due after it.
-
-        Args:
-            erases: whether the update has erased documents.
-        """
+        """Count an update, which may have erased documents, and start what is due after it."""
         self._confirmed = self._state.next_number, self._state.clock.now_ms
         self._unsaved_updates += 1
         if self._unsaved_updates >= _MOST_UPDATES:
@@ -182,11 +282,7 @@ class Layers:
             self.adopt(wait=True)
 
     def adopt(self, *, wait: bool = False) -> None:
-        """Take over the finished jobs. Only this changes what the look-ups search.
-
-        Args:
-            wait: whether to wait for the next job to finish.
-        """
+        """Take over the finished jobs. Only this changes what the look-ups search."""
         if self.failure is not None:
             raise self.failure
         adopted = False
@@ -203,7 +299,7 @@ class Layers:
             raise outcome.error
         match outcome.job:
             case Flush(segment=Segment() as segment) as flush:
-                self._segments.add(segment)
+                self._segments.held.insert(0, segment)
                 self.frozen = None
                 self.durable = flush.checkpoint.applied
                 numbers = range(segment.entry.first, segment.entry.end)

@@ -8,6 +8,7 @@ of keys is their order.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -38,13 +39,7 @@ _OTHER_BYTES = 39
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The identity of an index.
-
-    Attributes:
-        format: version of the layout.
-        parameters: everything that the bits of a sketch depend on.
-        log: the changelog whose offsets the index has applied.
-    """
+    """The identity of an index: its format, its sketch parameters, and its changelog."""
 
     format: int
     parameters: dict[str, int | str | bool]
@@ -114,14 +109,11 @@ def parameters_of(header: Header) -> SketchParameters:
         values["seed"] = UNKNOWN_SEED
     try:
         parameters = SketchParameters(**values)  # type: ignore[arg-type] # compared below
-        described = {
-            **parameters.described(),
-            "profile_version": resolve(parameters.profile).version,
-        }
+        version = resolve(parameters.profile).version
+        described = {**parameters.described(), "profile_version": version}
     except (TypeError, ValueError) as error:
-        raise IndexMismatch(
-            f"the index's parameters are not valid in this release: {error}"
-        ) from None
+        message = f"the index's parameters are not valid in this release: {error}"
+        raise IndexMismatch(message) from None
     if described != header.parameters:
         raise IndexMismatch(
             "the index was built by a release that sketches texts differently; use that release"
@@ -134,7 +126,6 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         applied: changelog offset up to which entries are applied, exclusive.
-        next_number: number of the next kept document.
         clock: state of the clock of the stream; empty for a new clock.
         sources: topic, partition and next offset of each source; a source's number is its index.
             A free number has the topic "" and the partition -1.
@@ -157,8 +148,6 @@ class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file, and the values in it, in ascending order of their keys.
 
     Attributes:
-        name: its name.
-        size: its bytes.
         sum: its XXH3-64.
         offsets: int64: offset of each value in the file; ``places`` on disk.
         sizes: uint32: bytes of each value.
@@ -178,7 +167,6 @@ class ShardEntry(msgspec.Struct, frozen=True):
 
     Attributes:
         file: the file that holds them: the chunks of each column, then the filter bits of each.
-        first_column: the first column of the range.
         starts: ``(columns, 257)`` uint32: the start of each sub in its column, and the end.
         chunk_bits: a column is split into ``2 ** chunk_bits`` values.
         plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
@@ -197,11 +185,8 @@ class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: name of its directory.
         first: number of its first document; the other numbers follow without gaps.
-        count: number of documents.
-        oldest_ms: earliest effective time.
-        newest_ms: latest effective time.
+        oldest_ms: earliest effective time; ``newest_ms`` is the latest.
         documents: the file of the documents; its values are the blocks.
-        shards: the postings.
         parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
         filter_first: number of the first document whose keys the stored filter bits hold as well;
             -1 if they hold only those of the segment.
@@ -248,10 +233,8 @@ class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 class Tail(msgspec.Struct, frozen=True, array_like=True):
     """An update that no segment holds yet, if there is no changelog to read it from.
 
-    Attributes:
-        update: the changelog entry.
-        notes: what the transport asked to remember; an empty note deletes its key.
-        forgotten: topic and partition of the sources to forget after the update.
+    It is the changelog entry, with notes (an empty note deletes its key), and with the sources to
+    forget after it.
     """
 
     update: bytes
@@ -306,12 +289,8 @@ class Geometry:
         columns = parameters.bands + 1
         shards = min(settings.shards, columns)
         edges = [columns * shard // shards for shard in range(shards + 1)]
-        return cls(
-            columns=columns,
-            width=parameters.signature_bytes,
-            bucket_size=settings.bucket_size,
-            shards=[range(edges[shard], edges[shard + 1]) for shard in range(shards)],
-        )
+        ranges = list(itertools.starmap(range, itertools.pairwise(edges)))
+        return cls(columns, parameters.signature_bytes, settings.bucket_size, ranges)
 
     @property
     def document_bytes(self) -> int:

@@ -19,9 +19,9 @@ from streamdedup.dedup.judge import group
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
+from streamdedup.index.chores import Prefetch
 from streamdedup.index.delta import Delta
 from streamdedup.index.filter import SLOTS, Bank, slots_of
-from streamdedup.index.page_cache import Prefetch
 from streamdedup.index.postings import addresses_of, find
 from streamdedup.index.rows import SOURCE, Bools, StoredRows
 from streamdedup.index.segment import Segment
@@ -34,10 +34,7 @@ _LEAST_HITS = 4096
 class Lookup:
     """Finds documents in deltas and segments. Erased documents are never found by id.
 
-    Args:
-        width: bytes of a signature.
-        state: the sources of the documents, and the erased documents.
-        banks: the filters of runs and of slices; none to search every segment.
+    Without banks, the filters of runs and of slices, it searches every segment.
 
     Attributes:
         banks_in_use: the filters that some segment uses, each with its number.
@@ -53,8 +50,7 @@ class Lookup:
 
     def set_layers(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
         """Replace what is searched; both come newest first."""
-        self._deltas = list(deltas)
-        self._segments = list(segments)
+        self._deltas, self._segments = list(deltas), list(segments)
         slots = [segment.slot if self._banks else 0 for segment in segments]
         table = [
             (slot, segment.entry.first, segment.entry.count)
@@ -160,11 +156,7 @@ class Lookup:
         return judged, frozenset(rows[kept].tolist())
 
     def documents(self, numbers: I64, *, texts: bool) -> tuple[I64, DocumentColumns]:
-        """Return documents by their numbers.
-
-        Args:
-            numbers: ascending, each the number of a held document, ``(n,)``.
-            texts: whether to return their texts.
+        """Return documents by their numbers, which are ascending, held, and ``(n,)``.
 
         Returns:
             Their effective times in milliseconds, ``(n,)``, and the documents.
@@ -213,13 +205,13 @@ class Lookup:
 
     def numbers_of(self, id_: str) -> list[int]:
         """Return the numbers of the documents with an id, ascending; all ids are read."""
-        block_numberss = (segment.all_rows(self._width) for segment in reversed(self._segments))
+        of_segments = (segment.all_rows(self._width) for segment in reversed(self._segments))
         of_deltas = (
             (delta.first, delta.rows(np.arange(delta.count))) for delta in reversed(self._deltas)
         )
         return [
             first + row
-            for first, rows in itertools.chain(*block_numberss, of_deltas)
+            for first, rows in itertools.chain(*of_segments, of_deltas)
             for row in rows.rows_with_id(id_)
             if first + row not in self._erasures
         ]

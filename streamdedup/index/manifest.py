@@ -31,7 +31,9 @@ from streamdedup.index.directory import (
     fsync,
     holds_index,
     lock_existing,
+    problem_of,
     segment_directories,
+    translated,
 )
 from streamdedup.index.layout import (
     Checkpoint,
@@ -42,7 +44,6 @@ from streamdedup.index.layout import (
     difference,
     sum_of,
 )
-from streamdedup.index.lmdb_errors import problem_of, translated
 
 _MAP_BYTES = 1 << 36
 """Address space of the manifest; the file itself stays small."""
@@ -72,10 +73,6 @@ class Manifest:
         IndexMismatch: the stored header is not the expected one.
         IndexDamaged: the manifest is not what was written.
         IndexUnusable: the manifest cannot be opened.
-
-    Attributes:
-        directory: directory of the manifest.
-        header: the stored header.
     """
 
     def __init__(
@@ -130,9 +127,7 @@ class Manifest:
 
     def checkpoint(self) -> Checkpoint:
         """Return the state that the segments represent; a new index has an empty one."""
-        with self._read(_META) as txn:
-            raw = txn.get(_CHECKPOINT)
-        return Checkpoint() if raw is None else self._decode(raw, Checkpoint)
+        return self._get(_CHECKPOINT, Checkpoint) or Checkpoint()
 
     def segments(self) -> list[SegmentEntry]:
         """Return the segments, oldest first."""
@@ -209,9 +204,7 @@ class Manifest:
 
     def damage(self) -> dict[str, list[int]]:
         """Return the numbers of values that were found damaged, by the name of their file."""
-        with self._read(_META) as txn:
-            raw = txn.get(_DAMAGE)
-        return {} if raw is None else self._decode(raw, dict[str, list[int]])
+        return self._get(_DAMAGE, dict[str, list[int]]) or {}
 
     def record_damage(self, name: str, numbers: list[int]) -> None:
         """Record that values of a file were found damaged."""
@@ -236,6 +229,11 @@ class Manifest:
                 reach("manifest")
             with translated(self.directory):
                 self._extend_file()
+
+    def _get(self, key: bytes, kind: type[T]) -> T | None:
+        with self._read(_META) as txn:
+            raw = txn.get(key)
+        return None if raw is None else self._decode(raw, kind)
 
     def _decode(self, raw: bytes, kind: type[T]) -> T:
         with translated(self.directory):
@@ -281,9 +279,8 @@ class Records:
     """The records of the manifest within one transaction, and the sum of their checksums.
 
     The sum, modulo 2^64, tells whether a record was lost or changed. A transaction adds the
-    checksums of the records that it writes, and subtracts those that it replaces or deletes.
-
-    The first database holds the sum.
+    checksums of the records that it writes, and subtracts those that it replaces or deletes. The
+    first database holds the sum.
     """
 
     def __init__(self, txn: Any, databases: Mapping[str, Any]) -> None:
@@ -342,12 +339,7 @@ def read_segments(directory: Path) -> list[SegmentEntry]:
 
 
 def compact_manifest(directory: Path) -> None:
-    """Rewrite the manifest without its free pages, which still hold deleted values.
-
-    Raises:
-        IndexUnusable: the directory holds no index.
-        IndexLocked: another process has the index open.
-    """
+    """Lock an index, and rewrite its manifest without free pages, which hold deleted values."""
     staging, manifest = directory / STAGING, directory / MANIFEST
     descriptor = lock_existing(directory)
     try:

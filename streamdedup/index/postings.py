@@ -76,18 +76,11 @@ def sort_column(
 
 @kernel
 def merge_column(subs: I64, shifts: I64, bucket_size: int, work: U64, out: U64, starts: I64) -> int:
-    """Make the sorted postings of one column of several segments.
+    """Make the sorted postings of one column of several segments, as :func:`sort_column` does.
 
-    Args:
-        subs: ``(segments, 256, 3)`` int64, oldest first; see :data:`KEYS`.
-        shifts: ``(segments,)`` int64, added to the numbers of each segment.
-        bucket_size: postings that each key keeps: the newest.
-        work: scratch, as long as the largest sub, summed over all segments.
-        out: the postings.
-        starts: ``(257,)`` the start of each sub in ``out``, and the end.
-
-    Returns:
-        The number of postings.
+    ``subs`` is ``(segments, 256, 3)`` int64, oldest first; see :data:`KEYS`. The ``shifts``,
+    ``(segments,)`` int64, are added to the numbers of each segment. ``work`` is as long as the
+    largest sub, summed over all segments.
     """
     filled = 0
     starts[0] = 0
@@ -104,9 +97,7 @@ def merge_column(subs: I64, shifts: I64, bucket_size: int, work: U64, out: U64, 
 def unpack_column(subs: I64, out: U64) -> int:
     """Write the sorted postings of one segment's column to ``out``, and return their number.
 
-    Args:
-        subs: ``(256, 3)`` int64; see :data:`KEYS`.
-        out: as long as the segment has documents.
+    ``subs`` is ``(256, 3)`` int64; see :data:`KEYS`. ``out`` has room for all documents.
     """
     filled = 0
     for sub in range(SUBS):
@@ -120,28 +111,16 @@ def pack(postings: U64, out: U8) -> None:
     count = len(postings)
     for i in range(count):
         key = (postings[i] >> PREFIX_SHIFT) & _LOW_32
-        byte = 4 * i
-        out[byte] = key & np.uint64(255)
-        out[byte + 1] = (key >> np.uint64(8)) & np.uint64(255)
-        out[byte + 2] = (key >> np.uint64(16)) & np.uint64(255)
-        out[byte + 3] = key >> np.uint64(24)
         number = postings[i] & NUMBER_MASK
-        byte = 4 * count + 3 * i
-        out[byte] = number & np.uint64(255)
-        out[byte + 1] = (number >> np.uint64(8)) & np.uint64(255)
-        out[byte + 2] = number >> np.uint64(16)
+        for byte in range(4):
+            out[4 * i + byte] = (key >> np.uint64(8 * byte)) & np.uint64(255)
+        for byte in range(3):
+            out[4 * count + 3 * i + byte] = (number >> np.uint64(8 * byte)) & np.uint64(255)
 
 
 @kernel
 def find(
-    keys: U64,
-    masks: U64,
-    segments: I64,
-    subs: I64,
-    left: I64,
-    hits: I64,
-    filled: int,
-    looks: I64,
+    keys: U64, masks: U64, segments: I64, subs: I64, left: I64, hits: I64, filled: int, looks: I64
 ) -> int:
     """Look up the keys that a filter lets through: newest segment first, newest number first.
 
@@ -226,15 +205,7 @@ def _request(keys: U64, masks: U64, segments: I64, subs: I64) -> None:
 def addresses_of(keys: U64, masks: U64, segments: I64, subs: I64, out: I64) -> int:
     """Write the addresses that :func:`find` will most likely read, as far as there is room.
 
-    Args:
-        keys: ``(n, columns)`` band keys.
-        masks: ``(n, columns)`` the slots that may hold each key, as bits.
-        segments: ``(segments, 3)`` int64; see :data:`SLOT`.
-        subs: ``(segments, columns * 256, 3)`` int64; see :data:`KEYS`.
-        out: ``(m,)`` addresses of keys and of numbers.
-
-    Returns:
-        The number of addresses.
+    They are those of keys and of numbers; ``out`` is ``(m,)``. Returns the number of addresses.
     """
     filled = 0
     rows, columns = keys.shape

@@ -48,14 +48,9 @@ class StoredRows(Columns):
         *,
         texts: bool,
     ) -> StoredRows:
-        """Return documents as they are stored.
+        """Return ``n`` documents as they are stored; missing texts become empty ones.
 
-        Args:
-            documents: ``n`` documents.
-            effective_times_ms: ``(n,)`` int64.
-            sources: ``(n,)`` int64: the number of each document's source.
-            offsets: ``(n,)`` int64.
-            texts: whether to store the texts; missing texts become empty ones.
+        Effective times, numbers of the sources, and offsets are ``(n,)`` int64.
         """
         count = len(documents)
         fields = np.empty((count, FIELDS), dtype=np.int64)
@@ -82,11 +77,7 @@ class StoredRows(Columns):
         return self.fields[:, EFFECTIVE_TIME].copy()
 
     def documents(self, sources: Sequence[Source], *, texts: bool) -> DocumentColumns:
-        """Return the documents, without band keys.
-
-        Args:
-            sources: topic and partition of each source, by its number.
-            texts: whether the texts are stored.
+        """Return the documents, without band keys; ``sources`` come by their numbers.
 
         Raises:
             ValueError: an id is not valid.
@@ -115,11 +106,7 @@ class StoredRows(Columns):
         return [row for row, candidate in enumerate(self.ids) if candidate == id_]
 
     def erase(self, gone: I64) -> StoredRows:
-        """Return all rows, the erased ones without signature, namespace, id and text.
-
-        Args:
-            gone: the row numbers to erase, ``(k,)``.
-        """
+        """Return all rows; those numbered ``gone`` lose signature, namespace, id and text."""
         if len(gone) == 0:
             return self
         is_gone = np.zeros(len(self), dtype=np.bool_)

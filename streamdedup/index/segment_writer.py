@@ -19,7 +19,7 @@ import numpy as np
 from streamdedup.columns import I64, U64
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS
-from streamdedup.index.directory import checksum, fsync
+from streamdedup.index.directory import checksum, fsync, translated
 from streamdedup.index.filter import SLOTS, Bank
 from streamdedup.index.layout import (
     DOCUMENTS_FILE,
@@ -34,7 +34,6 @@ from streamdedup.index.layout import (
     shard_file,
     sum_of,
 )
-from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.memory import address
 from streamdedup.index.postings import SUBS, pack
 from streamdedup.index.rows import EFFECTIVE_TIME, StoredRows
@@ -46,65 +45,41 @@ _TRANSACTION_BYTES = 4 * 1024**2
 _WRITE_MAP = 1 << 40
 """Address space of a file while it is written; it takes no memory."""
 
-SortedColumn = Callable[[int, U64, I64], int]
-"""Writes a column's sorted postings, and the starts of its subs; returns the number of postings."""
-
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The documents of a new segment.
+    """The documents of a new segment, and where their filter bits go.
 
     Attributes:
-        first: number of the first document.
         count: number of documents, at least one.
         rows: returns documents by their indices, ``(n,)``.
-        column: writes a column's sorted postings.
+        column: writes a column's sorted postings, and the starts of its subs; returns the number of
+            postings.
+        slot: the slot in the index's numbering.
+        stores_filter: whether the bits are stored in the segment as well.
+        filter_first: number of the first document whose keys the slot holds.
     """
 
     first: int
     count: int
     rows: Callable[[I64], StoredRows]
-    column: SortedColumn
-
-
-@dataclass(frozen=True, slots=True)
-class FilterSlot:
-    """Where the filter bits of a new segment go.
-
-    Attributes:
-        bank: the bank in memory.
-        slot: the slot in the index's numbering.
-        store: whether the bits are stored in the segment as well.
-        first: number of the first document whose keys the slot holds, together with the segment's.
-    """
-
+    column: Callable[[int, U64, I64], int]
     bank: Bank
     slot: int
-    store: bool
-    first: int
+    stores_filter: bool
+    filter_first: int
 
 
 class SegmentWriter:
-    """Writes one segment.
+    """Writes one segment to a directory, and forces it to disk with ``sync``.
 
-    Args:
-        directory: directory of the segment; its name is the segment's.
-        content: the documents.
-        target: the filter slot.
-        sync: whether everything is forced to disk in the end.
-        pause: called between two parts of the work, so that more urgent work can be done.
+    It calls ``pause`` between two parts of the work, so that more urgent work can be done.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        content: Content,
-        target: FilterSlot,
-        *,
-        sync: bool,
-        pause: Callable[[], None],
+        self, directory: Path, content: Content, *, sync: bool, pause: Callable[[], None]
     ) -> None:
-        self._directory, self._content, self._filter = directory, content, target
+        self._directory, self._content = directory, content
         self._sync, self._pause = sync, pause
         self._parts = {"documents": 0, "postings": 0, "filter": 0}
 
@@ -119,18 +94,18 @@ class SegmentWriter:
             if self._sync:
                 for directory in (self._directory, self._directory.parent):
                     fsync(directory)
-        target = self._filter
-        shares_slot = target.store and target.first < self._content.first
+        content = self._content
+        shares_slot = content.stores_filter and content.filter_first < content.first
         return SegmentEntry(
             name=self._directory.name,
-            first=self._content.first,
-            count=self._content.count,
+            first=content.first,
+            count=content.count,
             oldest_ms=oldest_ms,
             newest_ms=newest_ms,
             documents=documents,
             shards=entries,
             parts=self._parts,
-            filter_first=target.first if shares_slot else -1,
+            filter_first=content.filter_first if shares_slot else -1,
         )
 
     def _write_documents(self) -> tuple[FileEntry, tuple[int, int]]:
@@ -154,7 +129,8 @@ class SegmentWriter:
 
     def _write_shard(self, shard: int, columns: range) -> ShardEntry:
         """Write the postings of some columns, and set their filter bits."""
-        count, target = self._content.count, self._filter
+        content, count = self._content, self._content.count
+        slot = content.slot % SLOTS
         postings = np.empty(count, dtype=np.uint64)
         starts = np.empty((len(columns), SUBS + 1), dtype=np.int64)
         chunk_bits = min(MOST_CHUNK_BITS, (count * POSTING_BYTES // _CHUNK_BYTES).bit_length())
@@ -162,8 +138,8 @@ class SegmentWriter:
         def values() -> Iterator[tuple[bytes, Any]]:
             for column, bounds in zip(columns, starts, strict=True):
                 self._pause()
-                size = self._content.column(column, postings, bounds)
-                target.bank.add(postings[:size], column, target.slot % SLOTS)
+                size = content.column(column, postings, bounds)
+                content.bank.add(postings[:size], column, slot)
                 edges = bounds[:: SUBS >> chunk_bits].tolist()
                 for chunk, (low, high) in enumerate(pairwise(edges)):
                     # An empty value would have no address, so a chunk has at least one byte.
@@ -171,8 +147,8 @@ class SegmentWriter:
                     pack(postings[low:high], value)
                     self._parts["postings"] += len(value)
                     yield chunk_key(column, chunk), value.data
-            for column in columns if target.store else ():
-                plane = target.bank.plane(column, target.slot % SLOTS)
+            for column in columns if content.stores_filter else ():
+                plane = content.bank.plane(column, slot)
                 self._parts["filter"] += len(plane)
                 yield plane_key(column), plane.data
 
@@ -182,7 +158,7 @@ class SegmentWriter:
             first_column=columns.start,
             starts=starts.astype(np.uint32).tobytes(),
             chunk_bits=chunk_bits,
-            plane_bytes=target.bank.plane_bytes if target.store else 0,
+            plane_bytes=content.bank.plane_bytes if content.stores_filter else 0,
         )
 
     def _write_file(self, name: str, values: Iterator[tuple[bytes, Any]]) -> FileEntry:
@@ -190,12 +166,7 @@ class SegmentWriter:
         path = self._directory / name
         sizes, sums = [], []
         environment = lmdb.open(
-            str(path),
-            subdir=False,
-            lock=False,
-            sync=False,
-            metasync=False,
-            map_size=_WRITE_MAP,
+            str(path), subdir=False, lock=False, sync=False, metasync=False, map_size=_WRITE_MAP
         )
         try:
             for batch in _in_transactions(values):
@@ -238,9 +209,7 @@ def _offsets(values: list[Any], page_bytes: int) -> I64:
     return addresses - (page - ctypes.c_uint64.from_address(page).value * page_bytes)
 
 
-def _in_transactions(
-    values: Iterator[tuple[bytes, Any]],
-) -> Iterator[list[tuple[bytes, Any]]]:
+def _in_transactions(values: Iterator[tuple[bytes, Any]]) -> Iterator[list[tuple[bytes, Any]]]:
     """Group values into lists of limited size."""
     batch, size = [], 0
     for key, value in values:

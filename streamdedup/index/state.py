@@ -25,18 +25,8 @@ FREE: Source = ("", -1)
 class IndexState:
     """What updates change besides documents, from a checkpoint on.
 
-    Args:
-        checkpoint: the state to start from.
-        erased: erased numbers, and whether their bytes are still to be overwritten.
-
-    Attributes:
-        applied: changelog offset up to which entries are applied, exclusive.
-        next_number: number of the next kept document.
-        clock: the clock of the stream.
-        sources: the source partitions.
-        erasures: the erased documents.
-        notes: what the transport asked to remember, the latest note last.
-        has_all_texts: whether every document came with its text.
+    The attributes are those of :class:`Checkpoint`, the latest note last. ``erased`` says of each
+    erased number whether its bytes are still to be overwritten.
     """
 
     def __init__(self, checkpoint: Checkpoint, erased: Mapping[int, bool]) -> None:
@@ -75,12 +65,7 @@ class IndexState:
         return rows
 
     def confirm(self, applied: int, notes: Mapping[str, bytes]) -> None:
-        """Record that the updates so far are in the changelog.
-
-        Args:
-            applied: changelog offset that they lead to.
-            notes: replace those with the same keys; an empty note deletes its key.
-        """
+        """Record that the updates so far are in the changelog; an empty note deletes its key."""
         for key, note in notes.items():
             self.notes.pop(key, None)
             if note:
@@ -142,45 +127,28 @@ class Erasures:
         return numbers[~gone], frozenset(numbers[gone].tolist())
 
 
-class _SourceNumbers(dict[Source, int]):
-    """The numbers of sources; -1 for an unknown source."""
-
-    def __missing__(self, source: Source) -> int:
-        return -1
-
-
 class SourcePartitions:
     """Source partitions, numbered in the order in which the index met them.
 
-    A forgotten source leaves its number to a new one. An entry is the topic, the partition and the
-    next offset of a source; its index is the source's number.
-
-    Args:
-        entries: the entries.
-        written: the written offset of each source; empty if they are the next offsets.
-
-    Attributes:
-        names: topic and partition of each source, by its number.
+    A forgotten source leaves its number to a new one. ``entries`` and ``written`` are ``sources``
+    and ``written`` of a :class:`Checkpoint`. ``names`` has topic and partition of each source, by
+    its number.
     """
 
     def __init__(
         self, entries: Iterable[tuple[str, int, int]] = (), written: Sequence[int] = ()
     ) -> None:
-        self.names: list[Source] = []
-        self._next_offsets: list[int] = []
-        for topic, partition, next_offset in entries:
-            self.names.append((topic, partition))
-            self._next_offsets.append(next_offset)
+        entries = list(entries)
+        self.names: list[Source] = [(topic, partition) for topic, partition, _ in entries]
+        self._next_offsets = [next_offset for _, _, next_offset in entries]
         self._written = list(written or self._next_offsets)
-        self._numbers = _SourceNumbers(zip(self.names, itertools.count()))
+        self._numbers = dict(zip(self.names, itertools.count()))
         self._numbers.pop(FREE, None)
         self._free = [number for number, name in enumerate(self.names) if name == FREE]
 
     def entries(self) -> list[tuple[str, int, int]]:
         """Return topic, partition and next offset of each source, by its number."""
-        return [
-            (*name, offset) for name, offset in zip(self.names, self._next_offsets, strict=True)
-        ]
+        return [(*each, end) for each, end in zip(self.names, self._next_offsets, strict=True)]
 
     def written(self) -> list[int]:
         """Return the written offset of each source; an empty list if they are the next offsets."""
@@ -188,8 +156,8 @@ class SourcePartitions:
 
     def next_offset(self, topic: str, partition: int) -> int:
         """Return the offset up to which a partition was judged, exclusive; 0 if unknown."""
-        number = self._numbers[topic, partition]
-        return 0 if number < 0 else self._next_offsets[number]
+        number = self._numbers.get((topic, partition))
+        return 0 if number is None else self._next_offsets[number]
 
     def written_offset(self, topic: str, partition: int) -> int:
         """Return the offset behind the last range of a partition whose outputs came with it.
@@ -197,15 +165,13 @@ class SourcePartitions:
         It is earlier than the next offset if a judge has judged more than its edges had to write,
         and while records are written again. It is 0 for an unknown partition.
         """
-        number = self._numbers[topic, partition]
-        return 0 if number < 0 else self._written[number]
+        number = self._numbers.get((topic, partition))
+        return 0 if number is None else self._written[number]
 
     def judge(self, ranges: Iterable[SourceRange], *, is_ahead: bool = False) -> None:
-        """Advance the next offsets past the ranges; they never go back.
+        """Advance the next offsets past judged ranges; they never go back.
 
-        Args:
-            ranges: ranges that were judged.
-            is_ahead: whether edges write their outputs later.
+        If a judge ``is_ahead``, edges write the outputs later.
         """
         for topic, partition, _, next_offset in ranges:
             number = self._add((topic, partition))
@@ -214,15 +180,11 @@ class SourcePartitions:
                 self._written[number] = next_offset
 
     def locate(self, positions: Positions) -> tuple[I64, I64]:
-        """Return each position's source number, -1 for an unknown source, and its offset.
-
-        Returns:
-            Two arrays, ``(n,)`` int64.
-        """
+        """Return each position's source number, -1 if unknown, and offset; both ``(n,)`` int64."""
         sources, rows = positions.sources()
         # The last entry serves columns without rows.
-        numbers = np.array([*(self._numbers[source] for source in sources), -1], dtype=np.int64)
-        return numbers[rows], positions.offsets
+        numbers = [*(self._numbers.get(source, -1) for source in sources), -1]
+        return np.array(numbers, dtype=np.int64)[rows], positions.offsets
 
     def add(self, positions: Positions) -> tuple[I64, I64]:
         """Number the sources of all positions, and return what :meth:`locate` returns."""

@@ -25,26 +25,12 @@ from typing import Self
 from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate
 from streamdedup.columns import I64
 from streamdedup.dedup.clock import Clock
-from streamdedup.errors import (
-    REMEDY,
-    IndexDamaged,
-    IndexMismatch,
-    IndexUnusable,
-    StreamdedupError,
-)
+from streamdedup.errors import REMEDY, IndexDamaged, IndexMismatch, IndexUnusable, StreamdedupError
 from streamdedup.formats import changelog
-from streamdedup.index.directory import check_locked, lock, unlock
+from streamdedup.index.directory import check_locked, lock, translated, unlock
 from streamdedup.index.jobs import BACKGROUND
 from streamdedup.index.layers import Layers
-from streamdedup.index.layout import (
-    FORMAT,
-    MOST_DOCUMENTS,
-    POSTING_BYTES,
-    Geometry,
-    Header,
-    Tail,
-)
-from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.layout import FORMAT, MOST_DOCUMENTS, POSTING_BYTES, Geometry, Header, Tail
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.rows import Source
 from streamdedup.index.state import IndexState
@@ -75,9 +61,9 @@ class Index:
         IndexDamaged: its files are not what was written.
 
     Attributes:
-        directory: its directory, absolute.
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
             memory. Such an index can only close, without writing anything.
+        is_staged: whether an update is staged and not confirmed.
     """
 
     def __init__(
@@ -86,7 +72,7 @@ class Index:
         self.directory = settings.directory.absolute()
         settings = settings.model_copy(update={"directory": self.directory})
         self.is_torn = False
-        self._is_staged = False
+        self.is_staged = False
         self._process = os.getpid()
         self._texts = texts
         self._fingerprint = parameters.fingerprint()
@@ -108,19 +94,16 @@ class Index:
                 )
             self._layers = Layers(settings, self._geometry, self._manifest, self._state)
             resources.callback(self._layers.close)
-            self._replay_tail()
+            for applied, tail in list(self._manifest.tail()):
+                update = changelog.decode(tail.update, self._fingerprint)
+                self._check(update)
+                self._layers.make_room(len(update.documents))
+                self._take(update, tail.forgotten)
+                self._confirm(applied, tail.notes, erases=bool(update.deleted))
+            self._layers.plan()
             self._resources = resources.pop_all()
         # A program that drops an index has no other way to open the directory again.
         weakref.finalize(self, _abandon, self._resources, self._process).atexit = False
-
-    def _replay_tail(self) -> None:
-        for applied, tail in list(self._manifest.tail()):
-            update = changelog.decode(tail.update, self._fingerprint)
-            self._check(update)
-            self._layers.make_room(len(update.documents))
-            self._take(update, tail.forgotten)
-            self._confirm(applied, tail.notes, erases=bool(update.deleted))
-        self._layers.plan()
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +119,7 @@ class Index:
         if os.getpid() != self._process:
             return
         try:
-            sound = not (self.is_torn or self._is_staged) and self._layers.failure is None
+            sound = not (self.is_torn or self.is_staged) and self._layers.failure is None
             if self._is_open and sound:
                 self.flush()
         finally:
@@ -146,11 +129,6 @@ class Index:
         """Close without writing anything, as a crash does."""
         self._is_open = False
         self._resources.close()
-
-    @property
-    def is_staged(self) -> bool:
-        """Whether an update is staged and not confirmed."""
-        return self._is_staged
 
     @property
     def applied(self) -> int:
@@ -196,8 +174,7 @@ class Index:
     def stats(self) -> IndexStats:
         """Count what the index holds."""
         layers, state = self._layers, self._state
-        in_memory = layers.documents_in_memory
-        entries = layers.entries
+        in_memory, entries = layers.documents_in_memory, layers.entries
         looks, found = layers.lookup.looks.tolist()
         return IndexStats(
             documents=in_memory + sum(entry.count for entry in entries),
@@ -224,11 +201,7 @@ class Index:
         )
 
     def room(self) -> DiskRoom:
-        """Return how much room the disk and ``index.disk_budget`` leave.
-
-        Raises:
-            IndexUnusable: the directory was removed, moved or replaced.
-        """
+        """Return how much room the disk and ``index.disk_budget`` leave."""
         self._check_directory()
         return self._layers.room()
 
@@ -237,22 +210,11 @@ class Index:
         return self._layers.lookup.numbers_of(id_)
 
     def documents(self, numbers: I64) -> tuple[I64, DocumentColumns]:
-        """Return documents by their numbers.
-
-        Args:
-            numbers: ascending, each the number of a document that the index holds, ``(n,)``.
-
-        Returns:
-            Their effective times in milliseconds, ``(n,)``, and the documents.
-        """
+        """Return documents by their numbers; see :meth:`Lookup.documents`."""
         return self._layers.lookup.documents(numbers, texts=self._texts)
 
     def probe(self, documents: DocumentColumns) -> Candidates:
-        """Find the kept documents that share a bucket with each of the given ones.
-
-        Raises:
-            IndexUnusable: an earlier call was interrupted, or another process opened the index.
-        """
+        """Find the kept documents that share a bucket with each of the given ones."""
         with self._changing():
             self._layers.adopt()
         lookup = self._layers.lookup
@@ -300,35 +262,27 @@ class Index:
 
         Look-ups find its documents. Nothing is written or removed on its account before
         :meth:`confirm`. If its transaction fails, close the index, which then writes nothing, and
-        open it again.
-
-        Raises:
-            IndexFull, IndexDamaged, IndexMismatch, IndexUnusable: as for :meth:`apply`.
+        open it again. The errors are those of :meth:`apply`.
         """
         with self._changing():
-            if self._is_staged:
+            if self.is_staged:
                 raise RuntimeError("another update is staged")
             self._layers.adopt()
             self._check(update)
             self._layers.make_room(len(update.documents))
-            self._is_staged = True
+            self.is_staged = True
             self._take(update)
 
     def confirm(self, applied: int, notes: Mapping[str, bytes] | None = None) -> None:
-        """Make the staged update part of the index.
-
-        Args:
-            applied: changelog offset that the update leads to.
-            notes: what the transport must remember with it.
-        """
+        """Make the staged update part of the index; see :meth:`apply`."""
         with self._changing():
-            self._is_staged = False
+            self.is_staged = False
             self._confirm(applied, notes or {}, erases=False)
 
     def flush(self) -> None:
         """Write everything that is only in memory, and wait until it is on disk."""
         with self._changing():
-            if self._is_staged:
+            if self.is_staged:
                 raise RuntimeError("an update is staged")
             self._layers.flush()
 

@@ -32,13 +32,11 @@ SLICE_SLOTS = range(SLOTS, 2 * SLOTS)
 
 
 class SegmentPart(Protocol):
-    """A segment, as far as upkeep is concerned."""
+    """A segment: its record, its slot in the filters, and whether a job works on it."""
 
     entry: SegmentEntry
     slot: int
-    """Its slot in the filters."""
     busy: bool
-    """Whether a job works on it."""
 
 
 P = TypeVar("P", bound=SegmentPart)
@@ -49,10 +47,8 @@ class UpkeepLimits:
     """The settings that upkeep depends on.
 
     Attributes:
-        delta_documents: capacity of a delta.
         part_documents: documents that are merged into one segment and expire together.
         parts: parts of a slice.
-        window_documents: newest documents that may match.
         reach_ms: how long a document may match by the clock, in milliseconds, or ``NO_LIMIT``.
     """
 
@@ -112,14 +108,7 @@ class DueMerge(NamedTuple, Generic[P]):
 
 
 def expired(parts: Sequence[P], next_number: int, now_ms: int, limits: UpkeepLimits) -> list[P]:
-    """Return the oldest segments if none of their documents can match any more, oldest first.
-
-    Args:
-        parts: newest first.
-        next_number: number of the next document.
-        now_ms: the clock of the stream.
-        limits: of the index.
-    """
+    """Return the oldest segments if none of their documents can match any more, oldest first."""
     oldest, found = oldest_in_window(next_number, limits.window_documents), []
     for part in reversed(parts):
         entry = part.entry
@@ -138,11 +127,8 @@ def next_merge(
     In order of preference: a full part, runs of similar size, and a segment that holds an erased
     document whose bytes must be overwritten.
 
-    Args:
-        parts: newest first.
-        oldest_in_memory: number of the oldest document that no segment holds.
-        waiting: erased numbers whose bytes are still to be overwritten.
-        limits: of the index.
+    ``oldest_in_memory`` is the number of the oldest document that no segment holds. The bytes of
+    the ``waiting`` numbers are still to be overwritten.
     """
     filling = oldest_in_memory // limits.part_documents
     for number, group in itertools.groupby(
@@ -190,12 +176,8 @@ def free_slot(
     A run gets a slot of its own, a slice gets one for its slice. If there is none, the segment
     shares the slot of the newest slice: a look-up then searches all segments of that slot.
 
-    Args:
-        parts: the segments.
-        users: how many segments and jobs use each slot, or wait until it is cleared.
-        first: number of the new segment's first document.
-        count: its documents.
-        limits: of the index.
+    The new segment has ``count`` documents from number ``first`` on. ``users`` says how many
+    segments and jobs use each slot, or wait until it is cleared.
 
     Returns:
         The slot; None if every slot is being cleared or written. Then ask again after a job.

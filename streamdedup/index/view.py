@@ -16,14 +16,12 @@ from typing import Self
 
 import numpy as np
 
-from streamdedup.batches import Candidates, DocumentColumns, IndexUpdate
+from streamdedup.batches import Candidates, DocumentColumns
 from streamdedup.columns import I64, U64
-from streamdedup.dedup.clock import Clock
 from streamdedup.formats import changelog
 from streamdedup.index.delta import Delta
-from streamdedup.index.directory import lock_existing
+from streamdedup.index.directory import lock_existing, translated
 from streamdedup.index.layout import parameters_of
-from streamdedup.index.lmdb_errors import translated
 from streamdedup.index.lookup import Lookup
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.postings import NUMBER_MASK, PREFIX_SHIFT
@@ -43,15 +41,15 @@ class View:
         IndexDamaged: its files are not what was written.
 
     Attributes:
-        directory: directory of the index.
-        header: the identity of the index.
-        parameters: everything that the bits of its sketches depend on.
         state: the state after the last update.
         entries: the segments' records in the manifest, oldest first.
         segments: the segments, newest first.
         tail: the documents that no segment holds yet.
         updates: the updates that brought them, oldest first.
-        manifest_bytes: bytes of the manifest on disk.
+        next_number: the number that the next kept document gets.
+        clock: the clock of the stream after the last update.
+        documents_held: number of documents that the index holds.
+        holds_texts: whether every document came with its text; False without documents.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -76,20 +74,21 @@ class View:
 
     def _read_tail(self, manifest: Manifest) -> None:
         tail, fingerprint = list(manifest.tail()), self.parameters.fingerprint()
-        self.updates: list[IndexUpdate] = [
-            changelog.decode(each.update, fingerprint) for _, each in tail
-        ]
+        self.updates = [changelog.decode(each.update, fingerprint) for _, each in tail]
+        documents = sum(len(update.documents) for update in self.updates)
         width = self.parameters.signature_bytes
-        self.tail = Delta(max(1, self.tail_documents), self.columns, width)
+        self.tail = Delta(max(1, documents), self.columns, width)
         for update, (applied, stored) in zip(self.updates, tail, strict=True):
-            documents = update.documents
-            has_texts = len(documents.texts) == len(documents)
+            has_texts = len(update.documents.texts) == len(update.documents)
             rows = self.state.advance(update, stored.forgotten, texts=has_texts)
             if rows is not None:
-                self.tail.add(update.first_number, documents.sketches.band_keys, rows)
+                self.tail.add(update.first_number, update.documents.sketches.band_keys, rows)
             self.state.confirm(applied, stored.notes)
         self._lookup = Lookup(width, self.state)
         self._lookup.set_layers([self.tail], self.segments)
+        self.next_number, self.clock = self.state.next_number, self.state.clock
+        self.documents_held = sum(entry.count for entry in self.entries) + documents
+        self.holds_texts = self.next_number > 0 and self.state.has_all_texts
 
     def close(self) -> None:
         """Close the files, and release the lock."""
@@ -101,45 +100,14 @@ class View:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def next_number(self) -> int:
-        """The number that the next kept document gets."""
-        return self.state.next_number
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of the stream after the last update."""
-        return self.state.clock
-
-    @property
-    def tail_documents(self) -> int:
-        """Number of documents that no segment holds."""
-        return sum(len(update.documents) for update in self.updates)
-
-    @property
-    def documents_held(self) -> int:
-        """Number of documents that the index holds."""
-        return sum(entry.count for entry in self.entries) + self.tail_documents
-
-    @property
-    def holds_texts(self) -> bool:
-        """Whether every document came with its text; False for an index without documents."""
-        return self.state.next_number > 0 and self.state.has_all_texts
-
     def probe(
         self, documents: DocumentColumns, bucket_size: int, known: Bools | None = None
     ) -> Candidates:
-        """Find the kept documents that share a bucket with each of the given ones.
-
-        Args:
-            documents: their positions count as new.
-            bucket_size: newest documents of a bucket that count.
-            known: ``(columns,)`` which columns to search; None for all.
-        """
+        """Find candidates; see :meth:`Lookup.probe`."""
         return self._lookup.probe(documents, bucket_size, texts=self.holds_texts, known=known)
 
     def documents(self, numbers: I64) -> tuple[I64, DocumentColumns]:
-        """Return documents by their numbers, ascending, as :meth:`Index.documents` does."""
+        """Return documents by their numbers; see :meth:`Lookup.documents`."""
         return self._lookup.documents(numbers, texts=self.holds_texts)
 
     def numbers_of(self, id_: str) -> list[int]:
@@ -198,12 +166,8 @@ class Contents:
         erased: number of erased documents whose number is still held.
         erased_waiting: number of those whose bytes are not overwritten yet.
         applied: changelog offset up to which entries are applied, exclusive.
-        next_number: number of the next kept document.
         clock_ms: time of the clock of the stream; None if it has none yet.
-        oldest_ms: earliest effective time; None if no document has one.
-        newest_ms: latest effective time; None if no document has one.
-        holds_texts: whether every document has its text.
-        bytes_used: bytes on disk.
+        oldest_ms: earliest effective time, ``newest_ms`` the latest; None if no document has one.
         bytes_by_part: the same by kind of value; ``overhead`` is LMDB's own.
         buckets: number of buckets that hold 1, 2, 3-4, 5-8, ... documents.
         largest_bucket: number of documents in the largest bucket.
@@ -230,39 +194,42 @@ class Contents:
 
 
 def count_contents(view: View, progress: Progress = no_progress) -> Contents:
-    """Count what an index holds; this reads all postings.
-
-    Args:
-        view: the index.
-        progress: called with the number of columns read so far, and of all columns.
-    """
+    """Count what an index holds; this reads all postings. The progress is that of the columns."""
     sizes: Counter[int] = Counter()
     for column in range(view.columns):
         progress(column, view.columns)
         sizes.update(_bucket_sizes(view, column))
     progress(view.columns, view.columns)
     state = view.state
-    oldest_ms, newest_ms = _times(view)
+    oldest = [entry.oldest_ms for entry in view.entries]
+    newest = [entry.newest_ms for entry in view.entries]
+    for update in view.updates:
+        if len(update.documents):
+            oldest.append(int(update.effective_times_ms.min()))
+            newest.append(int(update.effective_times_ms.max()))
     segment_bytes = sum(entry.size for entry in view.entries)
     by_part: Counter[str] = Counter()
     for entry in view.entries:
         by_part.update(entry.parts)
-    overhead = segment_bytes - by_part.total()
     return Contents(
         log=view.header.log,
         documents=view.documents_held,
-        tail_documents=view.tail_documents,
+        tail_documents=sum(len(update.documents) for update in view.updates),
         segments=len(view.entries),
         erased=len(state.erasures),
         erased_waiting=len(state.erasures.waiting()),
         applied=state.applied,
         next_number=state.next_number,
         clock_ms=_known_time([state.clock.now_ms]),
-        oldest_ms=oldest_ms,
-        newest_ms=newest_ms,
+        oldest_ms=_known_time(oldest),
+        newest_ms=_known_time([max(newest, default=NO_TIMESTAMP)]),
         holds_texts=view.holds_texts,
         bytes_used=segment_bytes + view.manifest_bytes,
-        bytes_by_part={**by_part, "overhead": overhead, "manifest": view.manifest_bytes},
+        bytes_by_part={
+            **by_part,
+            "overhead": segment_bytes - by_part.total(),
+            "manifest": view.manifest_bytes,
+        },
         buckets=_histogram(sizes),
         largest_bucket=max(sizes, default=0),
         filters=[
@@ -284,17 +251,6 @@ def _bucket_sizes(view: View, column: int) -> Counter[int]:
     _, buckets = np.unique(np.concatenate(parts) >> PREFIX_SHIFT, return_counts=True)
     sizes, times = np.unique(buckets, return_counts=True)
     return Counter(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
-
-
-def _times(view: View) -> tuple[int | None, int | None]:
-    """Return the earliest and the latest effective time of all documents."""
-    oldest = [entry.oldest_ms for entry in view.entries]
-    newest = [entry.newest_ms for entry in view.entries]
-    for update in view.updates:
-        if len(update.documents):
-            oldest.append(int(update.effective_times_ms.min()))
-            newest.append(int(update.effective_times_ms.max()))
-    return _known_time(oldest), _known_time([max(newest, default=NO_TIMESTAMP)])
 
 
 def _known_time(times_ms: list[int]) -> int | None:

@@ -13,7 +13,7 @@ class _LateBackground(JobThread):
         """Take the next outcome only if the index waits for it."""
         outcome = super().outcome(wait=True) if wait else None
         with self._changed:
-            self._changed.wait_for(lambda: len(self._outcomes) == self._pending)
+            self._changed.wait_for(lambda: len(self._outcomes) == self.pending)
         return outcome
 
 

@@ -14,11 +14,11 @@ from streamdedup.index import store, upkeep
 from streamdedup.index.check import check
 from streamdedup.index.check_values import check_plane
 from streamdedup.index.filter import _line_of
+from streamdedup.index.layers import SLICE_CELLS
 from streamdedup.index.layout import MOST_DOCUMENTS, Geometry, SegmentEntry
 from streamdedup.index.manifest import Manifest
 from streamdedup.index.memory import LINE, address
 from streamdedup.index.postings import NUMBER_MASK, SUBS, merge_column, pack
-from streamdedup.index.segments import SLICE_CELLS
 from streamdedup.index.store import Index
 from streamdedup.index.view import View
 from streamdedup.settings.dedup import DedupSettings

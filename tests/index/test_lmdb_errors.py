@@ -12,7 +12,7 @@ import lmdb
 import pytest
 
 from streamdedup.errors import IndexFull, IndexUnusable
-from streamdedup.index.lmdb_errors import translated
+from streamdedup.index.directory import translated
 
 MIB = 1024**2
 

@@ -12,7 +12,7 @@ import pytest
 
 from streamdedup.errors import IndexDamaged
 from streamdedup.index.layout import FileEntry, sum_of
-from streamdedup.index.mapped import Mapped
+from streamdedup.index.segment import Mapped
 
 VALUES = [b"a" * 5000, b"b" * 3, b"c" * 9000, b"d" * 70]
 GAP = b"?" * 16

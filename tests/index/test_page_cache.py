@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamdedup.index import layers, page_cache
-from streamdedup.index.page_cache import Prefetch, Readahead, free_memory
+from streamdedup.index import chores, layers
+from streamdedup.index.chores import Prefetch, Readahead, free_memory
 from streamdedup.index.postings import addresses_of
 from streamdedup.index.segment import Segment
 from streamdedup.index.store import Index
@@ -74,7 +74,7 @@ def test_pages_are_read(index: Index) -> None:
 def test_only_who_waited_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is on at first, and while more than every tenth look-up reads a page."""
     read = iter([100, 100 + 8 * 11, 600, 600 + 8 * 10, 2000, 3000])
-    monkeypatch.setattr(page_cache, "_blocks_read", lambda: next(read))
+    monkeypatch.setattr(chores, "_blocks_read", lambda: next(read))
     pages = Prefetch()
     states = [pages.is_on]
     for _ in range(3):
@@ -86,8 +86,8 @@ def test_only_who_waited_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_blocks_of_this_thread() -> None:
     """The system counts what this thread reads from disks, and never counts down."""
-    before = page_cache._blocks_read()  # noqa: SLF001
-    assert page_cache._blocks_read() >= before >= 0  # noqa: SLF001
+    before = chores._blocks_read()  # noqa: SLF001
+    assert chores._blocks_read() >= before >= 0  # noqa: SLF001
 
 
 def test_the_same_is_found(index: Index) -> None:
@@ -118,7 +118,7 @@ def test_everything_is_read_once(index: Index) -> None:
 
 def test_postings_come_first(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that does not suffice gets the newest postings; documents come last."""
-    monkeypatch.setattr(page_cache, "STEP_BYTES", 4096)
+    monkeypatch.setattr(chores, "READ_BYTES", 4096)
     newest = held(index)[0]
     size = newest.shards[0].file.path.stat().st_size
     reader = Readahead(held(index), lambda: size + 4095)
@@ -240,5 +240,5 @@ def test_free_memory(files: dict[str, str], free: int, tmp_path: Path) -> None:
 
 def test_free_memory_of_this_machine() -> None:
     """Linux tells it, and it is less than all memory."""
-    total = page_cache._fields(Path("/proc/meminfo"))["MemTotal:"] * 1024
+    total = chores._fields(Path("/proc/meminfo"))["MemTotal:"] * 1024
     assert 0 < free_memory() < total

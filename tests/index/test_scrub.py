@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import IndexDamaged
-from streamdedup.index import scrub
-from streamdedup.index.mapped import Mapped
-from streamdedup.index.scrub import Scrub
-from streamdedup.index.segment import Segment
+from streamdedup.index import chores
+from streamdedup.index.chores import Scrub
+from streamdedup.index.segment import Mapped, Segment
 from streamdedup.index.store import Index
 from tests.index.damage import build_sound_index, entries, update
 from tests.support.builders import open_index, small_settings
@@ -82,15 +81,15 @@ class Watcher:
 
 def test_pace(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass reads every value once, at the pace, and the next one begins a day later."""
-    monkeypatch.setattr(scrub, "STEP_BYTES", 2000)
+    monkeypatch.setattr(chores, "SCRUB_BYTES", 2000)
     watcher, size = Watcher(index), size_of(index)
     began = watcher.sleep_and_step()
-    while watcher.pause() < scrub.PASS_SECONDS / 2:
+    while watcher.pause() < chores.PASS_SECONDS / 2:
         watcher.sleep_and_step()
     assert watcher.scrub.bytes_read == size
     busy = watcher.clock.time - began
-    assert size - 4000 <= busy * scrub.BYTES_PER_SECOND <= size
-    assert watcher.sleep_and_step() == pytest.approx(scrub.PASS_SECONDS - busy)
+    assert size - 4000 <= busy * chores.BYTES_PER_SECOND <= size
+    assert watcher.sleep_and_step() == pytest.approx(chores.PASS_SECONDS - busy)
     assert watcher.scrub.bytes_read > size
 
 
@@ -99,7 +98,7 @@ def test_no_segments(tmp_path: Path) -> None:
     with open_index(small_settings(tmp_path)) as empty:
         watcher = Watcher(empty)
         watcher.sleep_and_step()
-        assert 0 < watcher.sleep_and_step() < scrub.PASS_SECONDS
+        assert 0 < watcher.sleep_and_step() < chores.PASS_SECONDS
         assert watcher.scrub.bytes_read == 0
 
 
@@ -145,7 +144,7 @@ def test_the_background_scrubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     shard.close()
     settings = small_settings(directory, delta_documents=16, window_documents=200)
     with monkeypatch.context() as patch:
-        patch.setattr(scrub, "_FIRST_SECONDS", 0.0)
+        patch.setattr(chores, "_FIRST_SECONDS", 0.0)
         index = open_index(settings)
         wait_until(lambda: index.stats().damaged_blocks == 1, "the scrub")
         wait_until(lambda: index._layers._background.pending == 1, "its outcome")  # noqa: SLF001
