@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamdedup.admin.clients import look_at_brokers, started
 from streamdedup.batches import IndexUpdate
 from streamdedup.errors import (
     IndexMismatch,
@@ -33,10 +34,8 @@ from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.index.view import View
 from streamdedup.kafka.changelog_writer import ChangelogWriter
-from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.log import ChangelogReader
-from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.messages import Transaction
 from streamdedup.model import Progress, no_progress
 from streamdedup.settings.sections import IndexSettings, Settings
 
@@ -48,14 +47,7 @@ _FEWEST_OFFSETS_BACK = 64
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The result of a rebuild.
-
-    Attributes:
-        documents: documents in the index now.
-        entries: entries read from the changelog.
-        lost: documents of the window that the changelog no longer holds.
-        seconds: duration of the rebuild.
-    """
+    """The result: documents in the index, entries read, and documents that the changelog lost."""
 
     documents: int
     entries: int
@@ -69,8 +61,7 @@ class Erased:
 
     Attributes:
         documents: erased documents.
-        waiting: erased documents whose bytes are still on the disk, which had no room to overwrite
-            them.
+        waiting: those whose bytes the disk had no room to overwrite.
         log: the changelog that records the erasure, or ``the embedded mode``.
     """
 
@@ -109,12 +100,10 @@ async def rebuild(
         IndexMismatch: the directory holds the index of another changelog.
         StreamdedupError: a broker or the index cannot be used.
     """
-    facts = await _look_at_brokers(settings)
-    log = facts.log(settings.topics.changelog)
-    fingerprint = settings.fingerprint
+    log = (await look_at_brokers(settings)).log(settings.topics.changelog)
     began = time.monotonic()
-    async with _changelog(settings) as reader:
-        lost = await _lost(reader, settings, fingerprint)
+    async with started(ChangelogReader(settings)) as reader:
+        lost = await _lost(reader, settings)
         if lost and not partial:
             raise TopicError(
                 f"the changelog {settings.topics.changelog} does not begin with document 0: {lost} "
@@ -124,7 +113,7 @@ async def rebuild(
             )
         await asyncio.to_thread(_remove, settings.index.directory, log)
         async with _opened(settings, log) as index:
-            entries = await _replay(index, reader, fingerprint, reader.first, progress)
+            entries = await _replay(index, reader, settings.fingerprint, reader.first, progress)
             await asyncio.to_thread(index.flush)
             documents = index.stats().documents
     return Rebuilt(documents, entries, lost, time.monotonic() - began)
@@ -169,8 +158,11 @@ async def find_changelog(settings: Settings) -> Changelog:
     Raises:
         StreamdedupError: a broker or the changelog cannot be used.
     """
-    facts = await _look_at_brokers(settings)
-    first_number = await _first_number(settings)
+    facts, first_number = await look_at_brokers(settings), None
+    async with started(ChangelogReader(settings)) as reader:
+        async for _, data in reader.entries(reader.first):
+            first_number = changelog.decode(data, settings.fingerprint).first_number
+            break
     return Changelog(facts.log(settings.topics.changelog), facts.cluster_id, first_number)
 
 
@@ -200,15 +192,6 @@ def check_source(settings: Settings, topics: Collection[str]) -> None:
             "their positions are indistinguishable from positions in this one; use a source "
             "topic with another name (topics.source)"
         )
-
-
-async def _first_number(settings: Settings) -> int | None:
-    """Return the number of the first document in the changelog; None if it is empty."""
-    fingerprint = settings.fingerprint
-    async with _changelog(settings) as reader:
-        async for _, data in reader.entries(reader.first):
-            return changelog.decode(data, fingerprint).first_number
-    return None
 
 
 def _bind(settings: Settings, owner: Changelog) -> None:
@@ -287,23 +270,20 @@ def _erase_local(open_index: Callable[[], Index], ids: Sequence[str]) -> tuple[i
 
 async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ...]:
     """Erase documents of an index with a changelog, as its worker."""
-    facts = await _look_at_brokers(settings)
+    facts = await look_at_brokers(settings)
     fingerprint = settings.fingerprint
-    async with _opened(settings, facts.log(settings.topics.changelog)) as index:
-        applied = index.applied
-        writer = ChangelogWriter(settings, facts, applied)
-        try:
-            await writer.start()
-            async with _changelog(settings) as reader:
-                begin = reader.first if index.is_new else applied
-                await _replay(index, reader, fingerprint, begin, no_progress)
-            numbers = await asyncio.to_thread(_numbers, index, ids)
-            update = IndexUpdate.empty(index.next_number, numbers)
-            entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
-            applied = await writer.commit(writer.build(Transaction([], entries, {})))
-            await asyncio.to_thread(index.apply, update, applied)
-        finally:
-            await writer.close()
+    async with (
+        _opened(settings, facts.log(settings.topics.changelog)) as index,
+        started(ChangelogWriter(settings, facts, index.applied)) as writer,
+    ):
+        async with started(ChangelogReader(settings)) as reader:
+            begin = reader.first if index.is_new else index.applied
+            await _replay(index, reader, fingerprint, begin, no_progress)
+        numbers = await asyncio.to_thread(_numbers, index, ids)
+        update = IndexUpdate.empty(index.next_number, numbers)
+        entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
+        applied = await writer.commit(writer.build(Transaction([], entries, {})))
+        await asyncio.to_thread(index.apply, update, applied)
     return numbers
 
 
@@ -339,21 +319,6 @@ def _manifest(directory: Path, *, write: bool = False) -> Iterator[Manifest]:
         os.close(descriptor)
 
 
-async def _look_at_brokers(settings: Settings) -> ClusterFacts:
-    await check_connection(settings.kafka)
-    return await inspect(settings)
-
-
-@asynccontextmanager
-async def _changelog(settings: Settings) -> AsyncIterator[ChangelogReader]:
-    reader = ChangelogReader(settings)
-    try:
-        await reader.start()
-        yield reader
-    finally:
-        await reader.close()
-
-
 def _open(settings: Settings, log: str) -> Index:
     parameters, texts = settings.dedup.sketch_parameters(), settings.dedup.keeps_texts
     return Index(settings.index, parameters, log, texts=texts)
@@ -385,13 +350,13 @@ async def _replay(
     return count
 
 
-async def _lost(reader: ChangelogReader, settings: Settings, fingerprint: str) -> int:
+async def _lost(reader: ChangelogReader, settings: Settings) -> int:
     """Return the number of documents of the window that the changelog no longer holds."""
     async for _, data in reader.entries(reader.first):
-        first_number = changelog.decode(data, fingerprint).first_number
+        first_number = changelog.decode(data, settings.fingerprint).first_number
         if first_number == 0:
             return 0
-        end_number = await _end_number(reader, fingerprint)
+        end_number = await _end_number(reader, settings.fingerprint)
         return max(0, first_number - max(0, end_number - settings.index.window_documents))
     return 0
 
