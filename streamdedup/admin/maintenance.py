@@ -13,7 +13,7 @@ import functools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from streamdedup.kafka.changelog_writer import ChangelogWriter
 from streamdedup.kafka.log import ChangelogReader
 from streamdedup.kafka.messages import Transaction
 from streamdedup.model import Progress, no_progress
-from streamdedup.settings.sections import IndexSettings, Settings
+from streamdedup.settings.sections import Settings
 
 _LARGEST_BUCKET = 4096
 """The upper bound of ``index.bucket_size``: buckets of this size drop no document."""
@@ -91,7 +91,7 @@ async def rebuild(
     """Remove the index, and recreate it from its changelog.
 
     Args:
-        settings: the settings of the worker.
+        settings: those of the worker.
         partial: whether to continue if the changelog has lost documents of the window.
         progress: receives the number of changelog offsets read, and their total.
 
@@ -122,7 +122,7 @@ async def rebuild(
 def import_for_changelog(
     source: Path, settings: Settings, owner: Changelog, progress: Progress = no_progress
 ) -> int:
-    """Import an index as the beginning of a stream, and bind it to the changelog of a worker.
+    """Import an index, bind it to the changelog of a worker, and return its documents.
 
     A worker then starts with the documents of the index, and replays the changelog from its
     beginning. Notes on jobs are dropped. The clock is dropped too if the index comes from another
@@ -130,12 +130,9 @@ def import_for_changelog(
 
     Args:
         source: an export, or the directory of another index.
-        settings: the settings of the worker; the index goes to their ``index.directory``.
+        settings: those of the worker; the index goes to their ``index.directory``.
         owner: the changelog.
         progress: receives the number of bytes read, and their total.
-
-    Returns:
-        The number of documents.
 
     Raises:
         IndexMismatch: the settings are not those of the index, or the changelog does not continue
@@ -153,11 +150,7 @@ def import_for_changelog(
 
 
 async def find_changelog(settings: Settings) -> Changelog:
-    """Return the changelog of a worker.
-
-    Raises:
-        StreamdedupError: a broker or the changelog cannot be used.
-    """
+    """Return the changelog of a worker, read from its brokers."""
     facts, first_number = await look_at_brokers(settings), None
     async with started(ChangelogReader(settings)) as reader:
         async for _, data in reader.entries(reader.first):
@@ -167,11 +160,7 @@ async def find_changelog(settings: Settings) -> Changelog:
 
 
 def check_continues(settings: Settings, first_number: int | None, next_number: int) -> None:
-    """Check that a changelog is empty, or begins with the next document of an index.
-
-    Raises:
-        IndexMismatch: it does not.
-    """
+    """Raise an IndexMismatch unless a changelog is empty, or begins where an index ends."""
     if first_number not in (None, next_number):
         raise IndexMismatch(
             f"the changelog {settings.topics.changelog} begins with document {first_number}, the "
@@ -181,11 +170,7 @@ def check_continues(settings: Settings, first_number: int | None, next_number: i
 
 
 def check_source(settings: Settings, topics: Collection[str]) -> None:
-    """Check that the documents of an index come from other topics than the worker's source.
-
-    Raises:
-        IndexMismatch: they do not.
-    """
+    """Raise an IndexMismatch if documents of an index come from a topic named like the source."""
     if settings.topics.source in topics:
         raise IndexMismatch(
             f"documents of the index come from another topic named {settings.topics.source}: "
@@ -225,9 +210,8 @@ async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> 
     """Erase documents: they no longer match, and their bytes are overwritten.
 
     Args:
-        settings: the settings of the worker. For an index of the embedded mode, the settings it is
-            used with, or the defaults.
-        ids: ids of the documents; all documents with these ids are erased.
+        settings: those of the worker or the embedded mode, else the defaults.
+        ids: all documents with these ids are erased.
         configured: whether the settings are those that the index is used with.
 
     Raises:
@@ -236,8 +220,12 @@ async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> 
         Fenced: a worker has started meanwhile; whether the documents were erased is unknown.
     """
     with View(settings.index.directory) as view:
-        log = view.header.log
-        chosen = settings.index if configured else _keep_all(settings.index, view)
+        log, chosen = view.header.log, settings.index
+        if not configured:
+            # No document must leave an index whose own settings are unknown.
+            most = max(chosen.window_documents, view.documents_held)
+            widest = {"window": None, "window_documents": most, "bucket_size": _LARGEST_BUCKET}
+            chosen = chosen.model_copy(update=widest)
         parameters, texts = view.parameters, view.holds_texts
     if log == LOCAL_LOG:
         open_index = functools.partial(Index, chosen, parameters, LOCAL_LOG, texts=texts)
@@ -252,13 +240,6 @@ async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> 
         )
     waiting = await asyncio.to_thread(_overwrite, open_index, numbers)
     return Erased(len(numbers), waiting, log)
-
-
-def _keep_all(settings: IndexSettings, view: View) -> IndexSettings:
-    """Return settings under which no document leaves an index whose own settings are unknown."""
-    most = max(settings.window_documents, view.documents_held)
-    widest = {"window": None, "window_documents": most, "bucket_size": _LARGEST_BUCKET}
-    return settings.model_copy(update=widest)
 
 
 def _erase_local(open_index: Callable[[], Index], ids: Sequence[str]) -> tuple[int, ...]:
@@ -377,8 +358,10 @@ def _remove(directory: Path, log: str) -> None:
     """Remove an index, unless it belongs to another changelog."""
     descriptor = lock(directory)
     try:
-        found_log = _log_of(directory)
-        if found_log not in (None, log):
+        found_log = log  # unless an index can be read
+        with suppress(StreamdedupError), closing(Manifest(directory, None, readonly=True)) as found:
+            found_log = found.header.log
+        if found_log != log:
             raise IndexMismatch(
                 f"{directory} holds the index of {found_log}, not of {log}; give another "
                 "index.directory"
@@ -386,12 +369,3 @@ def _remove(directory: Path, log: str) -> None:
         remove_index(directory)
     finally:
         os.close(descriptor)
-
-
-def _log_of(directory: Path) -> str | None:
-    """Return the changelog of the index in a locked directory; None if no index can be read."""
-    try:
-        with closing(Manifest(directory, None, readonly=True)) as manifest:
-            return manifest.header.log
-    except StreamdedupError:
-        return None
