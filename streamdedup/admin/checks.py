@@ -12,6 +12,7 @@ import asyncio
 from contextlib import closing
 from pathlib import Path
 
+from streamdedup.admin.clients import started
 from streamdedup.admin.disk import check_disk
 from streamdedup.admin.findings import ADMINISTRATOR, Finding, Findings
 from streamdedup.admin.registry_checks import check_registry
@@ -66,13 +67,19 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
         findings.skip("the rest", "topics, index and offsets: the brokers did not describe them")
         return
     await _check_brokers(settings.kafka, facts, findings)
-    _check_release(facts, findings)
+    if warning := release_warning(facts.release_level):
+        findings.warn("release of Kafka", warning, ADMINISTRATOR)
+    else:
+        findings.ok("release of Kafka", f"one of those tested, {describe_tested()}")
     usable = check_topics(settings, facts, findings)
     check_access(settings, facts, findings)
     await _check_identity(settings, facts, findings)
     await _check_timeout(settings.kafka, findings)
     checkpoint = await _check_index(settings, facts, findings)
-    await _check_claims(settings, findings)
+    topics = settings.topics
+    with findings.guarded("claims"):
+        await check_claims(settings)
+        findings.ok("claims", f"no other changelog is used for {topics.source} and {topics.clean}")
     if not usable:
         findings.skip("offsets", "the topics cannot be used")
         return
@@ -114,15 +121,6 @@ async def _check_brokers(kafka: KafkaSettings, facts: ClusterFacts, findings: Fi
         findings.ok(check, f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
 
 
-def _check_release(facts: ClusterFacts, findings: Findings) -> None:
-    """Check that the brokers run a release of Kafka that the tests run against."""
-    check = "release of Kafka"
-    if warning := release_warning(facts.release_level):
-        findings.warn(check, warning, ADMINISTRATOR)
-    else:
-        findings.ok(check, f"one of those tested, {describe_tested()}")
-
-
 async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     check = "transactional id"
     topics, group = settings.topics, settings.kafka.group_id
@@ -136,13 +134,6 @@ async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Fin
             f"{', '.join([name, *edges[:1]])}{' etc.' if edges else ''} and group {group} may be "
             "used; whether another worker uses them is not checked",
         )
-
-
-async def _check_claims(settings: Settings, findings: Findings) -> None:
-    check, topics = "claims", settings.topics
-    with findings.guarded(check):
-        await check_claims(settings)
-        findings.ok(check, f"no other changelog is used for {topics.source} and {topics.clean}")
 
 
 async def _check_timeout(kafka: KafkaSettings, findings: Findings) -> None:
@@ -209,17 +200,13 @@ async def _check_changelog_offsets(
 ) -> bool:
     """Check that the changelog continues the index; return whether the changelog is empty."""
     check, empty = "changelog offsets", False
-    reader = ChangelogReader(settings)
-    try:
-        with findings.guarded(check):
-            await reader.start()
+    with findings.guarded(check):
+        async with started(ChangelogReader(settings)) as reader:
             empty = reader.end == reader.first
             # A new index begins where the topic does.
             applied = (checkpoint.applied if checkpoint else 0) or reader.first
             reader.check(applied)
             findings.ok(check, f"a start replays {reader.end - applied} offsets")
-    finally:
-        await reader.close()
     return empty
 
 
@@ -236,14 +223,10 @@ async def _judged(
     judged = SourcePartitions(checkpoint.sources, checkpoint.written)
     fingerprint = settings.fingerprint
     await asyncio.sleep(_PAUSE_S)
-    reader = ChangelogReader(settings)
-    try:
-        await reader.start()
+    async with started(ChangelogReader(settings)) as reader:
         async for _, data in reader.entries(checkpoint.applied or reader.first):
             update = changelog.decode(data, fingerprint)
             judged.judge(update.ranges, is_ahead=update.is_ahead)
-    finally:
-        await reader.close()
     if reader.strangers:
         findings.warn(
             "changelog records",
@@ -265,29 +248,23 @@ async def _check_group_offsets(
 ) -> None:
     """Check that the committed offsets are still in the source topic, and skip no record."""
     check = "group offsets"
-    source = Source(settings, facts.topics[settings.topics.source].partitions)
-    try:
-        with findings.guarded(check):
-            await source.start()
+    partitions = facts.topics[settings.topics.source].partitions
+    with findings.guarded(check):
+        async with started(Source(settings, partitions)) as source:
             if source.follows_edges() and settings.mode == "single":
-                await check_identity(settings, settings.topics.edge_ids(source.partitions))
+                await check_identity(settings, settings.topics.edge_ids(partitions))
             known = SourcePartitions()
             if checkpoint is not None:
                 known = await _judged(settings, checkpoint, findings)
             await source.begin(known)
             committed = len(source.notes())
-            if committed and changelog_is_empty:
-                findings.warn(
-                    check,
-                    f"the group has judged records of {committed} partitions, but the "
-                    f"changelog is empty: copies of kept documents pass as new; restore the topic "
-                    f"{settings.topics.changelog}, or accept this",
-                    ADMINISTRATOR,
-                )
-            else:
-                findings.ok(
-                    check,
-                    f"{committed} of {source.partitions} partitions have one, all in the topic",
-                )
-    finally:
-        await source.close()
+        if committed and changelog_is_empty:
+            findings.warn(
+                check,
+                f"the group has judged records of {committed} partitions, but the "
+                f"changelog is empty: copies of kept documents pass as new; restore the topic "
+                f"{settings.topics.changelog}, or accept this",
+                ADMINISTRATOR,
+            )
+        else:
+            findings.ok(check, f"{committed} of {partitions} partitions have one, all in the topic")

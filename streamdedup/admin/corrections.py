@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamdedup.admin.clients import look_at_brokers, started
 from streamdedup.errors import InputError
 from streamdedup.formats.corrections import (
     Copy,
@@ -24,9 +24,7 @@ from streamdedup.formats.outputs import Headers, OutputRule
 from streamdedup.formats.positions import format_position
 from streamdedup.formats.records import Decoder
 from streamdedup.kafka.append import Appender
-from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.compose import accepted_timestamps
-from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts
 from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.readers import Reader
@@ -47,14 +45,12 @@ class Letter:
     """A dead letter without its contents.
 
     Attributes:
-        position: position of the source record.
+        position: position of the source record; ``stored`` is that of the dead letter itself.
         stage: the step that refused the record.
-        reason: why the record was refused: a class name.
-        message: why, in one sentence.
+        reason: a class name; ``message`` says it in one sentence.
         timestamp_ms: timestamp of the dead letter; -1 if it has none.
         omitted: whether its value was too large for the topic.
         replays: how often the record was replayed before it became this dead letter.
-        stored: position of the dead letter itself.
     """
 
     position: Position
@@ -67,42 +63,12 @@ class Letter:
     stored: Position
 
 
-@dataclass(frozen=True, slots=True)
-class _Connected:
-    """What a command needs of the brokers."""
-
-    facts: ClusterFacts
-    reader: Reader
-
-
-@asynccontextmanager
-async def _connected(settings: Settings) -> AsyncIterator[_Connected]:
-    await check_connection(settings.kafka)
-    facts = await inspect(settings)
-    reader = Reader(settings.kafka)
-    try:
-        await reader.start()
-        yield _Connected(facts, reader)
-    finally:
-        await reader.close()
-
-
-@asynccontextmanager
-async def _appender(settings: Settings, facts: ClusterFacts) -> AsyncIterator[Appender]:
-    appender = Appender(settings.kafka, facts)
-    try:
-        await appender.start()
-        yield appender
-    finally:
-        await appender.close()
-
-
 async def _dead_letters(
-    settings: Settings, brokers: _Connected
+    settings: Settings, facts: ClusterFacts, reader: Reader
 ) -> AsyncIterator[tuple[Position, DeadLetter]]:
     """Yield the dead letters of the source topic, each with its own position."""
-    topic = brokers.facts.topics[settings.topics.dead_letter]
-    async for record in brokers.reader.records(topic.name, topic.partitions):
+    topic = facts.topics[settings.topics.dead_letter]
+    async for record in reader.records(topic.name, topic.partitions):
         letter = read_dead_letter(record)
         if letter is not None and letter.original.position.topic == settings.topics.source:
             yield record.position, letter
@@ -116,8 +82,9 @@ async def list_letters(settings: Settings) -> list[Letter]:
     """
     letters: dict[Position, Letter] = {}
     copies: dict[Position, Copy] = {}
-    async with _connected(settings) as brokers:
-        async for stored, letter in _dead_letters(settings, brokers):
+    facts = await look_at_brokers(settings)
+    async with started(Reader(settings.kafka)) as reader:
+        async for stored, letter in _dead_letters(settings, facts, reader):
             original = letter.original
             letters[original.position] = Letter(
                 original.position,
@@ -143,12 +110,7 @@ async def list_letters(settings: Settings) -> list[Letter]:
 def choose(
     letters: Sequence[Letter], reason: str | None = None, positions: Sequence[Position] = ()
 ) -> list[Letter]:
-    """Return the letters with a reason, and at certain source positions.
-
-    Args:
-        letters: the dead letters.
-        reason: the reason; None for all.
-        positions: the positions; empty for all.
+    """Return the letters with a reason (None: any), and at source positions (empty: any).
 
     Raises:
         InputError: a position has no dead letter with the reason.
@@ -171,25 +133,22 @@ def choose(
 async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position]:
     """Append the original records of dead letters to the source topic.
 
-    Args:
-        settings: the settings of the worker.
-        letters: the dead letters, from :func:`list_letters`.
-
     Returns:
         Positions that were not replayed: the dead letter does not have the value, and the source
         does not have the record any more.
     """
     replays = {letter.stored: letter.replays for letter in letters}
     missing: list[Position] = []
+    facts = await look_at_brokers(settings)
+    source = facts.topics[settings.topics.source]
     async with (
-        _connected(settings) as brokers,
-        _appender(settings, brokers.facts) as appender,
+        started(Reader(settings.kafka)) as reader,
+        started(Appender(settings.kafka, facts)) as appender,
     ):
-        source = brokers.facts.topics[settings.topics.source]
         waiting: list[tuple[int, Outgoing]] = []
         omitted: list[tuple[DeadLetter, int]] = []
         size = 0
-        async for stored, letter in _dead_letters(settings, brokers):
+        async for stored, letter in _dead_letters(settings, facts, reader):
             if stored not in replays:
                 continue
             if letter.omitted:
@@ -202,7 +161,7 @@ async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position
                 waiting, size = [], 0
         await appender.append(waiting)
         for letter, count in omitted:
-            original = await brokers.reader.at(letter.original.position)
+            original = await reader.at(letter.original.position)
             if original is None:
                 missing.append(letter.original.position)
             else:
@@ -234,18 +193,18 @@ async def find_records(
         InputError: a position is not in the source topic, or was not judged yet.
     """
     records = {}
-    async with _connected(settings) as brokers:
-        source = brokers.facts.topics[settings.topics.source]
+    source = (await look_at_brokers(settings)).topics[settings.topics.source]
+    async with started(Reader(settings.kafka)) as reader:
         for position in positions:
             record = None
             if position.topic == source.name and position.partition < source.partitions:
-                record = await brokers.reader.at(position)
+                record = await reader.at(position)
             if record is None:
                 raise InputError(
                     f"{format_position(position)} is not a record of the source topic "
                     f"{source.name}; nothing was written"
                 )
-            if position.offset >= await brokers.reader.judged(*position[:2]):
+            if position.offset >= await reader.judged(*position[:2]):
                 raise InputError(
                     f"{format_position(position)} was not judged yet; nothing was written"
                 )
@@ -261,8 +220,7 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
     Raises:
         InputError: a record is too large for the clean topic; nothing was written.
     """
-    await check_connection(settings.kafka)
-    facts = await inspect(settings)
+    facts = await look_at_brokers(settings)
     clean = facts.topics[settings.topics.clean]
     for record in records:
         if not fits(clean, record, settings.kafka.compression):
@@ -282,7 +240,7 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
         np.array([message.source_partition for message in messages], dtype=np.int64),
         clean.partitions,
     )
-    async with _appender(settings, facts) as appender:
+    async with started(Appender(settings.kafka, facts)) as appender:
         await appender.append(zip(partitions.tolist(), messages, strict=True))
 
 

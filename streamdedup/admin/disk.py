@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from streamdedup.admin.findings import OPERATOR, Findings
@@ -36,6 +37,7 @@ def check_disk(settings: Settings, findings: Findings) -> None:
     """Check that the index directory can be written, and that its disk suits an index."""
     directory = settings.index.directory
     ancestor = nearest_existing(directory)
+    exists = ancestor == directory.absolute()
     with findings.guarded("index directory"):
         holds_index(directory)  # raises an error if this user may not look at it
         if not ancestor.is_dir():
@@ -47,15 +49,9 @@ def check_disk(settings: Settings, findings: Findings) -> None:
                 f"{directory}: this user cannot write to {ancestor}; grant write access, or change "
                 "index.directory"
             )
-        exists = ancestor == directory.absolute()
         state = "exists" if exists else "the first start creates it"
         findings.ok("index directory", f"{directory} ({state})")
-    _check_file_system(file_system(ancestor), findings)
-    _check_room(settings, findings)
-
-
-def _check_file_system(kind: str | None, findings: Findings) -> None:
-    check = "file system"
+    check, kind = "file system", file_system(ancestor)
     if kind is None:
         findings.skip(check, "this operating system does not report the type of a file system")
     elif kind in NETWORK or kind.startswith("fuse"):
@@ -74,14 +70,12 @@ def _check_file_system(kind: str | None, findings: Findings) -> None:
         )
     else:
         findings.ok(check, kind)
+    on_disk = shutil.disk_usage(ancestor).free + (used_bytes(directory) if exists else 0)
+    _check_room(settings, on_disk, findings)
 
 
-def _check_room(settings: Settings, findings: Findings) -> None:
-    directory, budget = settings.index.directory, settings.index.disk_budget
-    ancestor = nearest_existing(directory)
-    used = used_bytes(directory) if ancestor == directory.absolute() else 0
-    on_disk = used + shutil.disk_usage(ancestor).free
-    needed = needed_bytes(settings)
+def _check_room(settings: Settings, on_disk: int, findings: Findings) -> None:
+    budget, needed = settings.index.disk_budget, needed_bytes(settings)
     room = on_disk if budget is None else min(on_disk, budget)
     limit = "the disk has" if budget is None or budget > on_disk else "index.disk_budget allows"
     texts = ", and room for the texts" if settings.dedup.keeps_texts else ""
@@ -106,11 +100,7 @@ def nearest_existing(directory: Path) -> Path:
 
 
 def file_system(directory: Path) -> str | None:
-    """Return the type of the file system that holds an existing directory.
-
-    Returns:
-        Its name in Linux, such as ``ext4``; None if the operating system does not report it.
-    """
+    """Return the type of the file system that holds a directory; None if it is not reported."""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -121,10 +111,7 @@ def file_system(directory: Path) -> str | None:
         point = _OCTAL.sub(lambda escape: chr(int(escape[1], 8)), mount.split()[4])
         types[Path(point)] = source.split()[0]  # a later mount hides an earlier one
     resolved = directory.resolve()
-    for ancestor in (resolved, *resolved.parents):
-        if ancestor in types:
-            return types[ancestor]
-    return None
+    return next((types[each] for each in (resolved, *resolved.parents) if each in types), None)
 
 
 def document_bytes(settings: Settings) -> int:
@@ -141,10 +128,8 @@ def used_bytes(directory: Path) -> int:
     """Return the disk space that the files below a directory occupy."""
     total = 0
     for path in directory.rglob("*"):
-        try:
+        with suppress(FileNotFoundError):  # a running worker removes files
             total += path.lstat().st_blocks * _BLOCK_BYTES
-        except FileNotFoundError:  # a running worker removes files
-            continue
     return total
 
 

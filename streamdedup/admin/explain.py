@@ -37,9 +37,6 @@ class Candidate:
 
     Attributes:
         number: its number in the index.
-        id: its id.
-        position: its position in the source.
-        event_time_ms: its event time; None if it has none.
         effective_time_ms: the time from which its stay counts; see
             :mod:`streamdedup.dedup.clock`.
         bands: the bands that both share, counted from 0.
@@ -47,7 +44,6 @@ class Candidate:
         similarity: the similarity estimated from the signatures.
         exact: the similarity of the texts; None unless the index holds both.
         in_window: whether it can make other documents duplicates now.
-        same_namespace: whether the two documents can match at all.
         matches: whether it makes the document a duplicate.
     """
 
@@ -73,19 +69,13 @@ class Explanation:
         normalised_characters: length of the normalised text; None for a document of the index,
             whose text is not read.
         shingles: number of distinct shingles of the text; None likewise.
-        number: number of a document of the index; None for a text.
-        id: id of the document.
-        position: position of a document of the index; None for a text.
-        event_time_ms: event time; None if the document has none.
+        number: number of a document of the index; None for a text, like its position.
         effective_time_ms: the time from which its stay counts; None if the clock has no time yet.
         bands: number of bands of the index.
         bands_known: number of bands in which the index still finds the document by its key.
         bands_hit: number of bands that have candidates.
-        threshold: ``dedup.threshold`` of the settings.
-        window_documents: ``index.window_documents`` of the settings.
         oldest_in_window: number of the oldest document that can match.
         candidates: the candidates, most similar first.
-        outcome: ``kept`` or ``duplicate``.
         original: id of the document that it would duplicate; None if it would be kept.
         why: the reason for the outcome, in one sentence.
     """
@@ -111,14 +101,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """The document in question.
+    """The document in question, a text or a document of the index.
 
     Attributes:
         documents: the document, as columns of one row.
         known: for each column of its band keys, whether the key is known; ``(bands + 1,)`` bool.
-        normalised: its normalised text; None for a document of the index.
-        number: its number in the index; None for a text.
-        position: its position in the source; None for a text.
     """
 
     documents: DocumentColumns
@@ -137,7 +124,7 @@ def explain_text(
         view: the index.
         text: the text, before normalisation.
         settings: gives what the index does not store: threshold, bucket size and window.
-        namespace: namespace of the document.
+        namespace: of the document.
         configured: whether the settings are those of the index. If not, the sketch parameters of
             the index are used instead.
 
@@ -169,13 +156,7 @@ def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) ->
 
     The band keys are read back from the postings, 40 bits of each, which is what look-ups compare.
     So no text is needed. A bucket that was full has dropped its oldest documents; in that band the
-    key is unknown.
-
-    Args:
-        view: the index.
-        id_: id of the documents.
-        settings: gives what the index does not store: threshold, bucket size and window.
-        configured: whether the settings are those of the index.
+    key is unknown. ``settings`` and ``configured`` are those of :func:`explain_text`.
 
     Raises:
         InputError: the index holds no document with this id.
@@ -185,7 +166,14 @@ def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) ->
     numbers = view.numbers_of(id_)
     if not numbers:
         raise InputError(f"{view.directory} holds no document with id {id_}")
-    return [_explain(view, _stored(view, number), rule) for number in numbers]
+    queries = []
+    for number in numbers:
+        keys, known = view.keys_of(number)
+        _, documents = view.documents(np.array([number], dtype=np.int64))
+        sketches = Sketches(documents.sketches.signatures, keys[None, :])
+        copy = replace(documents, sketches=sketches, positions=Positions.of([_NOWHERE]))
+        queries.append(_Query(copy, known, None, number, documents.positions[0]))
+    return [_explain(view, query, rule) for query in queries]
 
 
 def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
@@ -206,15 +194,6 @@ def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
         shingling=parameters.shingling() if view.holds_texts else None,
         borderline=BORDERLINE * codec.standard_error(rule.threshold),
     )
-
-
-def _stored(view: View, number: int) -> _Query:
-    """Return a copy of a document of the index as a query."""
-    keys, known = view.keys_of(number)
-    _, documents = view.documents(np.array([number], dtype=np.int64))
-    sketches = Sketches(documents.sketches.signatures, keys[None, :])
-    copy = replace(documents, sketches=sketches, positions=Positions.of([_NOWHERE]))
-    return _Query(copy, known, None, number, documents.positions[0])
 
 
 def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
@@ -244,20 +223,19 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
         & which_in_reach(probed.effective_times_ms, clock.now_ms, rule.reach_ms)
     ).tolist()
     matching = {match.position for match in verdict.matches}
-    candidates = [
-        replace(candidate, matches=candidate.position in matching)
-        for candidate in _candidates(probed, documents, rule, in_window)
-    ]
-    bands = view.parameters.bands
+    candidates = _candidates(probed, documents, rule, in_window, matching)
+    shingles = None
+    if text is not None:
+        shingles = len(next(shingle_sets([text], view.parameters.shingling())))
     return Explanation(
         normalised_characters=None if text is None else len(text),
-        shingles=None if text is None else _count_shingles(view, text),
+        shingles=shingles,
         number=query.number,
         id=documents.ids[0],
         position=query.position,
         event_time_ms=_none_if_missing(event_time_ms),
         effective_time_ms=_none_if_missing(int(own_effective_ms[0])),
-        bands=bands,
+        bands=view.parameters.bands,
         bands_known=int(query.known[:-1].sum()),
         bands_hit=len({band for candidate in candidates for band in candidate.bands}),
         threshold=rule.threshold,
@@ -270,19 +248,22 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
     )
 
 
-def _count_shingles(view: View, normalised: str) -> int:
-    return len(next(shingle_sets([normalised], view.parameters.shingling())))
-
-
 def _candidates(
-    probed: Candidates, documents: DocumentColumns, rule: Rule, in_window: list[bool]
+    probed: Candidates,
+    documents: DocumentColumns,
+    rule: Rule,
+    in_window: list[bool],
+    matching: set[Position],
 ) -> list[Candidate]:
     """Return the probed documents with the facts about each, most similar first."""
     others = probed.documents
     signature = documents.sketches.signatures[0]
     estimates = rule.codec.estimate_jaccard(signature, others.sketches.signatures).tolist()
     whole_text = documents.sketches.band_keys.shape[1] - 1
-    columns = _columns_by_number(probed)
+    columns: dict[int, list[int]] = {}
+    hits = zip(probed.hit_columns.tolist(), probed.hit_numbers.tolist(), strict=True)
+    for column, number in hits:
+        columns.setdefault(number, []).append(column)
     times_ms, effective_ms = others.event_times_ms.tolist(), probed.effective_times_ms.tolist()
     candidates = [
         Candidate(
@@ -297,20 +278,11 @@ def _candidates(
             exact=_exact(documents, others, row, rule),
             in_window=in_window[row],
             same_namespace=bool(others.namespaces[row] == documents.namespaces[0]),
-            matches=False,
+            matches=others.positions[row] in matching,
         )
         for row, number in enumerate(probed.numbers.tolist())
     ]
     return sorted(candidates, key=lambda candidate: (-candidate.similarity, candidate.number))
-
-
-def _columns_by_number(probed: Candidates) -> dict[int, list[int]]:
-    """Return the columns of the band keys in which each document was hit."""
-    columns: dict[int, list[int]] = {}
-    hits = zip(probed.hit_columns.tolist(), probed.hit_numbers.tolist(), strict=True)
-    for column, number in hits:
-        columns.setdefault(number, []).append(column)
-    return columns
 
 
 def _exact(

@@ -13,10 +13,11 @@ import functools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamdedup.admin.clients import look_at_brokers, started
 from streamdedup.batches import IndexUpdate
 from streamdedup.errors import (
     IndexMismatch,
@@ -32,13 +33,11 @@ from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.index.view import View
-from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.connection import check_connection
-from streamdedup.kafka.messages import ClusterFacts, Transaction
+from streamdedup.kafka.messages import Transaction
 from streamdedup.kafka.readers import ChangelogReader
 from streamdedup.kafka.writer import ChangelogWriter
 from streamdedup.model import Progress, no_progress
-from streamdedup.settings.sections import IndexSettings, Settings
+from streamdedup.settings.sections import Settings
 
 _LARGEST_BUCKET = 4096
 """The upper bound of ``index.bucket_size``: buckets of this size drop no document."""
@@ -48,14 +47,7 @@ _FEWEST_OFFSETS_BACK = 64
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The result of a rebuild.
-
-    Attributes:
-        documents: documents in the index now.
-        entries: entries read from the changelog.
-        lost: documents of the window that the changelog no longer holds.
-        seconds: duration of the rebuild.
-    """
+    """The result: documents in the index, entries read, and documents that the changelog lost."""
 
     documents: int
     entries: int
@@ -69,8 +61,7 @@ class Erased:
 
     Attributes:
         documents: erased documents.
-        waiting: erased documents whose bytes are still on the disk, which had no room to overwrite
-            them.
+        waiting: those whose bytes the disk had no room to overwrite.
         log: the changelog that records the erasure, or ``the embedded mode``.
     """
 
@@ -100,7 +91,7 @@ async def rebuild(
     """Remove the index, and recreate it from its changelog.
 
     Args:
-        settings: the settings of the worker.
+        settings: those of the worker.
         partial: whether to continue if the changelog has lost documents of the window.
         progress: receives the number of changelog offsets read, and their total.
 
@@ -109,12 +100,10 @@ async def rebuild(
         IndexMismatch: the directory holds the index of another changelog.
         StreamdedupError: a broker or the index cannot be used.
     """
-    facts = await _look_at_brokers(settings)
-    log = facts.log(settings.topics.changelog)
-    fingerprint = settings.fingerprint
+    log = (await look_at_brokers(settings)).log(settings.topics.changelog)
     began = time.monotonic()
-    async with _changelog(settings) as reader:
-        lost = await _lost(reader, settings, fingerprint)
+    async with started(ChangelogReader(settings)) as reader:
+        lost = await _lost(reader, settings)
         if lost and not partial:
             raise TopicError(
                 f"the changelog {settings.topics.changelog} does not begin with document 0: {lost} "
@@ -124,7 +113,7 @@ async def rebuild(
             )
         await asyncio.to_thread(_remove, settings.index.directory, log)
         async with _opened(settings, log) as index:
-            entries = await _replay(index, reader, fingerprint, reader.first, progress)
+            entries = await _replay(index, reader, settings.fingerprint, reader.first, progress)
             await asyncio.to_thread(index.flush)
             documents = index.stats().documents
     return Rebuilt(documents, entries, lost, time.monotonic() - began)
@@ -133,7 +122,7 @@ async def rebuild(
 def import_for_changelog(
     source: Path, settings: Settings, owner: Changelog, progress: Progress = no_progress
 ) -> int:
-    """Import an index as the beginning of a stream, and bind it to the changelog of a worker.
+    """Import an index, bind it to the changelog of a worker, and return its documents.
 
     A worker then starts with the documents of the index, and replays the changelog from its
     beginning. Notes on jobs are dropped. The clock is dropped too if the index comes from another
@@ -141,12 +130,9 @@ def import_for_changelog(
 
     Args:
         source: an export, or the directory of another index.
-        settings: the settings of the worker; the index goes to their ``index.directory``.
+        settings: those of the worker; the index goes to their ``index.directory``.
         owner: the changelog.
         progress: receives the number of bytes read, and their total.
-
-    Returns:
-        The number of documents.
 
     Raises:
         IndexMismatch: the settings are not those of the index, or the changelog does not continue
@@ -164,22 +150,17 @@ def import_for_changelog(
 
 
 async def find_changelog(settings: Settings) -> Changelog:
-    """Return the changelog of a worker.
-
-    Raises:
-        StreamdedupError: a broker or the changelog cannot be used.
-    """
-    facts = await _look_at_brokers(settings)
-    first_number = await _first_number(settings)
+    """Return the changelog of a worker, read from its brokers."""
+    facts, first_number = await look_at_brokers(settings), None
+    async with started(ChangelogReader(settings)) as reader:
+        async for _, data in reader.entries(reader.first):
+            first_number = changelog.decode(data, settings.fingerprint).first_number
+            break
     return Changelog(facts.log(settings.topics.changelog), facts.cluster_id, first_number)
 
 
 def check_continues(settings: Settings, first_number: int | None, next_number: int) -> None:
-    """Check that a changelog is empty, or begins with the next document of an index.
-
-    Raises:
-        IndexMismatch: it does not.
-    """
+    """Raise an IndexMismatch unless a changelog is empty, or begins where an index ends."""
     if first_number not in (None, next_number):
         raise IndexMismatch(
             f"the changelog {settings.topics.changelog} begins with document {first_number}, the "
@@ -189,26 +170,13 @@ def check_continues(settings: Settings, first_number: int | None, next_number: i
 
 
 def check_source(settings: Settings, topics: Collection[str]) -> None:
-    """Check that the documents of an index come from other topics than the worker's source.
-
-    Raises:
-        IndexMismatch: they do not.
-    """
+    """Raise an IndexMismatch if documents of an index come from a topic named like the source."""
     if settings.topics.source in topics:
         raise IndexMismatch(
             f"documents of the index come from another topic named {settings.topics.source}: "
             "their positions are indistinguishable from positions in this one; use a source "
             "topic with another name (topics.source)"
         )
-
-
-async def _first_number(settings: Settings) -> int | None:
-    """Return the number of the first document in the changelog; None if it is empty."""
-    fingerprint = settings.fingerprint
-    async with _changelog(settings) as reader:
-        async for _, data in reader.entries(reader.first):
-            return changelog.decode(data, fingerprint).first_number
-    return None
 
 
 def _bind(settings: Settings, owner: Changelog) -> None:
@@ -242,9 +210,8 @@ async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> 
     """Erase documents: they no longer match, and their bytes are overwritten.
 
     Args:
-        settings: the settings of the worker. For an index of the embedded mode, the settings it is
-            used with, or the defaults.
-        ids: ids of the documents; all documents with these ids are erased.
+        settings: those of the worker or the embedded mode, else the defaults.
+        ids: all documents with these ids are erased.
         configured: whether the settings are those that the index is used with.
 
     Raises:
@@ -253,8 +220,12 @@ async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> 
         Fenced: a worker has started meanwhile; whether the documents were erased is unknown.
     """
     with View(settings.index.directory) as view:
-        log = view.header.log
-        chosen = settings.index if configured else _keep_all(settings.index, view)
+        log, chosen = view.header.log, settings.index
+        if not configured:
+            # No document must leave an index whose own settings are unknown.
+            most = max(chosen.window_documents, view.documents_held)
+            widest = {"window": None, "window_documents": most, "bucket_size": _LARGEST_BUCKET}
+            chosen = chosen.model_copy(update=widest)
         parameters, texts = view.parameters, view.holds_texts
     if log == LOCAL_LOG:
         open_index = functools.partial(Index, chosen, parameters, LOCAL_LOG, texts=texts)
@@ -271,13 +242,6 @@ async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> 
     return Erased(len(numbers), waiting, log)
 
 
-def _keep_all(settings: IndexSettings, view: View) -> IndexSettings:
-    """Return settings under which no document leaves an index whose own settings are unknown."""
-    most = max(settings.window_documents, view.documents_held)
-    widest = {"window": None, "window_documents": most, "bucket_size": _LARGEST_BUCKET}
-    return settings.model_copy(update=widest)
-
-
 def _erase_local(open_index: Callable[[], Index], ids: Sequence[str]) -> tuple[int, ...]:
     with open_index() as index:
         numbers = _numbers(index, ids)
@@ -287,23 +251,20 @@ def _erase_local(open_index: Callable[[], Index], ids: Sequence[str]) -> tuple[i
 
 async def _erase_logged(settings: Settings, ids: Sequence[str]) -> tuple[int, ...]:
     """Erase documents of an index with a changelog, as its worker."""
-    facts = await _look_at_brokers(settings)
+    facts = await look_at_brokers(settings)
     fingerprint = settings.fingerprint
-    async with _opened(settings, facts.log(settings.topics.changelog)) as index:
-        applied = index.applied
-        writer = ChangelogWriter(settings, facts, applied)
-        try:
-            await writer.start()
-            async with _changelog(settings) as reader:
-                begin = reader.first if index.is_new else applied
-                await _replay(index, reader, fingerprint, begin, no_progress)
-            numbers = await asyncio.to_thread(_numbers, index, ids)
-            update = IndexUpdate.empty(index.next_number, numbers)
-            entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
-            applied = await writer.commit(writer.build(Transaction([], entries, {})))
-            await asyncio.to_thread(index.apply, update, applied)
-        finally:
-            await writer.close()
+    async with (
+        _opened(settings, facts.log(settings.topics.changelog)) as index,
+        started(ChangelogWriter(settings, facts, index.applied)) as writer,
+    ):
+        async with started(ChangelogReader(settings)) as reader:
+            begin = reader.first if index.is_new else index.applied
+            await _replay(index, reader, fingerprint, begin, no_progress)
+        numbers = await asyncio.to_thread(_numbers, index, ids)
+        update = IndexUpdate.empty(index.next_number, numbers)
+        entries = changelog.encode(update, fingerprint, settings.batch.changelog_entry_bytes)
+        applied = await writer.commit(writer.build(Transaction([], entries, {})))
+        await asyncio.to_thread(index.apply, update, applied)
     return numbers
 
 
@@ -339,21 +300,6 @@ def _manifest(directory: Path, *, write: bool = False) -> Iterator[Manifest]:
         os.close(descriptor)
 
 
-async def _look_at_brokers(settings: Settings) -> ClusterFacts:
-    await check_connection(settings.kafka)
-    return await inspect(settings)
-
-
-@asynccontextmanager
-async def _changelog(settings: Settings) -> AsyncIterator[ChangelogReader]:
-    reader = ChangelogReader(settings)
-    try:
-        await reader.start()
-        yield reader
-    finally:
-        await reader.close()
-
-
 def _open(settings: Settings, log: str) -> Index:
     parameters, texts = settings.dedup.sketch_parameters(), settings.dedup.keeps_texts
     return Index(settings.index, parameters, log, texts=texts)
@@ -385,13 +331,13 @@ async def _replay(
     return count
 
 
-async def _lost(reader: ChangelogReader, settings: Settings, fingerprint: str) -> int:
+async def _lost(reader: ChangelogReader, settings: Settings) -> int:
     """Return the number of documents of the window that the changelog no longer holds."""
     async for _, data in reader.entries(reader.first):
-        first_number = changelog.decode(data, fingerprint).first_number
+        first_number = changelog.decode(data, settings.fingerprint).first_number
         if first_number == 0:
             return 0
-        end_number = await _end_number(reader, fingerprint)
+        end_number = await _end_number(reader, settings.fingerprint)
         return max(0, first_number - max(0, end_number - settings.index.window_documents))
     return 0
 
@@ -412,8 +358,10 @@ def _remove(directory: Path, log: str) -> None:
     """Remove an index, unless it belongs to another changelog."""
     descriptor = lock(directory)
     try:
-        found_log = _log_of(directory)
-        if found_log not in (None, log):
+        found_log = log  # unless an index can be read
+        with suppress(StreamdedupError), closing(Manifest(directory, None, readonly=True)) as found:
+            found_log = found.header.log
+        if found_log != log:
             raise IndexMismatch(
                 f"{directory} holds the index of {found_log}, not of {log}; give another "
                 "index.directory"
@@ -421,12 +369,3 @@ def _remove(directory: Path, log: str) -> None:
         remove_index(directory)
     finally:
         os.close(descriptor)
-
-
-def _log_of(directory: Path) -> str | None:
-    """Return the changelog of the index in a locked directory; None if no index can be read."""
-    try:
-        with closing(Manifest(directory, None, readonly=True)) as manifest:
-            return manifest.header.log
-    except StreamdedupError:
-        return None

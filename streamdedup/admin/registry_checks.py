@@ -1,4 +1,4 @@
-"""*Async.* The checks of the schema registry, and of the schemas of records."""
+"""*Async.* The schema registry: its checks, and the registration of the duplicates' schema."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ from typing import TYPE_CHECKING
 
 from streamdedup.admin.findings import Findings
 from streamdedup.errors import SettingsError
+from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.written import SchemaError, compile_schema
 from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.settings.sections import Settings
 
 if TYPE_CHECKING:
     from streamdedup.registry.client import Registry
+
+
+async def register_duplicates(settings: Settings) -> int:
+    """Register the schema of duplicate records, unless the registry has it; return its id.
+
+    Raises:
+        SettingsError: there is no registry, or it refuses the schema.
+        RegistryUnavailable: the registry does not answer.
+        BrokerRefused: it refuses the login.
+    """
+    if not settings.registry.urls:
+        raise SettingsError("registry.urls is not set; name the schema registry there")
+    registry = open_registry(settings, {})
+    try:
+        schema = duplicates_schema(settings.output.duplicates_format)
+        return await registry.register(settings.duplicates_subject(), schema)
+    finally:
+        await registry.close()
 
 
 async def check_registry(settings: Settings, findings: Findings) -> None:

@@ -106,32 +106,16 @@ def check_sizes(settings: Settings, facts: ClusterFacts, findings: Findings) -> 
 def check_replicas(topics: Mapping[str, TopicFacts], findings: Findings) -> None:
     """Check that the topics accept writes now, and that losing one broker loses no record."""
     check = "replicas"
-    without_leader = [name for name, topic in topics.items() if not topic.in_sync]
-    if without_leader:
-        names = ", ".join(without_leader)
-        findings.fail(
-            check,
-            BrokerUnavailable(f"partitions without a leader: {names}; restart the missing brokers"),
-        )
-        return
+    leaderless = [name for name, topic in topics.items() if not topic.in_sync]
     lacking = [name for name, topic in topics.items() if topic.in_sync < topic.min_insync_replicas]
-    if lacking:
-        names = ", ".join(lacking)
-        too_few = f"fewer replicas in sync than min.insync.replicas: {names}"
-        findings.fail(check, BrokerUnavailable(f"{too_few}; restart the missing brokers"))
-        return
-    risks = _replica_risks(topics)
-    if risks:
-        findings.warn(check, "; ".join(risks), ADMINISTRATOR)
-    else:
-        fewest = min(topic.replicas for topic in topics.values())
-        known = not any("min.insync.replicas" in topic.unlisted for topic in topics.values())
-        confirmed = "2 must confirm a write" if known else "how many confirm a write is unknown"
-        findings.ok(check, f"at least {fewest} replicas, and {confirmed}")
-
-
-def _replica_risks(topics: Mapping[str, TopicFacts]) -> list[str]:
-    """Describe the topics that can lose a confirmed record together with one broker."""
+    for names, problem in (
+        (leaderless, "partitions without a leader"),
+        (lacking, "fewer replicas in sync than min.insync.replicas"),
+    ):
+        if names:
+            message = f"{problem}: {', '.join(names)}; restart the missing brokers"
+            findings.fail(check, BrokerUnavailable(message))
+            return
     single = [name for name, topic in topics.items() if topic.replicas == 1]
     weak = [
         name
@@ -149,18 +133,22 @@ def _replica_risks(topics: Mapping[str, TopicFacts]) -> list[str]:
             "min.insync.replicas is 1, so a broker confirms records that no other broker holds: "
             f"{', '.join(weak)}; set it to 2"
         )
-    return risks
+    if risks:
+        findings.warn(check, "; ".join(risks), ADMINISTRATOR)
+    else:
+        fewest = min(topic.replicas for topic in topics.values())
+        known = not any("min.insync.replicas" in topic.unlisted for topic in topics.values())
+        confirmed = "2 must confirm a write" if known else "how many confirm a write is unknown"
+        findings.ok(check, f"at least {fewest} replicas, and {confirmed}")
 
 
 def check_access(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     """Check that access control allows what a worker does with its topics."""
     check = "access"
-    needed = dict.fromkeys(topic_names(settings), _TO_WRITE)
     topics = settings.topics
-    needed[topics.source] = _TO_READ
-    needed |= dict.fromkeys(
-        [topics.changelog, topics.sketches, topics.verdicts], _TO_READ | _TO_WRITE
-    )
+    both = [topics.changelog, topics.sketches, topics.verdicts]
+    needed = dict.fromkeys(topic_names(settings), _TO_WRITE) | {topics.source: _TO_READ}
+    needed |= dict.fromkeys(both, _TO_READ | _TO_WRITE)
     denied = []
     for name, topic in facts.topics.items():
         if topic.allowed is None:

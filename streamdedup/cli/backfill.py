@@ -6,21 +6,22 @@ import json
 import sys
 import time
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamdedup.cli import options
-from streamdedup.cli.interrupts import interruptible
+from streamdedup.cli.terminal import interruptible
 from streamdedup.errors import InputError, SettingsError
-from streamdedup.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
 
     from streamdedup.settings.sections import Settings
 
-SPARK = "Spark"
+_for_spark = partial(typer.Option, rich_help_panel="Spark")
+
 Inputs = Annotated[
     list[str],
     typer.Argument(
@@ -31,28 +32,24 @@ Inputs = Annotated[
 ]
 Out = Annotated[
     str,
-    typer.Option(
+    options.for_output(
         "--out",
         metavar="DIR",
         callback=options.filled,
         help="New directory: documents/ with the verdicts, sketches/ for `index import`.",
-        rich_help_panel=options.OUTPUT,
     ),
 ]
 Order = Annotated[
     list[str] | None,
-    typer.Option(
+    options.for_input(
         metavar="COLUMN",
         help="Column that orders the documents; repeat it for ties. Default: the event time.",
-        rich_help_panel=options.INPUT,
     ),
 ]
 EventTimeField = Annotated[
     str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of the event time (records.event_time_field).",
-        rich_help_panel=options.INPUT,
+    options.for_input(
+        metavar="COLUMN", help="Column of the event time (records.event_time_field)."
     ),
 ]
 
@@ -64,33 +61,27 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-Format = Annotated[
-    OutputFormat,
-    typer.Option("--format", help="Of documents/.", rich_help_panel=options.OUTPUT),
-]
+Format = Annotated[OutputFormat, options.for_output("--format", help="Of documents/.")]
 Work = Annotated[
     str | None,
-    typer.Option(
+    _for_spark(
         metavar="DIR",
         callback=options.filled,
         help="New directory for the tables between the steps, removed at the end; all executors "
         "share it. Default: in --out.",
-        rich_help_panel=SPARK,
     ),
 ]
 Master = Annotated[
     str | None,
-    typer.Option(
+    _for_spark(
         help="Where Spark runs. Default: as spark-submit says, else this machine (local[*]).",
-        rich_help_panel=SPARK,
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
+    _for_spark(
         metavar="NAME=VALUE",
         help="An option of Spark, such as spark.driver.memory=8g. Repeat it for more.",
-        rich_help_panel=SPARK,
     ),
 ]
 
@@ -128,9 +119,8 @@ def backfill(
     143 interrupted.
     """
     with interruptible(f"interrupted; remove {out} and run the command again"):
-        from streamdedup.settings.load import load_settings
-
-        overrides = options.overrides(
+        settings = options.load(
+            config,
             dedup={"threshold": threshold, "profile": profile},
             records={
                 "text_fields": text_field,
@@ -138,8 +128,10 @@ def backfill(
                 "event_time_field": event_time_field,
             },
         )
-        settings = load_settings(config, **overrides)
-        names = _parsed(conf or [])
+        for option in conf or ():
+            if option.find("=") < 1:
+                raise SettingsError(f"--conf {option} is not NAME=VALUE")
+        names = dict(option.split("=", 1) for option in conf or ())
         report = _run(inputs, out, order or [], output_format, settings, work, master, names)
     if summary_json:
         typer.echo(json.dumps(report, separators=(",", ":")))
@@ -149,13 +141,6 @@ def backfill(
         raise InputError(
             f"every row was rejected; {out}/documents/outcome=rejected has the reasons"
         )
-
-
-def _parsed(conf: list[str]) -> dict[str, str]:
-    for option in conf:
-        if option.find("=") < 1:
-            raise SettingsError(f"--conf {option} is not NAME=VALUE")
-    return dict(option.split("=", 1) for option in conf)
 
 
 def _run(
@@ -172,6 +157,8 @@ def _run(
         from streamdedup.spark.plan import backfill as run
         from streamdedup.spark.session import Folder, read, removed, session
     except ImportError as error:
+        from streamdedup.extras import install
+
         raise InputError(f"{error.name} is not installed; run {install('spark')}") from None
     started = time.monotonic()
     with session(master, names) as spark:

@@ -22,8 +22,7 @@ _SIMILARITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 Offline = Annotated[
-    bool,
-    typer.Option("--offline", help="Check only the settings, not the brokers and the disk."),
+    bool, typer.Option("--offline", help="Check only the settings, not the brokers and the disk.")
 ]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print docs/settings.md instead.")]
 
@@ -44,10 +43,9 @@ def check(
     broker, 7 no broker answers, 9-12 the index. With several errors, the code of the first one.
     """
     from streamdedup.admin.findings import exit_code
-    from streamdedup.settings.load import load_settings
 
     try:
-        settings = load_settings(config)
+        settings = options.load(config)
         facts = _facts(settings)
         findings = None if offline else _findings(settings)
     except SettingsError as error:
@@ -56,7 +54,10 @@ def check(
         raise
     code = exit_code(findings or [])
     if as_json:
-        typer.echo(json.dumps({"ok": not code, **facts, **_findings_as_json(findings)}))
+        names = ("check", "level", "message", "who")
+        if findings is not None:
+            facts["findings"] = [{name: getattr(one, name) for name in names} for one in findings]
+        typer.echo(json.dumps({"ok": not code, **facts}))
     elif findings is None:
         typer.echo("\n".join(["ok", *_fact_lines(facts)]))
     else:
@@ -70,9 +71,7 @@ def show(config: options.ConfigFile = None) -> None:
     """Print the settings in force as YAML that can be loaded again; secrets are masked."""
     import yaml
 
-    from streamdedup.settings.load import load_settings
-
-    values = load_settings(config).model_dump(mode="json")
+    values = options.load(config).model_dump(mode="json")
     typer.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), nl=False)
 
 
@@ -100,13 +99,6 @@ def _findings(settings: Settings) -> list[Finding]:
     # The findings contain what the client would log about a failure.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return asyncio.run(checks.check(settings))
-
-
-def _findings_as_json(findings: list[Finding] | None) -> dict[str, Any]:
-    if findings is None:
-        return {}
-    names = ("check", "level", "message", "who")
-    return {"findings": [{name: getattr(one, name) for name in names} for one in findings]}
 
 
 def _finding_lines(findings: list[Finding]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamdedup.cli import options
-from streamdedup.cli.interrupts import Interrupts, interruptible
+from streamdedup.cli.terminal import Interrupts, interruptible
 from streamdedup.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.panel import Panel
 
+    from streamdedup.files.job import Job
     from streamdedup.files.run import RunTally
     from streamdedup.model import Record, Verdict
     from streamdedup.sketch.codec import SignatureCodec
@@ -34,9 +35,7 @@ _NEARLY_EXACT = 0.98
 Folder = Annotated[
     Path,
     typer.Option(
-        metavar="DIR",
-        **options.FILLED,
-        help="Folder of the demo's files; each run replaces them.",
+        metavar="DIR", **options.FILLED, help="Folder of the demo's files; each run replaces them."
     ),
 ]
 
@@ -50,40 +49,26 @@ def demo(folder: Folder = Path("demo-out")) -> None:
     from rich.console import Console
 
     with interruptible("interrupted") as interrupts:
-        _demo(Console(highlight=False), _Files(folder), interrupts)
+        _demo(Console(highlight=False), folder, interrupts)
 
 
-class _Files:
-    """The files of a demo, in a folder of its own."""
+def _clear(folder: Path, documents: Path, outputs: list[Path], index: Path) -> None:
+    """Create the folder of a demo, or remove the files of an earlier one.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.documents = folder / "docstrings.jsonl"
-        self.kept = folder / "kept.jsonl"
-        self.duplicates = folder / "duplicates.jsonl"
-        self.rejected = folder / "rejected.jsonl"
-        self.index = folder / "index"
-
-    def clear(self) -> None:
-        """Create the folder, or remove the files of an earlier demo.
-
-        Raises:
-            InputError: the folder contains other files, or cannot be written.
-        """
-        ours = {self.documents, self.kept, self.duplicates, self.rejected, self.index}
-        try:
-            found = set(self.folder.iterdir()) if self.folder.exists() else set()
-            # The outputs have common names: without its documents the folder is not a demo's.
-            if found and (found - ours or self.documents not in found):
-                raise InputError(
-                    f"{self.folder} contains other files; choose another folder with --folder"
-                )
-            self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(self.index, ignore_errors=True)
-            for path in (self.kept, self.duplicates, self.rejected, self.documents):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write {self.folder}: {error.strerror}") from error
+    Raises:
+        InputError: the folder contains other files, or cannot be written.
+    """
+    try:
+        found = set(folder.iterdir()) if folder.exists() else set()
+        # The outputs have common names: without its documents the folder is not a demo's.
+        if found and (found - {documents, *outputs, index} or documents not in found):
+            raise InputError(f"{folder} contains other files; choose another folder with --folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(index, ignore_errors=True)
+        for path in (*outputs, documents):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +88,6 @@ class _Pairs:
     pairs: list[_Pair] = field(default_factory=list)
 
     def add(self, record: Record, verdict: Verdict) -> None:
-        """Add a verdict."""
         text = " ".join(json.loads(record.value or b"{}")["text"].split())
         original = verdict.original
         if original is None:
@@ -128,29 +112,26 @@ class _Pairs:
         return [ranked[round(number * step)] for number in range(_PAIRS)]
 
 
-def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
+def _demo(console: Console, folder: Path, interrupts: Interrupts) -> None:
     from streamdedup.cli import screen
     from streamdedup.files import run
     from streamdedup.files.docstrings import write_docstrings
     from streamdedup.files.job import Job
-    from streamdedup.settings.load import load_settings
     from streamdedup.sketch.codec import SignatureCodec
 
-    files.clear()
-    with console.status("Reading the documentation strings of the standard library"):
-        count = write_docstrings(files.documents)
-    console.print(f"[bold]{count:,}[/] documentation strings in {files.documents}")
-    pairs, settings = _Pairs(), load_settings()
-    job = Job(
-        inputs=(str(files.documents),),
-        kept=str(files.kept),
-        duplicates=str(files.duplicates),
-        rejected=str(files.rejected),
-        index=files.index,
+    documents, index = folder / "docstrings.jsonl", folder / "index"
+    kept, duplicates, rejected = (
+        folder / f"{name}.jsonl" for name in ("kept", "duplicates", "rejected")
     )
+    _clear(folder, documents, [kept, duplicates, rejected], index)
+    with console.status("Reading the documentation strings of the standard library"):
+        count = write_docstrings(documents)
+    console.print(f"[bold]{count:,}[/] documentation strings in {documents}")
+    pairs, settings = _Pairs(), options.load(None)
+    job = Job((str(documents),), str(kept), str(duplicates), str(rejected), index)
     with screen.judging_progress(console) as update:
         tally = run.run(job, settings, run.Hooks(update, pairs.add, interrupts.shield))
-    console.print(_summary(tally, files))
+    console.print(_summary(tally, job))
     console.print(
         f"{len(pairs.pairs):,} of the duplicates are not exact copies. Some of them, from the "
         f"threshold of {settings.dedup.threshold:g} up, with the words that differ "
@@ -160,10 +141,10 @@ def _demo(console: Console, files: _Files, interrupts: Interrupts) -> None:
     codec = SignatureCodec.of(settings.dedup.sketch_parameters())
     for pair in pairs.examples():
         console.print(_side_by_side(pair, codec, brackets=not console.is_terminal))
-    _print_next_steps(console, files)
+    _print_next_steps(console, job)
 
 
-def _summary(tally: RunTally, files: _Files) -> Padding:
+def _summary(tally: RunTally, job: Job) -> Padding:
     from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table
@@ -176,13 +157,12 @@ def _summary(tally: RunTally, files: _Files) -> Padding:
     table.add_column("documents", justify="right")
     table.add_column("share", justify="right")
     table.add_column("written to", overflow="fold")
-    rows: list[tuple[str, int, Path]] = [
-        ("kept", tally.kept, files.kept),
-        ("duplicate", tally.duplicates, files.duplicates),
-        ("rejected", tally.rejected, files.rejected),
-    ]
-    for name, count, path in rows:
-        table.add_row(name, f"{count:,}", f"{count / max(1, tally.documents):.1%}", str(path))
+    for name, count, path in (
+        ("kept", tally.kept, job.kept),
+        ("duplicate", tally.duplicates, job.duplicates),
+        ("rejected", tally.rejected, job.rejected),
+    ):
+        table.add_row(name, f"{count:,}", f"{count / max(1, tally.documents):.1%}", path)
     rate = (
         f"{tally.documents:,} documents judged in {tally.seconds:.1f} s, "
         f"{tally.documents_per_second:,.0f} per second, after {screen.start(tally)}."
@@ -208,23 +188,17 @@ def _side_by_side(pair: _Pair, codec: SignatureCodec, *, brackets: bool) -> Pane
     return Panel(table, title=f"similarity {pair.similarity:.2f} ± {error:.2f}", title_align="left")
 
 
-def _print_next_steps(console: Console, files: _Files) -> None:
+def _print_next_steps(console: Console, job: Job) -> None:
     from rich.text import Text
 
-    documents = shlex.quote(str(files.documents))
-    outputs = " ".join(
-        f"--{name} {shlex.quote(str(path))}"
-        for name, path in (
-            ("kept", files.kept),
-            ("duplicates", files.duplicates),
-            ("rejected", files.rejected),
-            ("index", files.index),
-        )
-    )
+    documents = shlex.quote(job.inputs[0])
+    names = ("kept", "duplicates", "rejected", "index")
+    outputs = {name: shlex.quote(str(getattr(job, name))) for name in names}
+    flags = " ".join(f"--{name} {path}" for name, path in outputs.items())
     console.print("\n[bold]Next steps[/]")
     for step, command in (
-        ("Look at the duplicates", f"head -n 3 {shlex.quote(str(files.duplicates))}"),
-        ("Run the job again: no line is judged twice", f"streamdedup dedup {documents} {outputs}"),
+        ("Look at the duplicates", f"head -n 3 {outputs['duplicates']}"),
+        ("Run the job again: no line is judged twice", f"streamdedup dedup {documents} {flags}"),
         ("Try another threshold", f"streamdedup dedup {documents} --threshold 0.6"),
         ("Filter your own file", "streamdedup dedup YOURS.jsonl --kept kept.jsonl"),
         ("Start the Kafka worker", "streamdedup run --help"),

@@ -1,4 +1,4 @@
-"""*Blocking.* ``streamdedup evaluate``: compares the sketches with exact similarities."""
+"""*Blocking.* ``streamdedup evaluate``: compares sketches, or labels, with exact similarities."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamdedup.cli import options
-from streamdedup.cli.interrupts import interruptible
+from streamdedup.cli.terminal import interruptible
 from streamdedup.errors import SettingsError
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
-    from streamdedup.analysis.report import BandingReport, EvaluationReport
+    from streamdedup.analysis.agreement import LabelReport
+    from streamdedup.analysis.report import EvaluationReport
     from streamdedup.analysis.words import Excerpt
     from streamdedup.settings.sections import Settings
     from streamdedup.sketch.bands import Banding
@@ -29,64 +29,46 @@ _EXAMPLES = 3
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option(
+    options.for_input(
         metavar="FILE",
         help="Labelled pairs, instead of documents: downloads of the page, or a table with tabs. "
         "Repeat it for several people.",
-        rich_help_panel=options.INPUT,
     ),
 ]
 Bandings = Annotated[
     list[str] | None,
-    typer.Option(
+    options.for_judgement(
         metavar="BxR",
         help="Bands and rows, for example 20x7; repeat it to compare. Default: the settings.",
-        rich_help_panel=options.JUDGEMENT,
     ),
 ]
-Variant = Annotated[
-    str | None,
-    typer.Option(help="fast or classic (dedup.variant).", rich_help_panel=options.JUDGEMENT),
-]
+Variant = Annotated[str | None, options.for_judgement(help="fast or classic (dedup.variant).")]
 ShingleSize = Annotated[
-    int | None,
-    typer.Option(
-        help="Length of a shingle (dedup.shingle_size).", rich_help_panel=options.JUDGEMENT
-    ),
+    int | None, options.for_judgement(help="Length of a shingle (dedup.shingle_size).")
 ]
 ShingleUnit = Annotated[
-    str | None,
-    typer.Option(help="character or word (dedup.shingle_unit).", rich_help_panel=options.JUDGEMENT),
+    str | None, options.for_judgement(help="character or word (dedup.shingle_unit).")
 ]
 Floor = Annotated[
     float,
-    typer.Option(
-        min=0.05,
-        max=1.0,
-        help="Smallest similarity of the pairs that are counted.",
-        rich_help_panel=options.JUDGEMENT,
+    options.for_judgement(
+        min=0.05, max=1.0, help="Smallest similarity of the pairs that are counted."
     ),
 ]
 LabelField = Annotated[
     str | None,
-    typer.Option(
+    options.for_input(
         metavar="PATH",
         help="Column or dotted path of a label; clusters of duplicates are compared with it.",
-        rich_help_panel=options.INPUT,
     ),
 ]
 Limit = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", min=1, help="Read at most N documents.", rich_help_panel=options.INPUT
-    ),
+    int | None, options.for_input(metavar="N", min=1, help="Read at most N documents.")
 ]
 Html = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        **options.FILLED,
-        help="Save the report as an HTML page with pictures.",
+        metavar="FILE", **options.FILLED, help="Save the report as an HTML page with pictures."
     ),
 ]
 
@@ -126,12 +108,15 @@ def evaluate(
     """
     from streamdedup.analysis import evaluate as evaluation
     from streamdedup.analysis.corpus import read_corpus
-    from streamdedup.cli import label_report, screen
+    from streamdedup.analysis.html import page
+    from streamdedup.analysis.report import as_json as json_values
+    from streamdedup.cli import screen
     from streamdedup.files.kinds import expanded
     from streamdedup.files.paths import check_report
-    from streamdedup.settings.load import load_settings
+    from streamdedup.sketch.bands import doubts
 
-    overrides = options.overrides(
+    settings = options.load(
+        config,
         dedup={
             "threshold": threshold,
             "num_perm": num_perm,
@@ -143,26 +128,26 @@ def evaluate(
         },
         records={"text_fields": text_field, "id_field": id_field},
     )
-    settings = load_settings(config, **overrides)
     corpus = list(expanded(corpus or [], [str(html)] if html else []))
     if html is not None:
         check_report(html, [*corpus, *(labels or []), config])
     if labels or not corpus:
         if corpus or not labels:
             raise typer.BadParameter("give either files of documents, or --labels")
-        label_report.propose(labels, settings, threshold, html, as_json=as_json)
+        _propose(labels, settings, threshold, html, as_json=as_json)
         return
     bandings = [_parse_banding(text) for text in banding or ()] or [settings.dedup.banding()]
-    _warn(bandings, settings)
+    dedup = settings.dedup
+    for choice in bandings:
+        for doubt in doubts(choice, dedup.threshold, dedup.recall, options.MOST_VALUES):
+            sys.stderr.write(f"streamdedup: {doubt}\n")
     with interruptible("interrupted"), screen.progress("reading") as show:
         documents_read = read_corpus(corpus, settings, limit, label_field)
         report = evaluation.evaluate(documents_read, settings, bandings, floor, show)
     if html is not None:
-        from streamdedup.analysis.html import page
-
         screen.write_page(html, page(report))
     if as_json:
-        _print_json(report)
+        typer.echo(json.dumps(json_values(report), ensure_ascii=False))
     else:
         _print(report)
 
@@ -181,19 +166,36 @@ def _parse_banding(text: str) -> Banding:
     return banding
 
 
-def _warn(bandings: list[Banding], settings: Settings) -> None:
-    from streamdedup.sketch.bands import doubts
+def _propose(
+    files: list[str],
+    settings: Settings,
+    threshold: float | None,
+    html: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Read labels, and propose a threshold.
 
-    dedup = settings.dedup
-    for banding in bandings:
-        for doubt in doubts(banding, dedup.threshold, dedup.recall, options.MOST_VALUES):
-            sys.stderr.write(f"streamdedup: {doubt}\n")
+    The current threshold is the flag's, else that of the last label, else that of the settings.
+    """
+    from streamdedup.analysis.agreement import report_on
+    from streamdedup.analysis.label_html import page
+    from streamdedup.analysis.labels import read_labels
+    from streamdedup.analysis.report import as_json as json_values
+    from streamdedup.cli import screen
 
-
-def _print_json(report: EvaluationReport) -> None:
-    from streamdedup.analysis.report import as_json
-
-    typer.echo(json.dumps(as_json(report), ensure_ascii=False))
+    labels = read_labels(files, settings)
+    known = [label.threshold for label in labels if label.threshold is not None]
+    current = settings.dedup.threshold
+    if threshold is None and known:
+        current = known[-1]
+    report = report_on(labels, current)
+    if html is not None:
+        screen.write_page(html, page(report))
+    if as_json:
+        typer.echo(json.dumps(json_values(report), ensure_ascii=False))
+    else:
+        _print_proposal(report)
 
 
 def _print(report: EvaluationReport) -> None:
@@ -201,12 +203,17 @@ def _print(report: EvaluationReport) -> None:
     from streamdedup.cli import screen
 
     console = screen.standard_output()
-    for name, value in words.overview(report):
-        console.print(f"{name:<10} {value}", markup=False)
-    console.print()
+    screen.print_overview(console, words.overview(report))
     console.print(screen.grid_table(words.truth_grid(report)))
     for banding in report.bandings:
-        _print_banding(console, banding, report)
+        console.print(screen.grid_table(words.banding_grid(banding, report)))
+        for sentence in words.banding_sentences(banding, report):
+            console.print(sentence, markup=False)
+        console.print()
+        for title, excerpts in words.mistakes(banding):
+            if excerpts:
+                brackets = not console.is_terminal
+                console.print(_side_by_side(title, excerpts[:_EXAMPLES], brackets=brackets))
     if len(report.bandings) > 1:
         console.print(screen.grid_table(words.comparison_grid(report)))
     for sentence in words.background_sentences(report):
@@ -215,18 +222,18 @@ def _print(report: EvaluationReport) -> None:
     console.print(words.proposal(report), markup=False)
 
 
-def _print_banding(console: Console, banding: BandingReport, report: EvaluationReport) -> None:
-    from streamdedup.analysis import words
+def _print_proposal(report: LabelReport) -> None:
+    from streamdedup.analysis import label_words
     from streamdedup.cli import screen
 
-    console.print(screen.grid_table(words.banding_grid(banding, report)))
-    for sentence in words.banding_sentences(banding, report):
+    console = screen.standard_output()
+    screen.print_overview(console, label_words.overview(report))
+    console.print(screen.grid_table(label_words.grid(report)))
+    for sentence in label_words.sentences(report):
         console.print(sentence, markup=False)
-    console.print()
-    for title, excerpts in words.mistakes(banding):
-        if excerpts:
-            brackets = not console.is_terminal
-            console.print(_side_by_side(title, excerpts[:_EXAMPLES], brackets=brackets))
+    if report.proposal is not None:
+        console.print("\nProposed settings:\n")
+        console.print(label_words.proposed_settings(report.proposal), markup=False)
 
 
 def _side_by_side(title: str, excerpts: list[Excerpt], *, brackets: bool) -> Table:

@@ -8,19 +8,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from streamdedup.cli import options
-from streamdedup.cli.confirm import confirm
-from streamdedup.cli.interrupts import interruptible
+from streamdedup.cli.terminal import confirm, interruptible, report
 from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
-
-if TYPE_CHECKING:
-    from streamdedup.admin.maintenance import Changelog, Erased
-    from streamdedup.model import Progress
-    from streamdedup.settings.sections import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,11 +40,7 @@ QueryId = Annotated[
 Namespace = Annotated[str, typer.Option(metavar="NAME", help="Namespace of the text.")]
 ExportFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        **options.FILLED,
-        help="New file: .tar, .tar.zst or .tar.gz.",
-    ),
+    typer.Argument(metavar="FILE", **options.FILLED, help="New file: .tar, .tar.zst or .tar.gz."),
 ]
 Source = Annotated[
     Path,
@@ -115,19 +105,16 @@ def check(directory: Directory, as_json: options.AsJson = False) -> None:
     from streamdedup.index.check import check as run_check
 
     with _step("checking") as progress:
-        report = run_check(directory, progress=progress)
-    if as_json:
-        typer.echo(json.dumps({"ok": not report.problems, **asdict(report)}))
-    else:
-        for line in (*report.problems, *(f"left over: {file}" for file in report.left_over)):
-            typer.echo(line)
-    if report.problems:
-        raise IndexDamaged(f"{directory}: {len(report.problems)} problems were found; {REMEDY}")
-    if not as_json:
-        typer.echo(
-            f"ok: {report.documents:,} documents, {report.segments:,} segments, "
-            f"{report.bytes_checked:,} bytes"
+        found = run_check(directory, progress=progress)
+    lines = [*found.problems, *(f"left over: {file}" for file in found.left_over)]
+    if not found.problems:
+        lines.append(
+            f"ok: {found.documents:,} documents, {found.segments:,} segments, "
+            f"{found.bytes_checked:,} bytes"
         )
+    report({"ok": not found.problems, **asdict(found)}, "\n".join(lines), as_json=as_json)
+    if found.problems:
+        raise IndexDamaged(f"{directory}: {len(found.problems)} problems were found; {REMEDY}")
 
 
 @app.command()
@@ -155,15 +142,14 @@ def explain(
 
     if (text is None) == (id_ is None):
         raise SettingsError("give one of --text and --id")
-    settings, configured = _settings(config, directory), config is not None
+    settings = options.load(config, index={"directory": directory})
+    configured = config is not None
     with View(directory) as view:
-        if text is not None:
-            explained = explain_text(
-                view, text, settings, namespace=namespace, configured=configured
-            )
-            explanations = [explained]
-        else:
-            explanations = explain_id(view, id_ or "", settings, configured=configured)
+        explanations = (
+            explain_id(view, id_ or "", settings, configured=configured)
+            if text is None
+            else [explain_text(view, text, settings, namespace=namespace, configured=configured)]
+        )
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in explanations], ensure_ascii=False))
     else:
@@ -187,7 +173,7 @@ def export(directory: Directory, file: ExportFile, as_json: options.AsJson = Fal
     with _step("exporting") as progress:
         head = export_index(directory, file, progress)
     size = file.stat().st_size
-    _report(
+    report(
         {"documents": head.documents, "file": str(file), "bytes": size},
         f"exported {head.documents:,} documents to {file}, {size:,} bytes",
         as_json=as_json,
@@ -220,16 +206,25 @@ def import_(
     Exit codes: 0 done, 3 invalid settings, 4 the file, 5-7 topics and broker, 9-13 the index, 130
     and 143 interrupted.
     """
-    from streamdedup.files.kept_sketches import is_kept_sketches
+    import asyncio
+
+    from streamdedup.admin.maintenance import find_changelog, import_for_changelog
+    from streamdedup.files.kept_sketches import import_sketches, is_kept_sketches
+    from streamdedup.index.archive import import_index
 
     if for_changelog and config is None:
         raise SettingsError("--for-changelog needs --config")
-    run = _import_sketches if is_kept_sketches(source) else _import_index
-    facts = {"documents": 0, "directory": str(directory)}
+    of_archive = is_kept_sketches(source)
+    facts: dict[str, Any] = {"documents": 0, "directory": str(directory)}
     with _step("importing") as progress:
-        settings = _settings(config, directory)
-        changelog = _find_changelog(settings) if for_changelog else None
-        facts |= run(source, settings, changelog, progress)
+        settings = options.load(config, index={"directory": directory})
+        changelog = asyncio.run(find_changelog(settings)) if for_changelog else None
+        if of_archive:
+            facts |= import_sketches(source, settings, changelog, progress)._asdict()
+        elif changelog is None:
+            facts["documents"] = import_index(source, directory, progress)
+        else:
+            facts["documents"] = import_for_changelog(source, settings, changelog, progress)
         if changelog is not None:
             facts["log"] = changelog.log
     message = f"imported {facts['documents']:,} documents into {directory}"
@@ -237,36 +232,7 @@ def import_(
         message += f", the index of {facts['log']}"
     if "skipped" in facts:
         message += f"; {facts['skipped']:,} older ones are not in the window"
-    _report(facts, message, as_json=as_json)
-
-
-def _find_changelog(settings: Settings) -> Changelog:
-    import asyncio
-
-    from streamdedup.admin.maintenance import find_changelog
-
-    return asyncio.run(find_changelog(settings))
-
-
-def _import_index(
-    source: Path, settings: Settings, changelog: Changelog | None, progress: Progress
-) -> dict[str, Any]:
-    """Import an export, or another index; return the facts to report."""
-    from streamdedup.admin.maintenance import import_for_changelog
-    from streamdedup.index.archive import import_index
-
-    if changelog is None:
-        return {"documents": import_index(source, settings.index.directory, progress)}
-    return {"documents": import_for_changelog(source, settings, changelog, progress)}
-
-
-def _import_sketches(
-    source: Path, settings: Settings, changelog: Changelog | None, progress: Progress
-) -> dict[str, Any]:
-    """Import the kept sketches of an archive; return the facts to report."""
-    from streamdedup.files.kept_sketches import import_sketches
-
-    return import_sketches(source, settings, changelog, progress)._asdict()
+    report(facts, message, as_json=as_json)
 
 
 @app.command()
@@ -292,7 +258,7 @@ def rebuild(
 
     from streamdedup.admin.maintenance import rebuild as run_rebuild
 
-    settings = _settings(config, directory)
+    settings = options.load(config, index={"directory": directory})
     confirm(f"Remove the index in {directory} and rebuild it?", yes=yes)
     with _step("rebuilding") as progress:
         rebuilt = asyncio.run(run_rebuild(settings, partial=partial, progress=progress))
@@ -303,7 +269,7 @@ def rebuild(
     )
     if rebuilt.lost:
         message += f"; {rebuilt.lost:,} documents of the window are lost"
-    _report({**asdict(rebuilt), "documents_per_second": round(rate)}, message, as_json=as_json)
+    report({**asdict(rebuilt), "documents_per_second": round(rate)}, message, as_json=as_json)
 
 
 @app.command()
@@ -332,17 +298,12 @@ def delete(
     import asyncio
 
     from streamdedup.admin.maintenance import erase
+    from streamdedup.index.store import LOCAL_LOG
 
-    settings = _settings(config, directory)
+    settings = options.load(config, index={"directory": directory})
     confirm(f"Erase {', '.join(ids)} from {directory}?", yes=yes)
     with _step("erasing"):
         erased = asyncio.run(erase(settings, ids, configured=config is not None))
-    _report(asdict(erased), _erasure_message(erased, directory), as_json=as_json)
-
-
-def _erasure_message(erased: Erased, directory: Path) -> str:
-    from streamdedup.index.store import LOCAL_LOG
-
     lines = [f"{erased.documents} documents erased from {directory}"]
     if erased.waiting:
         lines.append(
@@ -355,13 +316,7 @@ def _erasure_message(erased: Erased, directory: Path) -> str:
             "duplicates, dead-letter, and the changelog's earlier entry"
         )
     lines.append("Earlier exports contain them, and so may blocks that the disk has freed")
-    return "\n".join(lines)
-
-
-def _settings(config: Path | None, directory: Path) -> Settings:
-    from streamdedup.settings.load import load_settings
-
-    return load_settings(config, index={"directory": directory})
+    report(asdict(erased), "\n".join(lines), as_json=as_json)
 
 
 @contextmanager
@@ -371,7 +326,3 @@ def _step(name: str) -> Iterator[Callable[[int, int], None]]:
 
     with interruptible(f"{name} was interrupted"), screen.progress(name) as show:
         yield partial(show, name)
-
-
-def _report(facts: dict[str, Any], message: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps(facts) if as_json else message)

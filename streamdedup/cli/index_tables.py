@@ -49,12 +49,7 @@ def print_contents(contents: Contents) -> None:
 
 
 def print_explanation(explanation: Explanation, *, configured: bool) -> None:
-    """Print the verdict on a text, its reasons and its candidates.
-
-    Args:
-        explanation: the explanation.
-        configured: whether a settings file determined threshold and window.
-    """
+    """Print a verdict, its reasons and its candidates; ``configured``: with a settings file."""
     console = screen.standard_output()
     subject = "" if explanation.number is None else "a copy now: "
     console.print(Text(subject + explanation.why, style="bold"), soft_wrap=True)
@@ -69,9 +64,10 @@ def print_explanation(explanation: Explanation, *, configured: bool) -> None:
             f"text       {explanation.normalised_characters:,} characters after normalisation, "
             f"{explanation.shingles:,} shingles"
         )
+    missing = explanation.bands - explanation.bands_known
     console.print(
         f"bands      {explanation.bands_hit} of {explanation.bands} lead to candidates"
-        + _forgotten_bands(explanation)
+        + (f"; full buckets have dropped it in {missing}" if missing else "")
     )
     console.print(
         f"settings   threshold {explanation.threshold:g}, window of "
@@ -80,11 +76,6 @@ def print_explanation(explanation: Explanation, *, configured: bool) -> None:
     )
     if explanation.candidates:
         console.print(_candidates(explanation))
-
-
-def _forgotten_bands(explanation: Explanation) -> str:
-    missing = explanation.bands - explanation.bands_known
-    return f"; full buckets have dropped it in {missing}" if missing else ""
 
 
 def _candidates(explanation: Explanation) -> Table:

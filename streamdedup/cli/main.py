@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -12,17 +12,16 @@ import streamdedup
 from streamdedup.cli import (
     backfill,
     config,
+    corrections,
     dedup,
     demo,
-    dlq,
     evaluate,
     index,
-    reinstate,
     run,
     topics,
     tune,
 )
-from streamdedup.cli.streams import replace_output
+from streamdedup.cli.terminal import replace_output
 from streamdedup.errors import PoolUnusable, StreamdedupError
 
 app = typer.Typer(
@@ -37,11 +36,11 @@ app.command("demo")(demo.demo)
 app.command("backfill")(backfill.backfill)
 app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
-app.command("reinstate")(reinstate.reinstate)
+app.command("reinstate")(corrections.reinstate)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
 app.add_typer(index.app, name="index")
-app.add_typer(dlq.app, name="dlq")
+app.add_typer(corrections.dlq, name="dlq")
 
 
 def _print_version(wanted: bool) -> None:
@@ -74,14 +73,12 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()
-    except StreamdedupError as error:
-        _end(error)
-    except OSError as error:
-        if error.errno not in {errno.EMFILE, errno.ENFILE}:
-            raise
-        _end(PoolUnusable("too many open files; raise the limit, for example with ulimit -n 1024"))
-
-
-def _end(error: StreamdedupError) -> NoReturn:
-    sys.stderr.write(f"streamdedup: {error}\n")
-    sys.exit(error.exit_code)
+    except (StreamdedupError, OSError) as error:
+        if isinstance(error, OSError):
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+            error = PoolUnusable(
+                "too many open files; raise the limit, for example with ulimit -n 1024"
+            )
+        sys.stderr.write(f"streamdedup: {error}\n")
+        sys.exit(error.exit_code)

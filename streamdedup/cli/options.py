@@ -1,4 +1,4 @@
-"""*Pure.* The options that several commands share, and the settings that flags override.
+"""*Blocking* (loads settings). The options that commands share, and the settings under flags.
 
 typer takes one parameter per flag, so the signature of a command lists its option types. An option
 of one command is declared beside that command.
@@ -7,6 +7,7 @@ of one command is declared beside that command.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,11 @@ from streamdedup.errors import SettingsError
 
 if TYPE_CHECKING:
     from streamdedup.model import Position
+    from streamdedup.settings.sections import Settings
 
-INPUT, JUDGEMENT, OUTPUT = "Input", "Judgement", "Output"
-"""The panels of a long help text."""
-
+for_input = partial(typer.Option, rich_help_panel="Input")
+for_judgement = partial(typer.Option, rich_help_panel="Judgement")
+for_output = partial(typer.Option, rich_help_panel="Output")
 MOST_BANDS, MOST_ROWS, MOST_VALUES = 1000, 1000, 9000
 """Bounds of dedup.bands, dedup.rows and dedup.num_perm, here because the settings load late."""
 POSITION = "TOPIC:PARTITION:OFFSET"
@@ -56,66 +58,53 @@ Files = Annotated[list[str], _FILES]
 OptionalFiles = Annotated[list[str] | None, _FILES]
 Threshold = Annotated[
     float | None,
-    typer.Option(
-        help="Similarity of a duplicate (dedup.threshold, by default 0.8).",
-        rich_help_panel=JUDGEMENT,
-    ),
+    for_judgement(help="Similarity of a duplicate (dedup.threshold, by default 0.8)."),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option(
+    for_judgement(
         metavar="NAME",
         help="Normalisation: plain, post, news, forum, or steps with commas (dedup.profile).",
-        rich_help_panel=JUDGEMENT,
     ),
 ]
 NumPerm = Annotated[
-    int | None,
-    typer.Option(help="MinHash values per signature (dedup.num_perm).", rich_help_panel=JUDGEMENT),
+    int | None, for_judgement(help="MinHash values per signature (dedup.num_perm).")
 ]
 CorpusDocuments = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        help="Documents in the index (dedup.corpus_documents).",
-        rich_help_panel=JUDGEMENT,
-    ),
+    for_judgement(metavar="N", help="Documents in the index (dedup.corpus_documents)."),
 ]
 TextField = Annotated[
     list[str] | None,
-    typer.Option(
+    for_input(
         metavar="PATH",
         help="Column or dotted path of the text (records.text_fields, by default text). Repeat it "
         "to join several texts.",
-        rich_help_panel=INPUT,
     ),
 ]
 IdField = Annotated[
     str | None,
-    typer.Option(
+    for_input(
         metavar="PATH",
         help="Column or dotted path of the id (records.id_field, by default id). A document "
         "without an id is FILE:LINE.",
-        rich_help_panel=INPUT,
     ),
 ]
 
 
-def overrides(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings whose flags were given; the others keep their configured values."""
+def load(config: Path | None, **flags: dict[str, Any]) -> Settings:
+    """Load the settings; the flags that are given override them, those of each section by name."""
+    from streamdedup.settings.load import load_settings
+
     given = {
         section: {name: value for name, value in values.items() if value is not None}
-        for section, values in sections.items()
+        for section, values in flags.items()
     }
-    return {section: values for section, values in given.items() if values}
+    return load_settings(config, **{name: values for name, values in given.items() if values})
 
 
 def positions(texts: Iterable[str]) -> list[Position]:
-    """Return the positions that arguments name, each once.
-
-    Raises:
-        typer.BadParameter: a text is not a position.
-    """
+    """Return the positions that arguments name, each once; refuse a text that is not one."""
     from streamdedup.formats.positions import parse_position
 
     try:

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from streamdedup.settings.load import walk
-from streamdedup.settings.section import Section
 from streamdedup.settings.sections import Settings
-from streamdedup.settings.units import format_duration, format_size, parse_size
+from streamdedup.settings.units import Section, format_duration, format_size, parse_size
 
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _KINDS: dict[Any, str] = {

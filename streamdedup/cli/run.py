@@ -12,8 +12,7 @@ import typer
 from streamdedup.cli import options
 
 IndexDirectory = Annotated[
-    Path | None,
-    typer.Option(**options.FILLED, help="Index directory (index.directory)."),
+    Path | None, typer.Option(**options.FILLED, help="Index directory (index.directory).")
 ]
 StatusPort = Annotated[
     int | None, typer.Option(help="Port of /metrics, /livez and /readyz (status.port).")
@@ -65,14 +64,13 @@ def run(
     from streamdedup.observe import logs
     from streamdedup.roles.all import run_all
     from streamdedup.roles.app import run_role
-    from streamdedup.settings.load import load_settings
 
-    overrides = options.overrides(
+    settings = options.load(
+        config,
         index={"directory": index},
         dedup={"threshold": threshold},
         status={"port": status_port},
     )
-    settings = load_settings(config, **overrides)
     if settings.mode == "single":
         if role is not None:
             raise SettingsError(f"--role {role} needs mode split; set mode: split, or leave it out")
@@ -80,8 +78,9 @@ def run(
         asyncio.run(run_role(settings, "worker"))
     elif role in (None, RoleName.ALL):
         port = settings.status.port
-        flags = _flags(config=config, index=index, threshold=threshold)
-        program = [sys.executable, "-m", "streamdedup", "run", *flags]
+        program = [sys.executable, "-m", "streamdedup", "run"]
+        for flag, value in (("--config", config), ("--index", index), ("--threshold", threshold)):
+            program += [] if value is None else [flag, str(value)]
         commands = [
             [*program, "--role", name, "--status-port", str(port_of)]
             for name, port_of in (("judge", port), ("edge", port and port + 1))
@@ -90,8 +89,3 @@ def run(
     else:
         logs.configure(settings.log)
         asyncio.run(run_role(settings, "edge" if role is RoleName.EDGE else "judge"))
-
-
-def _flags(**values: object) -> list[str]:
-    given = [(f"--{name}", str(value)) for name, value in values.items() if value is not None]
-    return [text for pair in given for text in pair]

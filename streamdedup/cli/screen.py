@@ -48,17 +48,20 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str | Text
     return result
 
 
+def print_overview(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Print the facts at the head of a report, one per line, and an empty line."""
+    for name, value in facts:
+        console.print(f"{name:<10} {value}", markup=False)
+    console.print()
+
+
 def grid_table(grid: Grid) -> Table:
     """Return the table of a grid."""
     return table(grid.title, grid.columns, grid.rows)
 
 
 def write_page(path: Path, page: str) -> None:
-    """Save an HTML page.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Save an HTML page; raise an InputError if the file cannot be written."""
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -80,11 +83,8 @@ def marked(parts: Iterable[TextPart], *, brackets: bool) -> Text:
 def progress(step: str) -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar on standard error if it is a terminal.
 
-    Args:
-        step: name of the first step.
-
-    Yields:
-        A function that takes the name of the current step, the work done, and all of its work.
+    The bar begins with the name of the first step. The function that is yielded takes the name of
+    the current step, the work done, and all of its work.
     """
     bar = _bar(Console(stderr=True), TextColumn("{task.description}"), TimeRemainingColumn())
     task = bar.add_task(step, total=None)
@@ -96,13 +96,9 @@ def progress(step: str) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def judging_progress(console: Console) -> Iterator[Callable[[RunTally], None]]:
-    """Show a progress bar of the embedded mode: input read, verdicts and throughput.
+    """Show a progress bar of the embedded mode, if the console is a terminal.
 
-    Args:
-        console: shows the bar if it is a terminal.
-
-    Yields:
-        A function that takes the current tally.
+    The function that is yielded takes the current tally.
     """
     bar = _bar(console, TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
     task = bar.add_task("", total=None, counts="starting")
@@ -125,9 +121,8 @@ def judging_progress(console: Console) -> Iterator[Callable[[RunTally], None]]:
 def start(tally: RunTally) -> str:
     """Describe the start-up of a run."""
     text = f"{tally.start_seconds:.1f} s of start-up"
-    if not tally.compile_seconds:
-        return text
-    return f"{text} (compiling kernels took {tally.compile_seconds:.1f} s)"
+    compiling = f" (compiling kernels took {tally.compile_seconds:.1f} s)"
+    return text + (compiling if tally.compile_seconds else "")
 
 
 def _bar(console: Console, *columns: ProgressColumn) -> Progress:

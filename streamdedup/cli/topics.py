@@ -41,9 +41,8 @@ def create(
     import asyncio
 
     from streamdedup.kafka.cluster import create_topics
-    from streamdedup.settings.load import load_settings
 
-    settings = load_settings(config)
+    settings = options.load(config)
     created = asyncio.run(create_topics(settings, partitions, replication))
     for name in created:
         is_changelog = name == settings.topics.changelog
@@ -62,11 +61,10 @@ def schema(config: options.ConfigFile = None, *, register: Register = False) -> 
     """
     import asyncio
 
-    from streamdedup.admin.schemas import register_duplicates
+    from streamdedup.admin.registry_checks import register_duplicates
     from streamdedup.formats.duplicate_schemas import duplicates_schema
-    from streamdedup.settings.load import load_settings
 
-    settings = load_settings(config)
+    settings = options.load(config)
     if not register:
         typer.echo(duplicates_schema(settings.output.duplicates_format).text, nl=False)
         return

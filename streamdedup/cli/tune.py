@@ -21,48 +21,37 @@ if TYPE_CHECKING:
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5
 """Options shown with fewer and with more rows than the pick."""
+_SMALLEST = 0.00005
+"""Smaller probabilities have no digit among four."""
 _CURVE_DISTANCE = 2
 """Rows between the pick and the options whose curves are drawn beside it."""
 
 Recall = Annotated[
     float | None,
-    typer.Option(
-        help="Share of the pairs at the threshold to be found (dedup.recall).",
-        rich_help_panel=options.JUDGEMENT,
-    ),
+    options.for_judgement(help="Share of the pairs at the threshold to be found (dedup.recall)."),
 ]
 Background = Annotated[
     float | None,
-    typer.Option(
+    options.for_judgement(
         metavar="J0",
         help="Similarity of unrelated documents (dedup.background); `evaluate` measures it.",
-        rich_help_panel=options.JUDGEMENT,
     ),
 ]
 Bands = Annotated[
     int | None,
-    typer.Option(
+    options.for_judgement(
         min=1,
         max=options.MOST_BANDS,
         help="Bands of a choice to compare with the options; needs --rows.",
-        rich_help_panel=options.JUDGEMENT,
     ),
 ]
 Rows = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=options.MOST_ROWS,
-        help="Rows of that choice.",
-        rich_help_panel=options.JUDGEMENT,
-    ),
+    int | None, options.for_judgement(min=1, max=options.MOST_ROWS, help="Rows of that choice.")
 ]
 Plot = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        **options.FILLED,
-        help="Save the S-curves as a .png or .svg file.",
+        metavar="FILE", **options.FILLED, help="Save the S-curves as a .png or .svg file."
     ),
 ]
 
@@ -121,7 +110,7 @@ def _settings(config: Path | None, **flags: Any) -> DedupSettings:
 
     # Configured bands are one choice among the options; they do not limit the options.
     configured = load_settings(config).dedup
-    given = options.overrides(dedup=flags).get("dedup", {})
+    given = {name: value for name, value in flags.items() if value is not None}
     free = load_settings(config, dedup={**given, "bands": None, "rows": None}).dedup
     return free.model_copy(update={"bands": configured.bands, "rows": configured.rows})
 
@@ -195,12 +184,13 @@ def _row(option: Option, name: str, style: str) -> list[Text]:
 
     from streamdedup.analysis.tune import short_count
 
+    shares = option.probabilities
     cells = [
         name,
         str(option.banding.bands),
         str(option.banding.rows),
         f"{option.recall:.4f}",
-        *(_probability(value) for value in option.probabilities),
+        *(f"{value:.4f}" if value >= _SMALLEST else f"{value:.0e}" for value in shares),
         short_count(option.random_candidates),
         str(option.bytes_per_document),
     ]
@@ -211,13 +201,6 @@ def _curves(advice: Advice) -> list[Banding]:
     """Return the bandings whose curves are drawn: the pick, the given one, and neighbours."""
     pick = advice.pick.banding
     given = [advice.given.banding] if advice.given and advice.given.banding != pick else []
-    near = [
-        option.banding
-        for option in advice.options
-        if abs(option.banding.rows - pick.rows) == _CURVE_DISTANCE
-    ]
+    others = (option.banding for option in advice.options)
+    near = (each for each in others if abs(each.rows - pick.rows) == _CURVE_DISTANCE)
     return [pick, *given, *near]
-
-
-def _probability(value: float) -> str:
-    return f"{value:.4f}" if value >= 0.00005 else f"{value:.0e}"  # noqa: PLR2004 - four digits

@@ -48,11 +48,20 @@ _SCRIPTS = (
 )
 
 
-def warm() -> None:
-    """Run every kind of job once."""
+def main() -> None:
+    """Run every kind of job once, and print the number of compiled kernels."""
+    with install_recorder("numba:compile") as recorder:
+        _warm()
+    compiled = sum(event.is_end for _, event in recorder.buffer)
+    sys.stdout.write(f"{compiled} kernels compiled\n")
+
+
+def _warm() -> None:
+    documents = _documents()
+    corpus = Corpus(documents, 0, [str(number % 3) for number in range(len(documents))])
     for settings in _kinds_of_jobs():
-        _deduplicate(settings)
-        _evaluate(settings)
+        _deduplicate(settings, documents)
+        evaluate(corpus, settings, [settings.dedup.banding()])
     _audit()
     _fill_index()
     partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
@@ -81,14 +90,14 @@ def _documents() -> list[Document]:
     return [Document(text) for text in (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)]
 
 
-def _deduplicate(settings: Settings) -> None:
+def _deduplicate(settings: Settings, documents: list[Document]) -> None:
     """Judge a stream, also one document per batch, and replay its changelog entries."""
     preparer = Preparer(settings)
     preparer.warm()
     fingerprint = settings.fingerprint
     with Deduplicator(settings) as judging, Deduplicator(settings) as replaying:
         offset = 0
-        for batch in (_documents(), _documents(), *([one] for one in _documents())):
+        for batch in (documents, documents, *([one] for one in documents)):
             positions = [Position("warm", 0, offset + row) for row in range(len(batch))]
             offset += len(batch)
             judgement = judging.judge(preparer.prepare_documents(batch, positions))
@@ -161,20 +170,6 @@ def _backfill() -> None:
     rows = pa.RecordBatch.from_pylist([edge, *members])
     list(similarity.estimate(rule)(iter([pair])))
     list(verdicts.judge_components(rule)(iter([rows])))
-
-
-def _evaluate(settings: Settings) -> None:
-    documents = _documents()
-    labels = [str(number % 3) for number in range(len(documents))]
-    evaluate(Corpus(documents, 0, labels), settings, [settings.dedup.banding()])
-
-
-def main() -> None:
-    """Run every kind of job once, and print the number of compiled kernels."""
-    with install_recorder("numba:compile") as recorder:
-        warm()
-    compiled = sum(event.is_end for _, event in recorder.buffer)
-    sys.stdout.write(f"{compiled} kernels compiled\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class ClusterFacts:
     Attributes:
         topics: the existing topics of the settings, by name.
         brokers: the advertised ``host:port`` of each broker, by node id.
-        release_level: shows the release of a broker, see :mod:`streamdedup.kafka.releases`; None if
+        release_level: shows the release of a broker, see :mod:`streamdedup.kafka.brokers`; None if
             it does not report it.
         duplicates_schema_id: the registry's id of the Avro schema of duplicate records; None for
             JSON.

@@ -21,8 +21,8 @@ from streamdedup.columns import RecordColumns
 from streamdedup.errors import BrokerRefused, RegistryUnavailable, SettingsError, StreamdedupError
 from streamdedup.formats.schemas import GUID_BYTES, Schema, describe_prefix, prefixes
 from streamdedup.model import Record, Rejection
-from streamdedup.settings.registry import RegistrySettings
 from streamdedup.settings.secrets import read_secret
+from streamdedup.settings.sections import RegistrySettings
 
 T = TypeVar("T")
 

@@ -9,10 +9,9 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_settings import NoDecode
 
 from streamdedup.settings.secrets import Seed, read_seed
-from streamdedup.settings.section import Section
-from streamdedup.settings.units import Number
+from streamdedup.settings.units import Number, Section
 from streamdedup.sketch.bands import DEFAULT_BACKGROUND, DEFAULT_CORPUS, Banding, choose_bands
-from streamdedup.sketch.normalize import PROFILES, STEPS, Profile, resolve
+from streamdedup.sketch.normalize import PROFILES, STEPS, resolve
 from streamdedup.sketch.parameters import SketchParameters
 
 _FAST_BITS = 32
@@ -120,13 +119,8 @@ class DedupSettings(Section):
             ValueError: ``num_perm`` is too small for them.
         """
         if self.bands is None or self.rows is None:
-            return choose_bands(
-                self.threshold,
-                self.recall,
-                self.num_perm,
-                self.corpus_documents,
-                self.background,
-            )
+            corpus, background = self.corpus_documents, self.background
+            return choose_bands(self.threshold, self.recall, self.num_perm, corpus, background)
         banding = Banding(self.bands, self.rows)
         if banding.values > self.num_perm:
             raise ValueError(
@@ -140,14 +134,10 @@ class DedupSettings(Section):
         """Whether the index and the changelog store the texts."""
         return self.verify == "exact"
 
-    def normalisation(self) -> Profile:
-        """Return the named profile, or the profile composed of the listed steps."""
-        return resolve(self.profile)
-
     def sketch_parameters(self) -> SketchParameters:
         """Return the parameters that determine the bits of a sketch."""
         banding = self.banding()
-        profile = self.normalisation()
+        profile = resolve(self.profile)
         return SketchParameters(
             profile=str(profile),
             profile_version=profile.version,

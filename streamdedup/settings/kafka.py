@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from streamdedup.settings.secrets import read_secret, refuse_mask
-from streamdedup.settings.section import DAY, HOUR, SECOND, Section
-from streamdedup.settings.units import Duration, NameList
+from streamdedup.settings.secrets import Password, reveal
+from streamdedup.settings.units import DAY, HOUR, SECOND, Duration, NameList, Section
 
 TopicName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
@@ -46,7 +45,7 @@ class SecuritySettings(Section):
     extra `kerberos`."""
     sasl_username: str = ""
     """User name. With token_url: the client id."""
-    sasl_password: SecretStr | None = None
+    sasl_password: Password | None = None
     """Password. Prefer sasl_password_file."""
     sasl_password_file: Path | None = None
     """File with the password; with token_url the client secret. A line break at its end is
@@ -63,14 +62,9 @@ class SecuritySettings(Section):
     kerberos_service_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")] = "kafka"
     """First part of the brokers' Kerberos principals; see docs/authentication.md."""
 
-    @field_validator("sasl_password")
-    @classmethod
-    def _refuse_mask(cls, value: SecretStr | None) -> SecretStr | None:
-        return refuse_mask(value)
-
     @model_validator(mode="after")
     def _check_login(self) -> SecuritySettings:
-        password = bool(self.sasl_password) or self.sasl_password_file is not None
+        password = self.sasl_password or self.sasl_password_file
         if self.sasl_password and self.sasl_password_file:
             raise ValueError("sasl_password and sasl_password_file are both set; remove one")
         if self.protocol.startswith("SASL") and self.sasl_mechanism == "GSSAPI":
@@ -101,8 +95,8 @@ class SecuritySettings(Section):
         if len(sources) != 1:
             raise ValueError("OAUTHBEARER needs one of token_url and msk_region")
         if self.msk_region is not None:
-            ineffective = ("sasl_username", "sasl_password", "sasl_password_file", "token_ca_file")
-            for name in (*ineffective, "token_scope"):
+            logins = ("sasl_username", "sasl_password", "sasl_password_file")
+            for name in (*logins, "token_ca_file", "token_scope"):
                 if getattr(self, name):
                     raise ValueError(f"{name} has no effect with msk_region; remove it")
         return self
@@ -126,9 +120,7 @@ class SecuritySettings(Section):
         Raises:
             SettingsError: the file cannot be read.
         """
-        if self.sasl_password_file is not None:
-            return read_secret(self.sasl_password_file)
-        return self.sasl_password.get_secret_value() if self.sasl_password else None
+        return reveal(self.sasl_password, self.sasl_password_file)
 
 
 class KafkaSettings(Section):
@@ -188,11 +180,10 @@ class TopicSettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> TopicSettings:
-        names = [self.source, self.clean, self.duplicates, self.dead_letter, self.changelog]
-        names += [self.sketches, self.verdicts]
-        if len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{repeated!r} is set twice; each topic needs a name of its own")
+        names = list(self.model_dump().values())
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is set twice; each topic needs a name of its own")
         return self
 
     def edge_id(self, partition: int) -> str:

@@ -22,8 +22,8 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.section import Section
 from streamdedup.settings.sections import ENVIRONMENT_PREFIX, Settings
+from streamdedup.settings.units import Section
 
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 """Variables that Kubernetes sets for the services of a namespace."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, SecretStr
 
 from streamdedup.errors import SettingsError
 
@@ -31,17 +32,26 @@ def read_secret(path: Path) -> str:
     return secret
 
 
-def refuse_mask(value: SecretStr | None) -> SecretStr | None:
-    """Return a password; refuse the mask that replaces one in printed settings.
-
-    Raises:
-        ValueError: the value is the mask.
-    """
-    if value is not None and value.get_secret_value() == MASK:
+def _refuse_mask(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() == MASK:
         raise ValueError(
             f"the value is {MASK}, the mask of a printed secret; set the password itself"
         )
     return value
+
+
+Password = Annotated[SecretStr, AfterValidator(_refuse_mask)]
+
+
+def reveal(password: SecretStr | None, file: Path | None) -> str | None:
+    """Return a password, from its file if there is one.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    if file is not None:
+        return read_secret(file)
+    return password.get_secret_value() if password else None
 
 
 _SEED_CHARACTERS = 32

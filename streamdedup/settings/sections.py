@@ -1,4 +1,4 @@
-"""*Blocking* (reads the environment, counts processors). All settings, and the smaller sections.
+"""*Blocking* (environment, files of secrets, processors). All settings, and the smaller sections.
 
 Settings are frozen, and validated where they are declared. The docstring of each setting is its
 documentation; docs/settings.md is generated from them. The section that holds two settings checks
@@ -17,16 +17,22 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.kafka import KafkaSettings, TopicSettings
-from streamdedup.settings.registry import RegistrySettings
-from streamdedup.settings.section import (
+from streamdedup.settings.secrets import Password, reveal
+from streamdedup.settings.units import (
     CENTURY,
     DAY,
     HOUR,
     MILLISECOND,
+    SECOND,
+    Duration,
+    FilledPath,
+    NameList,
+    PathList,
     Section,
+    Size,
+    UrlList,
     read_blanks,
 )
-from streamdedup.settings.units import Duration, FilledPath, NameList, PathList, Size
 
 ENVIRONMENT_PREFIX = "STREAMDEDUP_"
 
@@ -53,6 +59,56 @@ class RecordSettings(Section):
         if (self.format == "avro") != bool(self.schema_files):
             raise ValueError("format avro and schema_files need each other")
         return self
+
+
+class RegistrySettings(Section):
+    """The schema registry, for records.format registry and output.duplicates_format avro."""
+
+    urls: UrlList = ()
+    """URLs of one registry with Confluent's API; the first that answers is used. Needs the extra
+    `registry`."""
+    username: str = ""
+    """User name, for HTTP basic authentication."""
+    password: Password | None = None
+    """Password. Prefer password_file."""
+    password_file: Path | None = None
+    """File with the password. A line break at its end is ignored."""
+    token_file: Path | None = None
+    """File with a bearer token, instead of a password. It is read for each request."""
+    ca_file: Path | None = None
+    """PEM file of the registry's certificate authorities. Default: those of the package
+    certifi."""
+    certificate_file: Path | None = None
+    """PEM file of a client certificate, for mutual TLS."""
+    key_file: Path | None = None
+    """PEM file of its private key."""
+    timeout: Duration = Field(default=dt.timedelta(seconds=10), ge=SECOND, le=HOUR)
+    """Longest time of one request."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RegistrySettings:
+        if self.password and self.password_file:
+            raise ValueError("password and password_file are both set; remove one")
+        if bool(self.username) != bool(self.password or self.password_file):
+            raise ValueError("a login needs username and password_file")
+        if self.token_file is not None and self.username:
+            raise ValueError("username and token_file are both set; remove one")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("only one of certificate_file and key_file is set; set both")
+        others = self.model_fields_set - {"urls", "timeout"}
+        if not self.urls and any(getattr(self, name) for name in others):
+            raise ValueError("urls is not set, so that the other settings have no effect")
+        return self
+
+    def login(self) -> str | None:
+        """Return ``username:password``; None without a login.
+
+        Raises:
+            SettingsError: the file of the password cannot be read.
+        """
+        if not self.username:
+            return None
+        return f"{self.username}:{reveal(self.password, self.password_file) or ''}"
 
 
 class IndexSettings(Section):

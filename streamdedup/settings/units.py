@@ -1,4 +1,4 @@
-"""*Pure.* Sizes, durations and lists in the forms of YAML files, Helm and variables."""
+"""*Pure.* What settings are made of: sections, and values in the forms of files and variables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ import json
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import durationpy
-from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_settings import NoDecode
+
+MILLISECOND = dt.timedelta(milliseconds=1)
+SECOND = dt.timedelta(seconds=1)
+HOUR = dt.timedelta(hours=1)
+DAY = dt.timedelta(days=1)
+CENTURY = dt.timedelta(days=36_500)
 
 _SIZE = re.compile(
     r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?)\s*(?:([kmgtpe])(i?))?b?\s*", re.IGNORECASE
@@ -136,3 +151,32 @@ FilledPath = Annotated[
 """A path that may not be empty: ``Path("")`` is the working directory."""
 PathList = Annotated[tuple[FilledPath, ...], NoDecode, BeforeValidator(_as_list), _LIST]
 Number = BeforeValidator(_as_number)
+
+
+def read_blanks(cls: type[BaseModel], values: Any) -> Any:
+    """Read an empty text as null if the setting may be null, and an empty section as its defaults.
+
+    A variable cannot hold null. A YAML section in which every line is a comment is null.
+    """
+    if not isinstance(values, dict):
+        return values
+    read = dict(values)
+    for name, value in values.items():
+        field = cls.model_fields.get(str(name))
+        if field is None:
+            continue
+        if value is None and isinstance(field.default, Section):
+            del read[name]
+        elif value == "" and type(None) in get_args(field.annotation):
+            read[name] = None
+    return read
+
+
+class Section(BaseModel):
+    """A group of settings; unknown names are an error."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+    _blanks = model_validator(mode="before")(read_blanks)

@@ -15,8 +15,8 @@ from streamdedup.cli import config
 from streamdedup.errors import SettingsError
 from streamdedup.settings.load import load_settings, walk
 from streamdedup.settings.secrets import MASK
-from streamdedup.settings.section import Section
 from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import Section
 from tests.support.paths import ROOT
 
 SECRET = "hunter2-very-secret"  # noqa: S105 - an invented one

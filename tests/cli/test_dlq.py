@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamdedup.cli import main
-from streamdedup.cli.dlq import _age
+from streamdedup.cli.corrections import _age
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import signal
 import pytest
 import typer
 
-from streamdedup.cli.interrupts import Interrupted, Interrupts, interruptible
+from streamdedup.cli.terminal import Interrupted, Interrupts, interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

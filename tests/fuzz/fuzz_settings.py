@@ -14,9 +14,15 @@ from tempfile import TemporaryDirectory
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings.load import load_settings, walk
-from streamdedup.settings.section import CENTURY, Section
 from streamdedup.settings.sections import ENVIRONMENT_PREFIX
-from streamdedup.settings.units import format_duration, format_size, parse_duration, parse_size
+from streamdedup.settings.units import (
+    CENTURY,
+    Section,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 from tests.fuzz.cases import Block, Finding, each, expect, mutated, odd_integer, odd_text
 
 _CASES = 256

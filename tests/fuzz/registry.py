@@ -44,7 +44,7 @@ TARGETS = (
            "index.segment", "index.blocks", "index.postings")),
     Target("exports", "fuzz_index.exports", 4, ("index.archive",)),
     Target("units", "fuzz_settings.units", 5, ("settings.units",)),
-    Target("settings", "fuzz_settings.settings", 10, ("settings.load", "settings.section",
+    Target("settings", "fuzz_settings.settings", 10, ("settings.load", "settings.units",
            "settings.sections", "settings.dedup", "settings.kafka")),
     Target("http", "fuzz_http.requests", 8, ("observe.status", "observe.page")),
 )  # fmt: skip

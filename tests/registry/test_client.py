@@ -20,8 +20,7 @@ from streamdedup.formats.schemas import Schema
 from streamdedup.model import Position, Record
 from streamdedup.registry.client import Registry
 from streamdedup.registry.opening import schemas_in_files, schemas_of
-from streamdedup.settings.registry import RegistrySettings
-from streamdedup.settings.sections import RecordSettings, Settings
+from streamdedup.settings.sections import RecordSettings, RegistrySettings, Settings
 from tests.support.registry import Front, front, prefix
 
 T = TypeVar("T")

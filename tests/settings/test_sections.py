@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.load import load_settings, walk
-from streamdedup.settings.section import Section
 from streamdedup.settings.sections import BatchSettings, Settings
+from streamdedup.settings.units import Section
 from tests.settings.loading import LOGIN, SECRET, look_up, refusal
 from tests.support.paths import ROOT
 
@@ -174,10 +174,10 @@ def test_every_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings() == Settings.model_construct()
 
 
-@pytest.mark.parametrize("module", ["load", "secrets", "section", "sections", "units"])
+@pytest.mark.parametrize("module", ["", ".load", ".secrets", ".sections", ".units"])
 def test_settings_load_no_numba(module: str) -> None:
     """A command that only reads settings does not wait for numba and LLVM."""
-    code = f"import sys, streamdedup.settings.{module}; print(*sys.modules)"
+    code = f"import sys, streamdedup.settings{module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert {"numba", "llvmlite"}.isdisjoint(done.stdout.split())
 

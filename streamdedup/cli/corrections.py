@@ -1,4 +1,4 @@
-"""*Blocking.* ``streamdedup dlq``: lists and replays dead letters."""
+"""*Blocking.* ``streamdedup dlq`` lists and replays dead letters; ``reinstate`` undoes drops."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamdedup.cli import options
-from streamdedup.cli.confirm import confirm
-from streamdedup.cli.interrupts import interruptible
+from streamdedup.cli.terminal import confirm, interruptible, report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from streamdedup.admin.corrections import Letter
 
-app = typer.Typer(no_args_is_help=True, help="List and replay dead letters.")
+dlq = typer.Typer(no_args_is_help=True, help="List and replay dead letters.")
 
 Reason = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only dead letters with this reason.")
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Newest dead letters to show; all are counted.")]
-Positions = Annotated[
+Letters = Annotated[
     list[str] | None,
     typer.Option(
         "--position",
@@ -32,9 +29,15 @@ Positions = Annotated[
         help="Only the dead letter of this source record; repeat it for more.",
     ),
 ]
+Positions = Annotated[
+    list[str],
+    typer.Argument(
+        metavar=f"{options.POSITION}...", help="Positions of the records in the source topic."
+    ),
+]
 
 
-@app.command(name="list")
+@dlq.command(name="list")
 def list_(
     config: options.RequiredConfigFile,
     reason: Reason = None,
@@ -53,31 +56,24 @@ def list_(
     import asyncio
 
     from streamdedup.admin.corrections import choose, list_letters
-    from streamdedup.settings.load import load_settings
 
     with interruptible("listing was interrupted"):
-        letters = choose(asyncio.run(list_letters(load_settings(config))), reason)
+        letters = choose(asyncio.run(list_letters(options.load(config))), reason)
     counts = dict(Counter(letter.reason for letter in letters).most_common())
     newest = letters[max(0, len(letters) - limit) :]
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "dead_letters": len(letters),
-                    "reasons": counts,
-                    "newest": [_facts(letter) for letter in newest],
-                }
-            )
-        )
+        shown = [_facts(letter) for letter in newest]
+        facts = {"dead_letters": len(letters), "reasons": counts, "newest": shown}
+        typer.echo(json.dumps(facts))
     else:
         _print(newest, counts)
 
 
-@app.command()
+@dlq.command()
 def replay(
     config: options.RequiredConfigFile,
     reason: Reason = None,
-    position: Positions = None,
+    position: Letters = None,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -98,9 +94,8 @@ def replay(
     from streamdedup.admin.corrections import MOST_REPLAYS, choose, list_letters
     from streamdedup.admin.corrections import replay as run_replay
     from streamdedup.formats.positions import format_position
-    from streamdedup.settings.load import load_settings
 
-    settings = load_settings(config)
+    settings = options.load(config)
     positions = options.positions(position or [])
     with interruptible("replaying was interrupted"):
         letters = choose(asyncio.run(list_letters(settings)), reason, positions)
@@ -109,22 +104,48 @@ def replay(
         if chosen:
             confirm(f"Replay {len(chosen)} records to {settings.topics.source}?", yes=yes)
             lost = [format_position(one) for one in asyncio.run(run_replay(settings, chosen))]
-    facts = {
-        "replayed": len(chosen) - len(lost),
-        "replayed_too_often": len(letters) - len(chosen),
-        "lost": lost,
-    }
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    typer.echo(f"replayed {facts['replayed']} records to {settings.topics.source}")
-    if len(letters) > len(chosen):
-        typer.echo(
-            f"left out {len(letters) - len(chosen)} that were replayed {MOST_REPLAYS} times; name "
-            "them with --position to replay them again"
+    replayed, left_out = len(chosen) - len(lost), len(letters) - len(chosen)
+    lines = [f"replayed {replayed} records to {settings.topics.source}"]
+    if left_out:
+        lines.append(
+            f"left out {left_out} that were replayed {MOST_REPLAYS} times; name them with "
+            "--position to replay them again"
         )
-    for one in lost:
-        typer.echo(f"lost {one}: only the source topic had its value")
+    lines += [f"lost {one}: only the source topic had its value" for one in lost]
+    facts = {"replayed": replayed, "replayed_too_often": left_out, "lost": lost}
+    report(facts, "\n".join(lines), as_json=as_json)
+
+
+def reinstate(
+    positions: Positions,
+    config: options.RequiredConfigFile,
+    yes: options.Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Append records of the source topic to the clean topic, e.g. wrongly dropped duplicates.
+
+    A duplicate record names its position. The records keep key, value, headers and timestamp. They
+    get the headers of a kept record (output.headers), and `streamdedup-reinstated` with the time.
+    The index does not change, and a second call appends the record again.
+
+    Example: `streamdedup reinstate documents:0:4711 --config streamdedup.yaml`
+
+    Exit codes: 0 done, 3 invalid settings or not confirmed, 4 no such record, 5-7 topics and
+    broker, 15 a clock.
+    """
+    import asyncio
+
+    from streamdedup.admin.corrections import find_records
+    from streamdedup.admin.corrections import reinstate as run_reinstate
+
+    settings = options.load(config)
+    wanted = options.positions(positions)
+    with interruptible("reinstating was interrupted"):
+        records = asyncio.run(find_records(settings, wanted))
+        confirm(f"Append {len(records)} records to {settings.topics.clean}?", yes=yes)
+        asyncio.run(run_reinstate(settings, list(records.values())))
+    message = f"reinstated {len(records)} records on {settings.topics.clean}"
+    report({"reinstated": len(records)}, message, as_json=as_json)
 
 
 def _facts(letter: Letter) -> dict[str, Any]:
@@ -141,7 +162,7 @@ def _facts(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _print(letters: Sequence[Letter], counts: dict[str, int]) -> None:
+def _print(letters: list[Letter], counts: dict[str, int]) -> None:
     from rich.text import Text
 
     from streamdedup.cli import screen
