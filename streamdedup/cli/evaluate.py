@@ -127,8 +127,7 @@ def evaluate(
     from streamdedup.analysis import evaluate as evaluation
     from streamdedup.analysis.corpus import read_corpus
     from streamdedup.cli import label_report, screen
-    from streamdedup.files.kinds import expanded
-    from streamdedup.files.paths import check_report
+    from streamdedup.files.paths import check_report, expanded
     from streamdedup.settings.load import load_settings
 
     overrides = options.overrides(

@@ -23,6 +23,7 @@ Each run forgets what no longer matters, so that the notes stop growing:
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ import xxhash
 
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, InputMark
-from streamdedup.files.paths import identity, new_token
+from streamdedup.files.paths import identity
 from streamdedup.index.rows import Source
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
@@ -88,13 +89,13 @@ class _JobNote(msgspec.Struct):
         lengths: bytes of each output; of a table, those of its spool.
         settings: the settings.
         rows: rows of each table when it was completed last.
-        token: in the names of the job's temporary files.
+        token: makes the names of the job's temporary files unique.
     """
 
     lengths: dict[str, int]
     settings: dict[str, str]
     rows: dict[str, int] = {}
-    token: str = msgspec.field(default_factory=new_token)
+    token: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
 
 
 class _InputNote(msgspec.Struct):

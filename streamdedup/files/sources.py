@@ -1,18 +1,21 @@
-"""*Blocking.* What the inputs of a job have in common, and which outputs can follow from it."""
+"""*Blocking.* What the inputs of a job have in common, and which outputs can follow from it.
+
+Also the rows of an input from its beginning to its end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from streamdedup.engine.arrow import TableFields
+from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
 from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
-from streamdedup.files.kinds import Kind, kind_of_input, kind_of_name
 from streamdedup.files.lines import STANDARD, LineReader
 from streamdedup.files.pack import packer
+from streamdedup.files.paths import Kind, kind_of_input, kind_of_name
 from streamdedup.files.tables import TableFile, difference
 from streamdedup.settings.sections import Settings
 
@@ -145,3 +148,39 @@ def check_outputs(
         )
     if rejected is not None and kind_of_name(rejected) not in {None, Kind.LINES}:
         raise InputError(f"rejected lines are JSON Lines; give another extension than {rejected}")
+
+
+def read_rows(
+    path: str, kind: Kind, settings: Settings, first: InputSources, second: InputSources | None
+) -> Iterator[tuple[ArrowRows, ArrowRows | None]]:
+    """Yield the rows of CSV, Parquet or Arrow in parts; blank lines are left out.
+
+    Args:
+        path: the file.
+        kind: its kind.
+        settings: the sections ``batch`` and ``limits`` are used.
+        first: reads the fields.
+        second: reads other fields of the same rows, if needed.
+    """
+    for part in _parts(path, kind, settings):
+        yield _read(first, part), None if second is None else _read(second, part)
+
+
+def _read(sources: InputSources, part: Any) -> ArrowRows:
+    if sources.fields is None:
+        raise TypeError("lines have no fields")
+    return sources.fields.read(part)
+
+
+def _parts(path: str, kind: Kind, settings: Settings) -> Iterator[Any]:
+    most = settings.batch
+    if kind.is_table:
+        with TableFile(path, kind) as table:
+            yield from table.batches(0, most.documents, most.bytes)
+        return
+    most_bytes = settings.limits.value_bytes
+    with closing(LineReader(path, most_bytes)) as lines:
+        reader = CsvReader(lines, kind.delimiter, most_bytes)
+        reader.header()
+        while rows := reader.read(most.documents, most_bytes):
+            yield [row for row in rows if row.fields != []]

@@ -13,7 +13,7 @@ import zstandard
 
 from streamdedup.errors import InputError
 from streamdedup.files.job import Job
-from streamdedup.files.kinds import Kind, expanded, kind_of_input, kind_of_name
+from streamdedup.files.paths import Kind, expanded, kind_of_input, kind_of_name
 from streamdedup.files.run import Hooks, run
 from streamdedup.settings.sections import LimitSettings, RecordSettings, Settings
 from tests.files.workspace import Crash, counts, crash_after, in_batches_of, texts

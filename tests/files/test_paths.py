@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from streamdedup.errors import InputError
 from streamdedup.files.job import Job
-from streamdedup.files.kinds import Kind
+from streamdedup.files.paths import Kind
 from streamdedup.files.run import Hooks, run
 from streamdedup.files.tables import TableFile
 from streamdedup.settings.sections import Settings
