@@ -35,10 +35,9 @@ class InputBatch:
     """A batch of lines or rows, and how far the inputs are judged once it has its verdicts.
 
     Attributes:
-        values: the lines that hold a document; None for one that is too long. Empty for tables.
-        keys: the name of each line; empty for rows of CSV or tables.
-        fields: the documents of rows: their parts, in order.
-        tables: the record batches with the rows of tables.
+        values, keys: the lines that hold a document, None for one that is too long, and their
+            names. Rows of CSV have no keys, those of tables neither.
+        fields, tables: the documents of rows in parts, and the record batches of tables.
         offsets: the number of each line or row in its input.
         topics: the topic of each input in the batch, and the row of its first document.
         refused: rejections of records without a look at their value, by row.
@@ -173,7 +172,7 @@ class BatchReader:
         try:
             for path, kind in self._inputs:
                 if kind.is_table:
-                    with TableFile(path, kind) as table:
+                    with closing(TableFile(path, kind)) as table:
                         yield from self._of_table(path, table)
                     continue
                 # Only a file can grow, and only a job can continue with it.
@@ -233,7 +232,6 @@ class BatchReader:
             self._reading = None
 
     def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[InputBatch]:
-        """Yield the batches that an input of CSV fills."""
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
         reader = CsvReader(lines, kind.delimiter, self._most_bytes)
@@ -256,7 +254,6 @@ class BatchReader:
         self._note_progress(topic, lines, before)
 
     def _of_table(self, path: str, table: TableFile) -> Iterator[InputBatch]:
-        """Yield the batches that a table fills."""
         columns = self._fields
         if not isinstance(columns, TableFields):
             raise TypeError("the columns of a table are not known")
@@ -285,7 +282,6 @@ class BatchReader:
             number += len(part)
 
     def _judged_rows(self, path: str, digest: bytes) -> int:
-        """Return how many rows of a table this job has judged."""
         known, judged = self._ledger.known(path), self._ledger.judged(path)
         for mark in (known, judged):
             if mark.lines and mark.digest != digest:

@@ -57,7 +57,6 @@ def duplicates_table(rule: OutputRule, schema: Any) -> Callable[[RecordColumns, 
 
 
 def _columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
-    """Return the duplicates of a batch as columns of Arrow, by name."""
     arrow = load()
     rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
     document_rows = verdicts.document_rows[rows]

@@ -9,6 +9,7 @@ import glob
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -81,7 +82,12 @@ def kind_of_input(path: str) -> Kind:
     Raises:
         InputError: the content does not fit the extension, or is of an old format.
     """
-    start = _start(path)
+    start = b""
+    # The first bytes of a pipe can be read only once. Whoever reads the file reports an error.
+    with suppress(OSError):
+        if path != STANDARD and stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                start = file.read(8)
     if start.startswith(_FEATHER_1):
         raise InputError(f"{path} is of version 1 of Feather; write it again as version 2")
     for magic, kind in _STARTS.items():
@@ -93,17 +99,6 @@ def kind_of_input(path: str) -> Kind:
             raise InputError(f"{path} is compressed as a whole; decompress it first")
         raise InputError(f"{path} does not begin like {named}: it is damaged, or has a wrong name")
     return named or Kind.LINES
-
-
-def _start(path: str) -> bytes:
-    """Return the first bytes of a regular file; those of others can be read only once."""
-    try:
-        if path == STANDARD or not stat.S_ISREG(os.stat(path).st_mode):
-            return b""
-        with open(path, "rb") as file:
-            return file.read(8)
-    except OSError:
-        return b""  # whoever reads the file reports it
 
 
 def expanded(
@@ -202,11 +197,7 @@ def check_paths(
 
 
 def check_report(path: Path, reads: Iterable[str | Path | None]) -> None:
-    """Check that a report replaces no file that the command reads; None is a file not given.
-
-    Raises:
-        InputError: it is one of them, or its name stands for a compressed file.
-    """
+    """Raise an InputError if a report replaces a file that is read, or is named as compressed."""
     if _file(str(path)) in {_file(str(one)) for one in reads if one is not None}:
         raise InputError(f"the output {path} is one of the inputs; give another file")
     if PACKED.search(path.name):

@@ -99,7 +99,14 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
         StreamdedupError: the index cannot be used.
     """
     settings, hooks = for_files(settings), hooks or Hooks()
-    _check_times(settings)
+    records = settings.records
+    has_times = records.format == "json" and records.event_time_field
+    if settings.index.window is not None and not has_times:
+        # A window by time could not exclude any document.
+        raise SettingsError(
+            "index.window is set, but lines of files have no event time: set "
+            "records.event_time_field (with records.format json), or remove index.window"
+        )
     clock = _Clock()
     outputs = job.outputs().values()
     job = replace(job, inputs=expanded(job.inputs, outputs, job.index))
@@ -147,7 +154,6 @@ class _Clock:
         self._elsewhere = compiled_elsewhere
 
     def times(self) -> dict[str, Any]:
-        """Return the times of the tally."""
         compiled = compile_seconds()
         late = compiled - self._compiled_at_start
         return {
@@ -155,17 +161,6 @@ class _Clock:
             "start_seconds": self._started - self._began + late,
             "compile_seconds": compiled - self._compiled + self._elsewhere,
         }
-
-
-def _check_times(settings: Settings) -> None:
-    """Refuse a window by time that could not exclude any document."""
-    records = settings.records
-    if settings.index.window is None or (records.format == "json" and records.event_time_field):
-        return
-    raise SettingsError(
-        "index.window is set, but lines of files have no event time: set records.event_time_field "
-        "(with records.format json), or remove index.window"
-    )
 
 
 class InProcess:
@@ -218,7 +213,6 @@ class _Run:
     resources: ExitStack = field(default_factory=ExitStack)
 
     def run(self, reader: BatchReader) -> None:
-        """Judge and commit all batches."""
         with self.resources:
             for full, batch in enumerate(reader.batches(self._catch_up)):
                 if full == 0:
@@ -299,7 +293,6 @@ class _Run:
         return {outcome: (sink.length, sink.rows) for outcome, sink in self.sinks.items()}
 
     def finish(self) -> None:
-        """Complete the outputs."""
         for sink in self.sinks.values():
             sink.finish()
         self.complete()

@@ -21,14 +21,9 @@ from streamdedup.settings.sections import Settings
 
 
 class _LineSink:
-    """An output of lines; its methods are those of a :class:`TableSink`.
+    """An output of lines, after a header of CSV; its methods are those of a :class:`TableSink`.
 
-    Args:
-        file: the output.
-        outcome: the outcome whose records it gets.
-        rule: what duplicate records contain.
-        header: the first line of CSV, with its line feed.
-        pack: compresses what a batch adds; None for a plain output.
+    It gets the records of the outcome. ``pack`` compresses what a batch adds, unless it is None.
     """
 
     rows = 0
@@ -42,10 +37,7 @@ class _LineSink:
         header: bytes,
         pack: Packer | None,
     ) -> None:
-        self._file = file
-        self._pack = pack
-        self._outcome = outcome
-        self._rule = rule
+        self._file, self._outcome, self._rule, self._pack = file, outcome, rule, pack
         if header and not file.length:
             file.append(pack(header) if pack else header)
 

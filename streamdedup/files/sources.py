@@ -26,12 +26,7 @@ _TABLES = ".parquet, .arrow or .feather"
 class InputSources:
     """What all inputs have in common.
 
-    Attributes:
-        kinds: the kind of each input.
-        schema: the schema of tables; None for others.
-        fields: reads the fields of rows; None for lines.
-        header: the first row of CSV; None for others.
-        compression: the codec of the first table of Parquet.
+    Tables have a schema and the codec of the first one, CSV a header; both read fields of rows.
     """
 
     kinds: tuple[Kind, ...]
@@ -72,7 +67,7 @@ def _examine_tables(
 ) -> InputSources:
     schema, compression = None, None
     for path, kind in zip(inputs, kinds, strict=True):
-        with TableFile(path, kind) as file:
+        with closing(TableFile(path, kind)) as file:
             if schema is None:
                 schema, compression = file.schema, file.compression
             elif not schema.equals(file.schema):
@@ -155,27 +150,19 @@ def read_rows(
 ) -> Iterator[tuple[ArrowRows, ArrowRows | None]]:
     """Yield the rows of CSV, Parquet or Arrow in parts; blank lines are left out.
 
-    Args:
-        path: the file.
-        kind: its kind.
-        settings: the sections ``batch`` and ``limits`` are used.
-        first: reads the fields.
-        second: reads other fields of the same rows, if needed.
+    ``first`` reads the fields, and ``second`` other fields of the same rows, if needed.
     """
-    for part in _parts(path, kind, settings):
-        yield _read(first, part), None if second is None else _read(second, part)
-
-
-def _read(sources: InputSources, part: Any) -> ArrowRows:
-    if sources.fields is None:
+    if first.fields is None or (second is not None and second.fields is None):
         raise TypeError("lines have no fields")
-    return sources.fields.read(part)
+    others = second.fields if second is not None else None
+    for part in _parts(path, kind, settings):
+        yield first.fields.read(part), others.read(part) if others is not None else None
 
 
 def _parts(path: str, kind: Kind, settings: Settings) -> Iterator[Any]:
     most = settings.batch
     if kind.is_table:
-        with TableFile(path, kind) as table:
+        with closing(TableFile(path, kind)) as table:
             yield from table.batches(0, most.documents, most.bytes)
         return
     most_bytes = settings.limits.value_bytes

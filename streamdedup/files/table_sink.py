@@ -18,7 +18,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,10 @@ class Format:
 class TableSink:
     """An output that is a table.
 
-    Args:
-        path: the table.
-        form: how it is written.
-        content: returns the rows of a batch as a table without views.
-        token: in the names of the job's temporary files.
-        name: tells the outputs of a job apart.
-        spool_length: committed length of the spool in bytes; None without an index: then there is
-            no spool, and a table that exists is replaced.
-        rows: rows of the table when it was completed last.
+    ``content`` returns the rows of a batch as a table without views. The names of the temporary
+    files have the token of the job and the name of the output. The spool has a committed length in
+    bytes; None without an index: then there is no spool, and a table that exists is replaced. The
+    table had ``rows`` when it was completed last.
 
     Raises:
         InputError: the file cannot be written, is not the one that earlier runs wrote, or its
@@ -88,7 +83,9 @@ class TableSink:
         self._path = os.path.realpath(path)
         self._temporary = temporary(self._path, token, f"{name}.tmp")
         self._spool_path = temporary(self._path, token, f"{name}.partial")
-        self._format = replace(form, schema=_as_written(form.schema))
+        # Files can hold views, but no dictionaries of views.
+        schema = _plain(form.schema, load().types.is_dictionary)
+        self._format = replace(form, schema=schema)
         self.content = content
         self._writer: _Writer | None = None
         self._has_spool = spool_length is not None
@@ -188,10 +185,9 @@ class TableSink:
         return self._writer
 
     def _written(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield the completed table."""
         if not os.path.exists(self._path) or not os.path.getsize(self._path):
             return
-        with TableFile(self._path, self._format.kind) as file:
+        with closing(TableFile(self._path, self._format.kind)) as file:
             self._check_schema(self._format.schema, file.schema)
             yield from file.batches(0, _READ_ROWS, _GROUP_BYTES, columns)
 
@@ -228,7 +224,6 @@ class _Writer:
             self._file = form.open(self._sink)
 
     def write(self, table: Any) -> None:
-        """Write the rows of a table."""
         if not table.schema.equals(self._schema, check_metadata=True):
             table = table.cast(self._schema)
         self._tables.append(table)
@@ -266,7 +261,6 @@ class _Writer:
                 sync_directory(self._path)
 
     def discard(self) -> None:
-        """Remove the temporary file."""
         self._thread.shutdown()
         with suppress(OSError, load().ArrowException):
             self._file.close()
@@ -284,17 +278,10 @@ def kept_rows(records: RecordColumns, verdicts: Verdicts) -> Any:
         return _as_plain(values.table()).filter(load().array(verdicts.outcomes == KEPT))
 
 
-def _plain(schema: Any) -> Any:
-    """Return a schema with large strings and large binaries instead of views."""
-    fields = [field.with_type(_plain_type(field.type)) for field in schema]
-    return load().schema(fields, schema.metadata)
-
-
-def _as_written(schema: Any) -> Any:
-    """Return a schema as files can hold it: a dictionary of views is one of plain texts."""
-    is_dictionary = load().types.is_dictionary
+def _plain(schema: Any, changes: Callable[[Any], bool] = lambda _: True) -> Any:
+    """Return a schema without views in the types that change: as large strings and binaries."""
     fields = [
-        field.with_type(_plain_type(field.type)) if is_dictionary(field.type) else field
+        field.with_type(_plain_type(field.type)) if changes(field.type) else field
         for field in schema
     ]
     return load().schema(fields, schema.metadata)

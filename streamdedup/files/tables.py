@@ -23,14 +23,9 @@ _UNPACKED = "UNCOMPRESSED"
 
 
 class TableFile:
-    """An open Parquet or Arrow file.
+    """An open Parquet or Arrow file, or an InputError.
 
-    Raises:
-        InputError: the file cannot be read.
-
-    Attributes:
-        schema: of the table.
-        compression: how Parquet compresses the first column, in lower case; None if unknown.
+    ``compression`` is how Parquet compresses the first column, in lower case; None if unknown.
     """
 
     def __init__(self, path: str, kind: Kind) -> None:
@@ -141,12 +136,6 @@ class TableFile:
         """Close the file."""
         self._source.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class RowValues(Column[bytes]):
     """The rows of record batches, each as a JSON object when it is read."""
@@ -179,7 +168,6 @@ class RowValues(Column[bytes]):
 
 
 def _shown(value: Any) -> str:
-    """Return a value that JSON does not have as a string."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,5 +132,5 @@ def test_a_table_may_have_any_path(tmp_path: Path, names: bytes) -> None:
         run(job, in_batches_of(7), Hooks(on_batch=crash_after(9)))
     run(job, in_batches_of(7))
     kind = Kind.PARQUET if target.suffix == ".parquet" else Kind.ARROW
-    with TableFile(str(target), kind) as file:
+    with closing(TableFile(str(target), kind)) as file:
         assert sum(map(len, file.batches(0, 100, 2**20))) == 20
