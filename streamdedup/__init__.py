@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamdedup.engine.arrays import VerdictArrays
     from streamdedup.engine.deduplicator import Deduplicator
+    from streamdedup.engine.documents import VerdictArrays
     from streamdedup.errors import StreamdedupError
     from streamdedup.model import Document, Match, Outcome, Position, Verdict
     from streamdedup.settings.load import load_settings
@@ -34,7 +34,7 @@ _HOMES = {
     "Deduplicator": "streamdedup.engine.deduplicator",
     "Settings": "streamdedup.settings.sections",
     "StreamdedupError": "streamdedup.errors",
-    "VerdictArrays": "streamdedup.engine.arrays",
+    "VerdictArrays": "streamdedup.engine.documents",
     "load_settings": "streamdedup.settings.load",
 }
 

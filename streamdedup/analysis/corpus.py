@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from streamdedup.engine.arrow import ArrowRows
 from streamdedup.errors import InputError
-from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import LineReader
-from streamdedup.files.rows import read_rows
-from streamdedup.files.sources import examine
+from streamdedup.files.paths import expanded, for_files
+from streamdedup.files.sources import examine, read_rows
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
 from streamdedup.model import Document, Position, Record

@@ -111,8 +111,7 @@ def evaluate(
     from streamdedup.analysis.html import page
     from streamdedup.analysis.report import as_json as json_values
     from streamdedup.cli import screen
-    from streamdedup.files.kinds import expanded
-    from streamdedup.files.paths import check_report
+    from streamdedup.files.paths import check_report, expanded
     from streamdedup.sketch.bands import doubts
 
     settings = options.load(

@@ -1,6 +1,7 @@
-"""*Pure.* The columns of an Arrow table as the fields of documents.
+"""*Pure.* Tables and columns of Arrow, pandas and Polars as the fields of documents.
 
-pyarrow is optional: it is imported when a table is read.
+pyarrow is optional: it is imported when a table is read. What cannot be read as columns is read row
+by row, see :mod:`streamdedup.engine.documents`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ from streamdedup.settings.sections import RecordSettings
 
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the calendar, in the year 9999."""
+_TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+_NAMES = (*_TEXTS, "integer")
+_TIMES = (*_TEXTS, "timestamp", "date", "integer", "floating")
+"""Types of columns that hold texts, names and times, as pyarrow calls them."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MS = 86_400_000
-_DEFAULT_ID = RecordSettings.model_fields["id_field"].default
 _SHOWN_CHARACTERS = 300
+_CHUNK_ROWS = 10_000
+_COLUMN = RecordSettings(text_fields=("text",), id_field=None)
+"""Reads a column of texts as a table."""
 
 
 def load(name: str = "pyarrow") -> Any:
@@ -49,12 +56,9 @@ class ArrowRows(NamedTuple):
 
 
 class TableFields:
-    """Reads the fields of documents from the columns that the settings name.
+    """Reads the fields of documents from the columns of a table that the settings name.
 
-    Args:
-        schema: of the table.
-        records: names the columns. The name of a column counts before a dotted path into structs.
-        name: name of the table in messages.
+    The name of a column counts before a dotted path into structs.
 
     Raises:
         InputError: a column is missing, has the wrong type, or there are several of its name.
@@ -65,14 +69,11 @@ class TableFields:
         self._compute = load("pyarrow.compute")
         self._schema = schema
         self._name = name
-        self._texts = [self._find(field, self._is_text, "text") for field in records.text_fields]
-        is_default = records.id_field == _DEFAULT_ID and _top(schema, records.id_field) is None
-        id_field = None if is_default else records.id_field
-        self._id = self._optional(id_field, self._is_name, "string or integer")
-        self._namespace = self._optional(
-            records.namespace_field, self._is_name, "string or integer"
-        )
-        self._time = self._optional(records.event_time_field, self._is_time, "time")
+        self._texts = [self._find(field, _TEXTS, "text") for field in records.text_fields]
+        names = "string or integer"
+        self._id = self._optional(id_column(schema.names, records), _NAMES, names)
+        self._namespace = self._optional(records.namespace_field, _NAMES, names)
+        self._time = self._optional(records.event_time_field, _TIMES, "time")
         self._texts_named = ", ".join(map(repr, records.text_fields))
 
     def columns(self) -> list[str] | None:
@@ -116,7 +117,7 @@ class TableFields:
         if not path:
             return None
         column = self._plain(batch, path)
-        if not self._is_text(column.type):
+        if not self._is_one_of(column.type, _TEXTS):
             column = column.cast(self._arrow.large_string())
         return blobs(column.cast(self._arrow.large_binary()))
 
@@ -124,15 +125,14 @@ class TableFields:
         if not self._time:
             return np.full(len(batch), NO_TIMESTAMP, dtype=np.int64)
         column = self._plain(batch, self._time)
-        types = self._arrow.types
-        if not (types.is_timestamp(column.type) or types.is_date(column.type)):
+        if not self._is_one_of(column.type, ("timestamp", "date")):
             return self._parsed_times(column.to_pylist(), refused)
         times_ms = self._clock_times(column)
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(((times_ms < 0) | (times_ms > _LAST_MS)) & ~missing).tolist():
+        is_out = (times_ms < 0) | (times_ms > _LAST_MS)
+        for row in np.flatnonzero(is_out & ~missing).tolist():
             self._refuse_time(row, refused, f"{column[row].value!r} is out of range")
-        invalid = missing | (times_ms < 0) | (times_ms > _LAST_MS)
-        return np.where(invalid, NO_TIMESTAMP, times_ms)
+        return np.where(missing | is_out, NO_TIMESTAMP, times_ms)
 
     def _clock_times(self, column: Any) -> I64:
         """Return timestamps or dates in milliseconds; a missing one is any number."""
@@ -157,37 +157,27 @@ class TableFields:
         return times_ms
 
     def _refuse_time(self, row: int, refused: dict[int, Rejection], problem: str) -> None:
-        message = f"column {'.'.join(self._time)!r} is not a valid time: {problem}"
-        refused.setdefault(row, Rejection("decode", "InvalidEventTime", message[:500]))
+        refused.setdefault(row, invalid_time(".".join(self._time), problem))
 
-    def _optional(
-        self, field: str | None, fits: Callable[[Any], bool], kind: str
-    ) -> tuple[str, ...]:
-        return self._find(field, fits, kind) if field else ()
+    def _optional(self, field: str | None, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
+        return self._find(field, kinds, expected) if field else ()
 
-    def _find(self, field: str, fits: Callable[[Any], bool], kind: str) -> tuple[str, ...]:
+    def _find(self, field: str, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
         """Return the path of a column of the right type."""
-        if (count := self._schema.names.count(field)) > 1:
-            raise InputError(
-                f"{self._name} has {count} columns {field!r}; rename one, or name another column"
-            )
-        path = _top(self._schema, field) or tuple(field.split("."))
+        names = self._schema.names
+        path = (field,) if is_column(field, names, self._name) else tuple(field.split("."))
         found = self._type_of(path)
         if found is None:
-            names = ", ".join(self._schema.names)
-            if len(names) > _SHOWN_CHARACTERS:
-                names = names[:_SHOWN_CHARACTERS] + "..."
-            raise InputError(f"{self._name} has no column {field!r}; its columns are {names}")
+            raise no_column(field, names, self._name)
         if self._arrow.types.is_dictionary(found):
             found = found.value_type
-        if not (fits(found) or self._arrow.types.is_null(found)):
+        if not self._is_one_of(found, (*kinds, "null")):
             raise InputError(
-                f"the column {field!r} of {self._name} is of type {found}, expected {kind}"
+                f"the column {field!r} of {self._name} is of type {found}, expected {expected}"
             )
         return path
 
     def _type_of(self, path: tuple[str, ...]) -> Any:
-        """Return the type of a column; None if there is none."""
         if self._schema.get_field_index(path[0]) < 0:
             return None
         found = self._schema.field(path[0]).type
@@ -204,49 +194,57 @@ class TableFields:
             column = self._compute.struct_field(column, list(path[1:]))
         if hasattr(column, "combine_chunks"):  # of a table
             column = column.combine_chunks()
-        types = self._arrow.types
-        if types.is_dictionary(column.type):
+        if self._arrow.types.is_dictionary(column.type):
             # Not all types have a cast from a dictionary.
             return self._castable(column.dictionary).take(column.indices)
         return self._castable(column)
 
     def _castable(self, column: Any) -> Any:
         """Return a column of a type of text that can become all others."""
-        types = self._arrow.types
-        if types.is_null(column.type):
+        if self._arrow.types.is_null(column.type):
             return column.cast(self._arrow.large_string())
-        is_view = types.is_string_view(column.type) or types.is_binary_view(column.type)
+        is_view = self._is_one_of(column.type, ("string_view", "binary_view"))
         return column.cast(self._arrow.large_binary()) if is_view else column
 
-    def _is_text(self, kind: Any) -> bool:
-        types = self._arrow.types
-        tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary)
-        return any(test(kind) for test in (*tests, types.is_large_binary, types.is_binary_view))
+    def _is_one_of(self, found: Any, kinds: Sequence[str]) -> bool:
+        return any(getattr(self._arrow.types, f"is_{kind}")(found) for kind in kinds)
 
-    def _is_name(self, kind: Any) -> bool:
-        return self._is_text(kind) or self._arrow.types.is_integer(kind)
 
-    def _is_time(self, kind: Any) -> bool:
-        types = self._arrow.types
-        tests = (types.is_timestamp, types.is_date, types.is_integer, types.is_floating)
-        return self._is_text(kind) or any(test(kind) for test in tests)
+def id_column(names: Sequence[str], records: RecordSettings) -> str | None:
+    """Return the column of ids; None if there is none, which only the default name allows."""
+    is_optional = records.id_field == RecordSettings.model_fields["id_field"].default
+    return None if is_optional and records.id_field not in names else records.id_field
+
+
+def is_column(field: str, names: Sequence[str], table: str) -> bool:
+    """Return whether a column has the name; an InputError if several have it."""
+    if (count := names.count(field)) > 1:
+        raise InputError(
+            f"{table} has {count} columns {field!r}; rename one, or name another column"
+        )
+    return count == 1
+
+
+def no_column(field: str, names: Sequence[str], table: str) -> InputError:
+    """Return the error for a column that is missing."""
+    known = ", ".join(names)
+    if len(known) > _SHOWN_CHARACTERS:
+        known = known[:_SHOWN_CHARACTERS] + "..."
+    return InputError(f"{table} has no column {field!r}; its columns are {known}")
+
+
+def invalid_time(column: str, problem: object) -> Rejection:
+    """Return the rejection of a row whose event time cannot be read."""
+    message = f"column {column!r} is not a valid time: {problem}"
+    return Rejection("decode", "InvalidEventTime", message[:500])
 
 
 def labelled(ids: Blobs, names: Callable[[int], bytes]) -> Blobs:
-    """Return ids of which the empty ones are replaced.
-
-    Args:
-        ids: the ids.
-        names: returns the id of a row that has none.
-    """
+    """Return ids of which the empty ones are replaced by the names of their rows."""
     lengths = ids.lengths()
     if len(lengths) and lengths.min() > 0:
         return ids
     return Blobs.of([id_ or names(row) for row, id_ in enumerate(ids.tolist())])
-
-
-def _top(schema: Any, field: str | None) -> tuple[str, ...] | None:
-    return (field,) if field is not None and field in schema.names else None
 
 
 def blobs(column: Any) -> Blobs:
@@ -265,3 +263,64 @@ def blobs(column: Any) -> Blobs:
 def _integers(column: Any) -> NDArray[np.int64]:
     numbers: I64 = column.fill_null(0).to_numpy(zero_copy_only=False)
     return numbers
+
+
+def repeatable(items: Any) -> Any:
+    """Return what can be read twice: a stream of Arrow, which cannot, as a table or column.
+
+    Raises:
+        InputError: this is a stream, and pyarrow is not installed.
+    """
+    if not hasattr(items, "__arrow_c_stream__") or hasattr(items, "__len__"):
+        return items
+    arrow = load()
+    column = arrow.chunked_array(items)
+    is_table = arrow.types.is_struct(column.type)
+    return arrow.Table.from_struct_array(column) if is_table else column
+
+
+def to_fields(items: Any, records: RecordSettings) -> Fields | None:
+    """Return the fields of a table or of a column of texts, without an object for each value.
+
+    Returns:
+        The fields; None if this is not a table, pyarrow is not installed, or a row is not a
+        document, which the caller must find and name.
+    """
+    if not (hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__")):
+        return None
+    try:
+        arrow = load()
+    except InputError:
+        return None  # Polars needs no pyarrow
+    try:
+        table = _table(arrow, items, records)
+        if table is None:
+            return None
+        if table.column_names == [""]:
+            table, records = table.rename_columns(["text"]), _COLUMN
+        columns = TableFields(table.schema, records, "the table")
+        parts: list[Fields] = []
+        for batch in table.to_batches(max_chunksize=_CHUNK_ROWS):
+            fields, refused = columns.read(batch)
+            if refused:
+                return None
+            parts.append(fields)
+        return Fields.concatenate(parts) if parts else None
+    except (arrow.ArrowException, InputError, TypeError, ValueError):
+        return None
+
+
+def _table(arrow: Any, items: Any, records: RecordSettings) -> Any:
+    """Return a table; a column of texts becomes a table whose only column has no name."""
+    if hasattr(items, "schema") and hasattr(items, "column_names"):  # of Arrow
+        return arrow.table(items)
+    if hasattr(items, "columns"):  # of pandas or Polars
+        fields = (records.id_field, records.event_time_field, records.namespace_field)
+        names = [*records.text_fields, *filter(None, fields)]
+        wanted = {*names, *(name.split(".")[0] for name in names)}
+        chosen = items[[name for name in items.columns if name in wanted]]
+        if hasattr(items, "iloc"):
+            return arrow.Table.from_pandas(chosen, preserve_index=False)
+        return arrow.table(chosen)
+    column = items if isinstance(items, arrow.Array) else arrow.chunked_array(items)
+    return None if arrow.types.is_struct(column.type) else arrow.table([column], [""])

@@ -18,10 +18,9 @@ import numpy as np
 from streamdedup.batches import JudgedVerdicts, Judgement, SketchedBatch
 from streamdedup.columns import Positions, Strings
 from streamdedup.dedup.resolve import Rule, resolve
-from streamdedup.engine.arrays import VerdictArrays
-from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
+from streamdedup.engine.arrow import repeatable, to_fields
+from streamdedup.engine.documents import TOPIC, Item, VerdictArrays, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
-from streamdedup.engine.tables import repeatable, to_fields
 from streamdedup.errors import IndexUnusable
 from streamdedup.formats.records import Decoder, default_id
 from streamdedup.index.store import LOCAL_LOG, Index
@@ -104,7 +103,13 @@ class Deduplicator:
             StreamdedupError: the index cannot be used.
         """
         verdicts, ids = self._judged(documents, positions)
-        return [_named(*pair) for pair in zip(verdicts, ids, strict=True)]
+        # A rejected document has the id that the caller has given.
+        return [
+            verdict
+            if verdict.outcome is not Outcome.REJECTED
+            else replace(verdict, id=id_ or default_id(verdict.position))
+            for verdict, id_ in zip(verdicts, ids, strict=True)
+        ]
 
     def process_arrays(
         self, documents: Iterable[Item], positions: Iterable[int | Position] | None = None
@@ -136,14 +141,17 @@ class Deduplicator:
             )
         with self._locked():
             if given is None:
-                given = _following(self._usable().next_offset(TOPIC, 0), count)
+                zeros, first = np.zeros(count, dtype=np.int64), self._usable().next_offset(TOPIC, 0)
+                given = Positions((TOPIC,), zeros, zeros, np.arange(first, first + count))
             if fields is None:
                 sketched = self._preparer.prepare_documents(batch, given)
                 ids: Sequence[str] = [document.id for document in batch]
             else:
                 sketched = self._preparer.prepare_fields(fields, given)
                 ids = Strings(fields.ids.data, fields.ids.ends)
-            return self.judge_and_apply(sketched), ids
+            judgement = self.judge(sketched)
+            self.apply(judgement)
+            return judgement.verdicts, ids
 
     def judge(self, batch: SketchedBatch) -> Judgement:
         """Return the verdicts on a prepared batch; the index is not changed yet."""
@@ -165,13 +173,6 @@ class Deduplicator:
                     "other documents were indexed after this judgement; judge the batch again"
                 )
             index.apply(judgement.update, index.applied + 1, notes)
-
-    def judge_and_apply(self, batch: SketchedBatch) -> JudgedVerdicts:
-        """Judge a prepared batch, and index the documents that it keeps."""
-        with self._locked():
-            judgement = self.judge(batch)
-            self.apply(judgement)
-        return judgement.verdicts
 
     def _locked(self) -> threading.RLock:
         """Return the lock that lets one thread at a time use the index."""
@@ -214,16 +215,3 @@ def _remove(directory: str | None, process: int) -> None:
     """Remove the directory of a temporary index, in the process that created it."""
     if directory is not None and os.getpid() == process:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _following(first: int, count: int) -> Positions:
-    """Return consecutive positions of documents that come without any."""
-    zeros = np.zeros(count, dtype=np.int64)
-    return Positions((TOPIC,), zeros, zeros, np.arange(first, first + count))
-
-
-def _named(verdict: Verdict, id_: str) -> Verdict:
-    """Return the verdict with the id that the caller has given to a rejected document."""
-    if verdict.outcome is not Outcome.REJECTED:
-        return verdict
-    return replace(verdict, id=id_ or default_id(verdict.position))

@@ -1,4 +1,4 @@
-"""*Pure.* What callers of the Python API pass, as documents and positions.
+"""*Pure.* What callers of the Python API pass, as documents and positions; verdicts as arrays.
 
 A value of the wrong type is an error that names the document, before anything is judged. A document
 over a limit is not an error: it gets the verdict ``rejected``.
@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from streamdedup.batches import DUPLICATE, KEPT, OUTCOMES, JudgedVerdicts
+from streamdedup.columns import F64
+from streamdedup.engine.arrow import load
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
 from streamdedup.model import NO_TIMESTAMP, Document, Position
@@ -30,16 +34,13 @@ _ADVICE: dict[type, str] = {
     bytes: "decode it first, for example with decode()",
 }
 _TIMES_END = 2**62
+_OUTCOMES = np.array([outcome.value for outcome in OUTCOMES], dtype=object)
 _SHOWN_CHARACTERS = 60
 _MISSING_OF_PANDAS = ("NAType", "NaTType")
 
 
 def to_documents(items: Iterable[Item], decoder: Decoder) -> list[Document]:
-    """Return the documents that a caller passes.
-
-    Args:
-        items: documents; see :meth:`streamdedup.engine.deduplicator.Deduplicator.process`.
-        decoder: reads objects; the limits are checked later.
+    """Return the documents that a caller passes; their limits are checked later.
 
     Raises:
         TypeError: a document has the wrong type, or a single one is passed.
@@ -108,7 +109,6 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(index: int, document: Document) -> Document:
-    """Return a document whose fields have the right types."""
     for name in ("text", "id", "namespace"):
         value = getattr(document, name)
         if not isinstance(value, str):
@@ -133,7 +133,13 @@ def to_positions(given: Iterable[int | Position], count: int) -> list[Position]:
     positions: list[Position] = []
     ends: dict[tuple[str, int], int] = {}
     for index, item in enumerate(_rows(given, "integers or Positions")):
-        position = item if isinstance(item, Position) else Position(TOPIC, 0, _offset(index, item))
+        position = item
+        if not isinstance(item, Position):
+            if (number := _integer(_plain(item))) is None:
+                raise TypeError(
+                    f"position {index} is {_shown(item)}; expected an integer or Position"
+                )
+            position = Position(TOPIC, 0, number)
         source, offset = (position.topic, position.partition), position.offset
         if not ends.get(source, 0) <= offset < _TIMES_END:
             raise ValueError(
@@ -147,13 +153,6 @@ def to_positions(given: Iterable[int | Position], count: int) -> list[Position]:
     return positions
 
 
-def _offset(index: int, item: Any) -> int:
-    offset = _integer(_plain(item))
-    if offset is None:
-        raise TypeError(f"position {index} is {_shown(item)}; expected an integer or Position")
-    return offset
-
-
 def _integer(value: Any) -> int | None:
     """Return an integer of any type, such as one of numpy; None if the value is not an integer."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -162,8 +161,67 @@ def _integer(value: Any) -> int | None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value and its type, for a message."""
     text = " ".join(repr(value).split())
     if len(text) > _SHOWN_CHARACTERS:
         text = text[:_SHOWN_CHARACTERS] + "..."
     return f"{text} of type {type(value).__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictArrays:
+    """The verdicts on ``n`` documents, in their order.
+
+    Attributes:
+        kept: ``(n,)`` bool, whether each document is kept.
+        outcome: ``(n,)`` strings: kept, duplicate or rejected.
+        original: ``(n,)`` strings, the id of the kept document that a duplicate repeats; else None.
+        jaccard_estimate: ``(n,)`` float64, its similarity, estimated; else NaN.
+        jaccard: ``(n,)`` float64, the similarity of the texts, if it was computed; else NaN.
+        reason: ``(n,)`` strings, why a document was rejected; else None.
+    """
+
+    kept: NDArray[np.bool_]
+    outcome: NDArray[np.object_]
+    original: NDArray[np.object_]
+    jaccard_estimate: F64
+    jaccard: F64
+    reason: NDArray[np.object_]
+
+    @classmethod
+    def of(cls, verdicts: JudgedVerdicts) -> VerdictArrays:
+        """Return the verdicts on a batch."""
+        count = len(verdicts)
+        original, reason = (np.full(count, None, dtype=object) for _ in range(2))
+        estimate, jaccard = (np.full(count, np.nan) for _ in range(2))
+        rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
+        if len(rows):
+            columns = verdicts.matches.columns(verdicts.documents)
+            matches = columns.take(verdicts.document_rows[rows])
+            first = np.concatenate([[0], matches.ends[:-1]])
+            original[rows] = matches.ids.take(first).tolist()
+            estimate[rows], jaccard[rows] = matches.estimates[first], matches.jaccards[first]
+        for row, rejection in verdicts.rejections.items():
+            reason[row] = rejection.reason
+        kept = verdicts.outcomes == KEPT
+        return cls(kept, _OUTCOMES[verdicts.outcomes], original, estimate, jaccard, reason)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def to_arrow(self) -> Any:
+        """Return a table of Arrow with the attributes as columns; NaN becomes null.
+
+        Raises:
+            InputError: pyarrow is not installed.
+        """
+        arrow = load()
+        return arrow.table(
+            {
+                "kept": self.kept,
+                "outcome": arrow.array(self.outcome, arrow.string()),
+                "original": arrow.array(self.original, arrow.string()),
+                "jaccard_estimate": arrow.array(self.jaccard_estimate, from_pandas=True),
+                "jaccard": arrow.array(self.jaccard, from_pandas=True),
+                "reason": arrow.array(self.reason, arrow.string()),
+            }
+        )

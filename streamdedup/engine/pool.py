@@ -4,23 +4,35 @@ When a process dies (killed, out of memory, an unexpected error), the whole pool
 restarted, and the batch is retried. If a process dies again, the batch is retried in isolation, in
 ever smaller parts, and a record that kills a process alone is refused. A process that does not
 answer is killed, and its batch retried in isolation.
+
+Processes are spawned, never forked: LMDB must not cross a fork.
 """
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from streamdedup.batches import SketchedBatch
 from streamdedup.columns import RecordColumns
-from streamdedup.engine.prepare import NONE_REFUSED, merge
-from streamdedup.engine.processes import Processes, Task, prepare
+from streamdedup.engine.prepare import NONE_REFUSED, Preparer, RawBatch, merge
 from streamdedup.errors import PoolUnusable
+from streamdedup.failpoints import reach
 from streamdedup.formats.schemas import Schema
+from streamdedup.kernels import compile_seconds, spare_collector
 from streamdedup.model import Record, Rejection
 from streamdedup.settings.sections import Settings
 
@@ -36,6 +48,12 @@ _WORK_S = 30.0
 """How long a batch may take, whatever its size: the machine may be busy."""
 _BYTE_S = 1e-8
 """Additional seconds per byte and signature value: several times the slowest sketch measured."""
+_GRACE_S = 5.0
+"""How long a process may take to finish its batch when it is asked to end."""
+_preparer: Preparer | None = None
+"""The preparer of this process, if it is a pool process; None in all others."""
+
+Task = Callable[[RawBatch, dict[int, Rejection]], SketchedBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +69,7 @@ class SketchPool:
     """A pool of processes, each with a :class:`~streamdedup.engine.prepare.Preparer`.
 
     Args:
-        settings: all settings; ``pool.size()`` is the number of processes.
+        settings: ``pool.size()`` is the number of processes.
         on_restart: called after each restart of the pool.
         task: what a process does with a batch; a module-level function, so that it can be pickled.
 
@@ -77,11 +95,11 @@ class SketchPool:
         self._lock = threading.Lock()
         self._closed = False
         self._has_worked = False
-        self._processes = Processes(settings, self.size, self._task, self.schemas)
-        self._isolated: Processes | None = None
+        self._processes = _Processes(settings, self.size, self._task, self.schemas)
+        self._isolated: _Processes | None = None
 
     def warm(self) -> float:
-        """Start one process, and wait until its kernels are loaded; others start when needed.
+        """Start one process, and load its kernels; others start when needed.
 
         Returns:
             Seconds that this process compiled kernels; 0 if numba's cache holds them.
@@ -92,12 +110,7 @@ class SketchPool:
     def submit(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> PendingBatch:
-        """Send a batch to the pool.
-
-        Args:
-            records: the batch, in order of judgement.
-            refused: rejections of records that the pool does not look at, by row.
-        """
+        """Send a batch to the pool, which does not look at the refused records, given by row."""
         records, refused = RecordColumns.of(records), dict(refused)
         with self._lock:
             self._check_open()
@@ -126,11 +139,7 @@ class SketchPool:
         return self.recover(pending)
 
     def recover(self, pending: PendingBatch) -> SketchedBatch:
-        """Prepare a batch whose process died, or has not answered until now.
-
-        Raises:
-            PoolUnusable: processes die without a record.
-        """
+        """Do what :meth:`result` does, once a process died, or has not answered until now."""
         if self._is_lost(pending) and self._has_worked:
             try:
                 pending = self.submit(pending.records, pending.refused)
@@ -151,7 +160,7 @@ class SketchPool:
         """Replace the processes; batches in the old ones raise BrokenProcessPool."""
         self._processes.kill()
         self._check_open()
-        self._processes = Processes(self._settings, self.size, self._task, self.schemas)
+        self._processes = _Processes(self._settings, self.size, self._task, self.schemas)
         self._on_restart()
 
     def _recover_in_isolation(self, pending: PendingBatch) -> SketchedBatch:
@@ -165,10 +174,10 @@ class SketchPool:
         self._has_worked = True
         return batch
 
-    def _start_isolated(self) -> Processes:
+    def _start_isolated(self) -> _Processes:
         with self._lock:
             self._check_open()
-            self._isolated = Processes(self._settings, 1, self._task, self.schemas)
+            self._isolated = _Processes(self._settings, 1, self._task, self.schemas)
             return self._isolated
 
     def _check_open(self) -> None:
@@ -192,26 +201,17 @@ class SketchPool:
 
 
 class _Quarantine:
-    """One process for suspect records; it is restarted whenever it dies or hangs.
-
-    Args:
-        start: starts the process.
-        work_s: returns how long records may take.
-    """
+    """One process for suspect records; it is restarted whenever it dies or hangs."""
 
     def __init__(
-        self, start: Callable[[], Processes], work_s: Callable[[RecordColumns], float]
+        self, start: Callable[[], _Processes], work_s: Callable[[RecordColumns], float]
     ) -> None:
         self._start = start
         self._work_s = work_s
-        self._process: Processes | None = None
+        self._process: _Processes | None = None
 
     def prepare(self, records: RecordColumns, refused: Mapping[int, Rejection]) -> SketchedBatch:
-        """Prepare records in as few parts as possible; refuse those that kill a process alone.
-
-        Raises:
-            PoolUnusable: processes die without a record.
-        """
+        """Prepare records in as few parts as possible; refuse those that kill a process alone."""
         suspects = [row for row in range(len(records)) if row not in refused]
         batch = self._attempt(records, refused)
         if batch is None and len(suspects) > 1:
@@ -241,7 +241,7 @@ class _Quarantine:
             self._process = None
             return None
 
-    def _tested(self) -> Processes:
+    def _tested(self) -> _Processes:
         """Start a process, and test it with an empty batch: is the environment at fault?"""
         process = self._start()
         try:
@@ -254,3 +254,115 @@ class _Quarantine:
                 'starts them must be a file, and needs `if __name__ == "__main__":`'
             ) from error
         return process
+
+
+class _Processes:
+    """A fixed number of processes. If one dies, all end; their batches raise BrokenProcessPool."""
+
+    def __init__(
+        self, settings: Settings, size: int, task: Task, schemas: Mapping[bytes, Schema]
+    ) -> None:
+        self._task = task
+        self._schemas = schemas
+        self._executor = ProcessPoolExecutor(
+            max_workers=size,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_initialise,
+            initargs=(settings,),
+        )
+
+    def submit(
+        self, records: RecordColumns, refused: dict[int, Rejection]
+    ) -> Future[SketchedBatch]:
+        """Send a batch to a process, which is started if none is free."""
+        # Ctrl-C reaches every process of the terminal, and a process that starts here and is still
+        # loading would print a traceback.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self._executor.submit(self._task, RawBatch.of(records, self._schemas), refused)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            # The executor is about to notice, and has closed its pipe already.
+            raise BrokenProcessPool("a sketch process has died") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def compile_seconds(self) -> float:
+        """Return for how long one of the processes has compiled kernels."""
+        return self._executor.submit(compile_seconds).result()
+
+    def kill(self) -> None:
+        """End all processes at once, also those that are stopped or hang."""
+        for process in self._alive():
+            process.kill()
+        _join(self._shut_down(cancel=False))
+
+    def stop(self) -> None:
+        """End all processes after their current batch, or kill them after some seconds."""
+        processes = self._alive()
+        manager = self._shut_down(cancel=True)
+        running = {process.sentinel for process in processes}
+        end = time.monotonic() + _GRACE_S
+        while running and (left := end - time.monotonic()) > 0:
+            running.difference_update(multiprocessing.connection.wait(list(running), left))
+        for process in processes:
+            if process.sentinel in running:
+                process.kill()
+        _join(manager)
+
+    def _shut_down(self, *, cancel: bool) -> Any:
+        """Shut the executor down; return its thread, which it forgets."""
+        manager: Any = self._executor._executor_manager_thread  # noqa: SLF001 - see _join
+        self._executor.shutdown(wait=False, cancel_futures=cancel)
+        return manager
+
+    def _alive(self) -> list[multiprocessing.Process]:
+        # Python 3.14 has a public kill_workers(). The dictionary is gone after a shutdown.
+        return list((self._executor._processes or {}).values())  # noqa: SLF001
+
+
+def _join(manager: threading.Thread | None) -> None:
+    """Wait for the thread of an executor whose processes have ended.
+
+    Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
+    """
+    if manager is not None:
+        manager.join(_GRACE_S)
+
+
+def _initialise(settings: Settings) -> None:
+    global _preparer  # noqa: PLW0603 - a pool process has no other place to keep it
+    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _preparer = Preparer(settings)
+    _preparer.warm()
+    spare_collector()
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent has ended, even by a kill: an orphan would keep memory."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(0)
+
+
+def prepare(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
+    """Prepare a batch, in a pool process.
+
+    An unexpected error ends the process. So the pool finds the record that causes it, as it finds
+    one that kills a process, and the other records get their verdicts.
+    """
+    if _preparer is None:
+        raise RuntimeError("prepare was called outside a pool process")
+    try:
+        reach("pool")
+        return _preparer.prepare_raw(batch, refused)
+    except MemoryError:
+        sys.stderr.write("streamdedup: a sketch process has no memory left; raise its limit\n")
+    except Exception:  # noqa: BLE001 - any error that a record can cause
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)

@@ -6,24 +6,15 @@ This module does not use the index, so batches can be prepared in any process an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from dataclasses import dataclass, field
+from itertools import compress, repeat
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from streamdedup.batches import DocumentColumns, SketchedBatch
-from streamdedup.columns import (
-    I64,
-    NO_BLOBS,
-    U64,
-    Blobs,
-    Fields,
-    Positions,
-    RecordColumns,
-    Strings,
-)
+from streamdedup.columns import I64, NO_BLOBS, Blobs, Fields, Positions, RecordColumns, Strings
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder, default_id
@@ -42,11 +33,10 @@ NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """What a pool process needs of a batch of records; it is sent as a few arrays.
+    """What a pool process needs of a batch of ``n`` records; it is sent as a few arrays.
 
     Attributes:
-        positions: ``n`` positions.
-        values: ``n`` undecoded documents.
+        positions, values: ``n`` each; the values are undecoded.
         tombstones: rows whose value is null.
         keys: ``n`` keys, empty for a record without one; no rows if no record has one.
         timestamps_ms: ``(n,)`` int64.
@@ -66,25 +56,14 @@ class RawBatch:
 
     @classmethod
     def of(cls, records: RecordColumns, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> RawBatch:
-        """Return what is needed of records.
-
-        Args:
-            records: the batch.
-            schemas: all known schemas, by prefix; none if values do not name theirs.
-        """
+        """Return what is needed of records; ``schemas`` are all known ones, by prefix."""
         values, keys = records.values, records.keys
-        if records.fields is not None:
-            return cls(
-                records.positions,
-                NO_BLOBS,
-                frozenset(),
-                NO_BLOBS,
-                records.timestamps_ms,
-                NO_BLOBS,
-                {},
-                records.fields,
-            )
         tombstones = frozenset[int]()
+        if records.fields is not None:
+            times_ms, none = records.timestamps_ms, NO_BLOBS
+            return cls(
+                records.positions, none, tombstones, none, times_ms, none, {}, records.fields
+            )
         if None in values:
             tombstones = frozenset(row for row, value in enumerate(values) if value is None)
         return cls(
@@ -141,18 +120,16 @@ class Preparer:
     def prepare_records(
         self, records: Sequence[Record], refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> SketchedBatch:
-        """Decode and sketch records; records that cannot be decoded are rejected.
+        """Decode and sketch records, in order of judgement; what is not a document is rejected.
 
-        Args:
-            records: the batch, in order of judgement.
-            refused: rejections of records that are not looked at, by row.
+        Refused records, given by row, are not looked at.
         """
         return self.prepare_raw(RawBatch.of(RecordColumns.of(records)), refused)
 
     def prepare_raw(
         self, batch: RawBatch, refused: Mapping[int, Rejection] = NONE_REFUSED
     ) -> SketchedBatch:
-        """Do what :meth:`prepare_records` does, with what a pool process gets of the records."""
+        """Prepare what a pool process gets of records, like :meth:`prepare_records`."""
         if batch.fields is not None:
             return self.prepare_fields(batch.fields, batch.positions, refused)
         decode = self._decoder.decode_value
@@ -174,13 +151,7 @@ class Preparer:
         positions: Positions,
         refused: Mapping[int, Rejection] = NONE_REFUSED,
     ) -> SketchedBatch:
-        """Sketch the documents of a table, whose event times stand.
-
-        Args:
-            fields: the documents.
-            positions: one for each.
-            refused: rejections of rows that are not looked at.
-        """
+        """Sketch the documents of a table, whose event times stand; look at no refused row."""
         namespaces = iter(fields.namespaces) if len(fields.namespaces) else repeat(b"")
         times_ms = fields.event_times_ms.tolist()
         texts, ids = fields.texts.views(), fields.ids.tolist()
@@ -199,25 +170,37 @@ class Preparer:
     def _sketch(
         self, positions: Positions, decoded: _Decoded, timestamps_ms: I64 | None = None
     ) -> SketchedBatch:
-        """Sketch decoded documents.
-
-        Args:
-            positions: of all records.
-            decoded: the documents.
-            timestamps_ms: the timestamps of all records, which bound the event times; None if the
-                event times stand.
-        """
+        """Sketch decoded documents; the timestamps of all records, if given, bound event times."""
         normalised = self._sketcher.normalise([document.text for document in decoded.documents])
         blank = {row for row, text in enumerate(normalised) if not text}
         if self._reject_empty and blank:
-            _reject(decoded, blank)
-            normalised = [text for text in normalised if text]
-            blank = set()
+            message = "the text is empty after normalisation, dedup.empty_text is reject"
+            for row in blank:
+                decoded.rejections[decoded.rows[row]] = Rejection("sketch", "EmptyText", message)
+            decoded.documents = list(compress(decoded.documents, normalised))
+            decoded.rows = list(compress(decoded.rows, normalised))
+            normalised, blank = list(filter(None, normalised)), set()
         rows = np.array(decoded.rows, dtype=np.int64)
-        documents = self._columns(decoded.documents, positions.take(rows), normalised)
+        of_documents = positions.take(rows)
+        ids = [document.id for document in decoded.documents]
+        if not all(ids):
+            ids = [id_ or default_id(of_documents[row]) for row, id_ in enumerate(ids)]
+        names = [document.namespace for document in decoded.documents]
+        hashes = {name: namespace_hash(name) for name in set(names)}
+        namespaces = np.array([hashes[name] for name in names], dtype=np.uint64)
+        times = [document.event_time_ms for document in decoded.documents]
+        times_ms = np.array(times, dtype=np.int64)
         if timestamps_ms is not None:
-            times_ms = believed_ms(documents.event_times_ms, timestamps_ms[rows], self._allowances)
-            documents = replace(documents, event_times_ms=times_ms)
+            times_ms = believed_ms(times_ms, timestamps_ms[rows], self._allowances)
+        packer = self._packer
+        documents = DocumentColumns(
+            ids=Strings.of(ids),
+            positions=of_documents,
+            event_times_ms=times_ms,
+            namespaces=namespaces,
+            sketches=self._sketcher.sketch(normalised, namespaces),
+            texts=NO_BLOBS if packer is None else Blobs.of([*map(packer.pack, normalised)]),
+        )
         return SketchedBatch(
             positions=positions,
             documents=documents,
@@ -226,33 +209,6 @@ class Preparer:
             rejections=decoded.rejections,
             ranges=source_ranges(positions),
         )
-
-    def _columns(
-        self, documents: Sequence[Document], positions: Positions, normalised: Sequence[str]
-    ) -> DocumentColumns:
-        ids = [document.id for document in documents]
-        if not all(ids):
-            ids = [id_ or default_id(positions[row]) for row, id_ in enumerate(ids)]
-        namespaces = _namespaces([document.namespace for document in documents])
-        times_ms = [document.event_time_ms for document in documents]
-        return DocumentColumns(
-            ids=Strings.of(ids),
-            positions=positions,
-            event_times_ms=np.array(times_ms, dtype=np.int64),
-            namespaces=namespaces,
-            sketches=self._sketcher.sketch(normalised, namespaces),
-            texts=self._pack(normalised),
-        )
-
-    def _pack(self, normalised: Sequence[str]) -> Blobs:
-        if self._packer is None:
-            return NO_BLOBS
-        return Blobs.of([self._packer.pack(text) for text in normalised])
-
-
-def _namespaces(names: Sequence[str]) -> U64:
-    hashes = {name: namespace_hash(name) for name in set(names)}
-    return np.fromiter((hashes[name] for name in names), dtype=np.uint64, count=len(names))
 
 
 def merge(first: SketchedBatch, second: SketchedBatch) -> SketchedBatch:
@@ -275,12 +231,9 @@ def _decode_each(
     decode: Callable[..., Document],
     refused: Mapping[int, Rejection] = NONE_REFUSED,
 ) -> _Decoded:
-    """Decode documents.
+    """Decode documents: for each its row in the batch, and the arguments of ``decode``.
 
-    Args:
-        undecoded: the row of each in the batch, and the arguments of ``decode``.
-        decode: returns a document, or refuses it.
-        refused: rejections of other rows.
+    Other rows are refused already.
     """
     decoded = _Decoded(rejections=dict(refused))
     for row, *arguments in undecoded:
@@ -292,16 +245,6 @@ def _decode_each(
             decoded.rows.append(row)
             decoded.documents.append(document)
     return decoded
-
-
-def _reject(decoded: _Decoded, blank: set[int]) -> None:
-    """Move the blank documents, given by their index among the documents, to the rejections."""
-    message = "the text is empty after normalisation, dedup.empty_text is reject"
-    for index in blank:
-        decoded.rejections[decoded.rows[index]] = Rejection("sketch", "EmptyText", message)
-    keep = [index for index in range(len(decoded.rows)) if index not in blank]
-    decoded.documents = [decoded.documents[index] for index in keep]
-    decoded.rows = [decoded.rows[index] for index in keep]
 
 
 def source_ranges(positions: Sequence[Position]) -> tuple[SourceRange, ...]:
@@ -317,13 +260,8 @@ def source_ranges(positions: Sequence[Position]) -> tuple[SourceRange, ...]:
     breaks = np.flatnonzero((np.diff(of_rows) != 0) | (np.diff(offsets) <= 0)) + 1
     starts = np.concatenate([[0], breaks])
     stops = np.concatenate([breaks, [len(positions)]])
-    runs = zip(of_rows[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)
+    runs = (of_rows[starts], offsets[starts], offsets[stops - 1] + 1)
     return tuple(
-        SourceRange(
-            topic=sources[number][0],
-            partition=sources[number][1],
-            start=int(offsets[start]),
-            next_offset=int(offsets[stop - 1]) + 1,
-        )
-        for number, start, stop in runs
+        SourceRange(sources[number][0], sources[number][1], start, stop)
+        for number, start, stop in zip(*(column.tolist() for column in runs), strict=True)
     )

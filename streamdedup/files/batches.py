@@ -6,45 +6,133 @@ import codecs
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import Any
 
 import numpy as np
 
-from streamdedup.columns import I64
-from streamdedup.engine.arrow import ArrowRows, TableFields
+from streamdedup.columns import I64, Fields, Positions, RecordColumns
+from streamdedup.engine.arrow import ArrowRows, TableFields, labelled
 from streamdedup.errors import InputError
-from streamdedup.files.batch import InputBatch
 from streamdedup.files.csv_rows import CsvFields, CsvReader
 from streamdedup.files.job import Job, Ledger
-from streamdedup.files.kinds import Kind
-from streamdedup.files.lines import RENAME, STANDARD, Line, LineReader
+from streamdedup.files.lines import RENAME, STANDARD, InputMark, LineReader
+from streamdedup.files.paths import Kind
 from streamdedup.files.sources import InputSources
-from streamdedup.files.tables import TableFile
-from streamdedup.model import Rejection
+from streamdedup.files.tables import RowValues, TableFile
+from streamdedup.model import NO_TIMESTAMP, Rejection
 from streamdedup.settings.sections import Settings
 
 LINGER_S = 0.5
 """Seconds after which a line no longer waits for others, if the input has none to read."""
 
 
+@dataclass(slots=True)
+class InputBatch:
+    """A batch of lines or rows, and how far the inputs are judged once it has its verdicts.
+
+    Attributes:
+        values, keys: the lines that hold a document, None for one that is too long, and their
+            names. Rows of CSV have no keys, those of tables neither.
+        fields, tables: the documents of rows in parts, and the record batches of tables.
+        offsets: the number of each line or row in its input.
+        topics: the topic of each input in the batch, and the row of its first document.
+        refused: rejections of records without a look at their value, by row.
+        marks: the new mark of each input of the batch, by topic.
+        bytes_read: of all inputs so far, compressed as they are on disk.
+        began: when the first of the records was read, in seconds of the monotonic clock.
+    """
+
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    fields: list[Fields] = field(default_factory=list)
+    tables: list[Any] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    topics: list[tuple[str, int]] = field(default_factory=list)
+    refused: dict[int, Rejection] = field(default_factory=dict)
+    marks: dict[str, InputMark] = field(default_factory=dict)
+    size_bytes: int = 0
+    blank_lines: int = 0
+    unfinished_lines: int = 0
+    judged_before: int = 0
+    bytes_read: int = 0
+    began: float = 0.0
+
+    def is_empty(self) -> bool:
+        """Whether the batch covers no line."""
+        return not (self.offsets or self.blank_lines or self.unfinished_lines or self.judged_before)
+
+    def records(self) -> RecordColumns:
+        """Return the lines that hold a document as records."""
+        rows = len(self.offsets)
+        names, firsts = zip(*self.topics, strict=True) if self.topics else ((), ())
+        inputs = np.repeat(np.arange(len(names)), np.diff([*firsts, rows]))
+        positions = Positions(
+            names, inputs, np.zeros(rows, dtype=np.int64), np.array(self.offsets, dtype=np.int64)
+        )
+        times_ms = np.full(rows, NO_TIMESTAMP, dtype=np.int64)
+        values = RowValues(self.tables) if self.tables else self.values
+        fields = Fields.concatenate(self.fields) if self.fields else None
+        keys = self.keys if fields is None else [None] * rows
+        return RecordColumns(positions, values, keys, [()] * rows, times_ms, fields)
+
+    def add(self, topic: str, label: bytes, number: int, lines: Sequence[bytes]) -> None:
+        """Add consecutive lines of an input, whose ``label`` is in their keys.
+
+        The first one has the ``number``, counted from 0.
+        """
+        numbers: Iterable[int] = range(number, number + len(lines))
+        blank = [not line or line.isspace() for line in lines]
+        if any(blank):
+            self.blank_lines += sum(blank)
+            filled = [not one for one in blank]
+            lines, numbers = list(compress(lines, filled)), list(compress(numbers, filled))
+        self._append_lines(topic, label, numbers, lines)
+        self.size_bytes += sum(map(len, lines))
+
+    def add_rows(self, topic: str, label: bytes, numbers: Sequence[int], rows: ArrowRows) -> None:
+        """Add rows of CSV or of a table to the positions and fields.
+
+        A row without an id gets one of the input's label and its number, which counts from 0.
+        """
+        fields, before = rows.fields, len(self.offsets)
+        ids = labelled(fields.ids, lambda row: b"%b:%d" % (label, numbers[row] + 1))
+        self.fields.append(replace(fields, ids=ids))
+        self.refused |= {before + row: rejection for row, rejection in rows.refused.items()}
+        self._append(topic, numbers)
+        self.size_bytes += fields.texts.size
+
+    def refuse(self, topic: str, label: bytes, number: int, rejection: Rejection) -> None:
+        """Add a line that is rejected, without its value."""
+        self.refused[len(self.offsets)] = rejection
+        self._append_lines(topic, label, [number], [None])
+
+    def _append(self, topic: str, numbers: Iterable[int]) -> None:
+        if not self.offsets:
+            self.began = time.monotonic()
+        if not self.topics or self.topics[-1][0] != topic:
+            self.topics.append((topic, len(self.offsets)))
+        self.offsets += numbers
+
+    def _append_lines(
+        self, topic: str, label: bytes, numbers: Iterable[int], values: Sequence[bytes | None]
+    ) -> None:
+        self._append(topic, numbers)
+        self.values += values
+        self.keys += [b"%b:%d" % (label, number + 1) for number in numbers]
+
+
 class _CatchUpError(Exception):
     """Carries an error past the code that reads, for which it would be a failure of the input."""
-
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class BatchReader:
     """Reads the inputs of a job one after the other, from where earlier runs stopped.
 
-    Args:
-        job: the job.
-        sources: what its inputs have in common.
-        settings: the settings of this run.
-        ledger: the progress of the job.
-        whole_rows: whether all columns of tables are needed, or only those of the documents.
+    With ``whole_rows``, all columns of tables are read, else only those of the documents.
 
     Attributes:
         failure: why an input could not be read to its end; the batches hold the lines before.
@@ -65,7 +153,8 @@ class BatchReader:
         self._whole_rows = whole_rows
         self._continues = job.index is not None
         is_text = settings.records.format == "text" or bool(sources.kind.delimiter)
-        self._is_whole = _never if is_text else _is_json_object
+        # Any text may be the beginning of a longer one.
+        self._is_whole = (lambda _: False) if is_text else _is_json_object
         self._batch_settings = settings.batch
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
@@ -77,34 +166,29 @@ class BatchReader:
     def batches(self, catch_up: Callable[[InputBatch], None]) -> Iterator[InputBatch]:
         """Yield the batches, up to the end of the inputs or a failure.
 
-        Args:
-            catch_up: called with the lines so far, which may be none, if the input has no further
-                ones yet.
+        If an input has no further lines yet, ``catch_up`` gets those so far, which may be none.
         """
         self._catch_up = catch_up
         try:
             for path, kind in self._inputs:
                 if kind.is_table:
-                    with TableFile(path, kind) as table:
+                    with closing(TableFile(path, kind)) as table:
                         yield from self._of_table(path, table)
-                else:
-                    with closing(self._reader(path, kind)) as lines:
-                        of_input = self._of_csv if kind.delimiter else self._of_lines
-                        yield from of_input(path, lines, kind)
+                    continue
+                # Only a file can grow, and only a job can continue with it.
+                may_grow = self._continues and path != STANDARD and os.path.isfile(path)
+                is_whole = self._is_whole if may_grow else None
+                # A row of CSV may have several lines, so that it cannot be judged at any wait.
+                on_wait = None if kind.delimiter else self._wait
+                with closing(LineReader(path, self._most_bytes, is_whole, on_wait)) as lines:
+                    of_input = self._of_csv if kind.delimiter else self._of_lines
+                    yield from of_input(path, lines, kind)
         except InputError as error:
             self.failure = error
         except _CatchUpError as error:
-            raise error.reason from None
+            raise error.args[0] from None
         if not self._batch.is_empty():
             yield self._batch
-
-    def _reader(self, path: str, kind: Kind) -> LineReader:
-        # Only a file can grow, and only a job can continue with it.
-        may_grow = self._continues and path != STANDARD and os.path.isfile(path)
-        is_whole = self._is_whole if may_grow else None
-        # A row of CSV may have several lines, so that it cannot be judged at any wait.
-        on_wait = None if kind.delimiter else self._wait
-        return LineReader(path, self._most_bytes, is_whole, on_wait)
 
     def _wait(self, is_ready: Callable[[float], bool]) -> None:
         """Hand over the lines so far if no further ones come in time."""
@@ -128,22 +212,26 @@ class BatchReader:
         try:
             for line in iter(lines.read, None):
                 if line.size > self._most_bytes:
-                    self._batch.refuse(topic, label, line.number, self._too_large(line))
+                    message = (
+                        f"the line has {line.size} bytes, limits.value_bytes is "
+                        f"{self._most_bytes}; its value is left out; raise limits.value_bytes to "
+                        "judge it"
+                    )
+                    rejection = Rejection("decode", "ValueTooLarge", message)
+                    self._batch.refuse(topic, label, line.number, rejection)
                 else:
                     self._batch.add(topic, label, line.number, [line.content])
                 while not self._is_full() and (more := lines.read_buffered(*self._room())):
                     self._batch.add(topic, label, lines.lines - len(more), more)
                 if self._is_full():
                     self._note_progress(topic, lines, before)
-                    yield self._batch
-                    self._batch = InputBatch()
+                    yield from self._full()
             self._batch.unfinished_lines += lines.left_unfinished
         finally:
             self._note_progress(topic, lines, before)
             self._reading = None
 
     def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[InputBatch]:
-        """Yield the batches that an input of CSV fills."""
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
         reader = CsvReader(lines, kind.delimiter, self._most_bytes)
@@ -161,14 +249,11 @@ class BatchReader:
                 self._batch.values += [row.content for row in filled]
             # Not before: after a damaged row, the lines that were read are not judged.
             self._note_progress(topic, lines, before)
-            if self._is_full():
-                yield self._batch
-                self._batch = InputBatch()
+            yield from self._full()
         self._batch.unfinished_lines += lines.left_unfinished
         self._note_progress(topic, lines, before)
 
     def _of_table(self, path: str, table: TableFile) -> Iterator[InputBatch]:
-        """Yield the batches that a table fills."""
         columns = self._fields
         if not isinstance(columns, TableFields):
             raise TypeError("the columns of a table are not known")
@@ -192,14 +277,11 @@ class BatchReader:
                 self._batch.tables.append(part.slice(start, stop - start))
                 self._batch.marks[topic] = table.mark(number + stop, digest)
                 self._batch.bytes_read = self._bytes_read = before + table.bytes_read
-                if self._is_full():
-                    yield self._batch
-                    self._batch = InputBatch()
+                yield from self._full()
                 start = stop
             number += len(part)
 
     def _judged_rows(self, path: str, digest: bytes) -> int:
-        """Return how many rows of a table this job has judged."""
         known, judged = self._ledger.known(path), self._ledger.judged(path)
         for mark in (known, judged):
             if mark.lines and mark.digest != digest:
@@ -242,12 +324,11 @@ class BatchReader:
     def _is_full(self) -> bool:
         return min(self._room()) <= 0
 
-    def _too_large(self, line: Line) -> Rejection:
-        message = (
-            f"the line has {line.size} bytes, limits.value_bytes is {self._most_bytes}; its value "
-            "is left out; raise limits.value_bytes to judge it"
-        )
-        return Rejection("decode", "ValueTooLarge", message)
+    def _full(self) -> Iterator[InputBatch]:
+        """Yield the batch if it is full, and begin another one."""
+        if self._is_full():
+            yield self._batch
+            self._batch = InputBatch()
 
 
 def _is_json_object(line: bytes) -> bool:
@@ -256,11 +337,6 @@ def _is_json_object(line: bytes) -> bool:
         return isinstance(json.loads(line.removeprefix(codecs.BOM_UTF8)), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _never(_: bytes) -> bool:
-    """Any text may be the beginning of a longer one."""
-    return False
 
 
 def _label(path: str) -> bytes:

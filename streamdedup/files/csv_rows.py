@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.columns import NO_BLOBS, Blobs, Fields
-from streamdedup.engine.arrow import ArrowRows
+from streamdedup.engine.arrow import ArrowRows, id_column, invalid_time, is_column, no_column
 from streamdedup.errors import InputError
 from streamdedup.files.lines import LineReader
 from streamdedup.formats.records import parse_time
@@ -19,16 +19,12 @@ from streamdedup.settings.sections import RecordSettings
 
 _NUMBER = re.compile(r"\d{9,}(?:\.\d+)?")
 """A time in seconds since 1973, or in smaller units; a shorter one is a date of ISO 8601."""
-_SHOWN_CHARACTERS = 300
 
 
 class CsvRow(NamedTuple):
-    """A row of a file.
+    """A row: the number of its first line from 0, and its bytes without the last line feed.
 
-    Attributes:
-        number: number of its first line in the file, counted from 0.
-        content: its bytes, without the last line feed.
-        fields: its fields; None if it is not CSV. Invalid UTF-8 is in lone surrogates.
+    The fields are None if it is not CSV. Invalid UTF-8 is in lone surrogates.
     """
 
     number: int
@@ -37,12 +33,9 @@ class CsvRow(NamedTuple):
 
 
 class CsvReader:
-    """Reads rows from the lines of a file; a quoted field may contain line feeds.
+    """Reads rows of up to ``most_bytes``; a quoted field may contain line feeds.
 
-    Args:
-        lines: the file; only this reader reads it.
-        delimiter: what separates two fields.
-        most_bytes: longest row.
+    Only this reader reads the ``lines`` of the file.
     """
 
     def __init__(self, lines: LineReader, delimiter: str, most_bytes: int) -> None:
@@ -58,11 +51,7 @@ class CsvReader:
         return rows[0] if rows else None
 
     def read(self, most: int, most_bytes: int) -> list[CsvRow]:
-        """Return the next rows; none at the end.
-
-        Args:
-            most: the number of lines, except that the last row is whole.
-            most_bytes: their bytes.
+        """Return the next rows, of ``most`` lines and ``most_bytes`` except that the last is whole.
 
         Raises:
             InputError: a row is too long, or its last quote is missing.
@@ -124,11 +113,6 @@ class CsvReader:
 class CsvFields:
     """Reads the fields of documents from the columns that the settings name.
 
-    Args:
-        header: the names of the columns.
-        records: names the columns.
-        name: name of the file in messages.
-
     Raises:
         InputError: a column is missing, or there are several of its name.
     """
@@ -137,12 +121,10 @@ class CsvFields:
         self._header = header
         self._name = name
         self._texts = [self._find(field) for field in records.text_fields]
-        default = RecordSettings.model_fields["id_field"].default
-        is_missing = records.id_field == default and default not in header
-        self._id = None if is_missing else self._optional(records.id_field)
+        self._id = self._optional(id_column(header, records))
         self._namespace = self._optional(records.namespace_field)
         self._time = self._optional(records.event_time_field)
-        self._time_field = records.event_time_field
+        self._time_field = records.event_time_field or ""
 
     def read(self, rows: Sequence[CsvRow]) -> ArrowRows:
         """Return the fields of rows."""
@@ -155,7 +137,10 @@ class CsvFields:
         for index, row in enumerate(rows):
             fields = row.fields
             if fields is None or len(fields) != width:
-                refused[index] = self._misfit(fields)
+                message = "the row has a carriage return outside quotes"
+                if fields is not None:
+                    message = f"the row has {len(fields)} fields, the header {width}"
+                refused[index] = Rejection("decode", "InvalidCsv", message)
                 fields = [""] * width
             text = fields[only]
             if len(self._texts) > 1:
@@ -165,38 +150,21 @@ class CsvFields:
             if self._namespace is not None:
                 namespaces.append(self._bytes(fields, self._namespace))
             if self._time is not None and fields[self._time]:
+                time = fields[self._time]
                 try:
-                    times_ms[index] = _time(fields[self._time])
+                    times_ms[index] = parse_time(float(time) if _NUMBER.fullmatch(time) else time)
                 except (ValueError, OverflowError) as error:
-                    message = f"column {self._time_field!r} is not a valid time: {error}"
-                    refused[index] = Rejection("decode", "InvalidEventTime", message[:500])
+                    refused[index] = invalid_time(self._time_field, error)
         columns = Blobs.of(namespaces) if namespaces else NO_BLOBS
         return ArrowRows(Fields(Blobs.of(texts), Blobs.of(ids), columns, times_ms), refused)
 
     def _bytes(self, fields: Sequence[str], column: int | None) -> bytes:
         return b"" if column is None else fields[column].encode("utf-8", "surrogateescape")
 
-    def _misfit(self, fields: Sequence[str] | None) -> Rejection:
-        message = "the row has a carriage return outside quotes"
-        if fields is not None:
-            message = f"the row has {len(fields)} fields, the header {len(self._header)}"
-        return Rejection("decode", "InvalidCsv", message)
-
     def _optional(self, field: str | None) -> int | None:
         return self._find(field) if field else None
 
     def _find(self, field: str) -> int:
-        if (count := self._header.count(field)) > 1:
-            raise InputError(
-                f"{self._name} has {count} columns {field!r}; rename one, or name another column"
-            )
-        if count:
-            return self._header.index(field)
-        names = ", ".join(self._header)
-        if len(names) > _SHOWN_CHARACTERS:
-            names = names[:_SHOWN_CHARACTERS] + "..."
-        raise InputError(f"{self._name} has no column {field!r}; its columns are {names}")
-
-
-def _time(value: str) -> int:
-    return parse_time(float(value) if _NUMBER.fullmatch(value) else value)
+        if not is_column(field, self._header, self._name):
+            raise no_column(field, self._header, self._name)
+        return self._header.index(field)

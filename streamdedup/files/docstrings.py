@@ -7,6 +7,7 @@ functions, copied modules. Reading them imports and runs no module.
 from __future__ import annotations
 
 import ast
+import itertools
 import sysconfig
 import tokenize
 import warnings
@@ -34,10 +35,10 @@ def docstrings(root: Path | None = None) -> Iterator[tuple[str, str]]:
         that is defined more than once ends with the number of its definition.
     """
     root = root or Path(sysconfig.get_path("stdlib"))
-    for path in _modules(root):
-        tree = _parse(path)
-        if tree is not None:
-            yield from _of_module(_module_name(path.relative_to(root)), tree)
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if _LEFT_OUT.isdisjoint(parts[:-1]) and (tree := _parse(path)) is not None:
+            yield from _of_module(".".join(parts).removesuffix(".__init__"), tree)
 
 
 def write_docstrings(path: Path) -> int:
@@ -50,14 +51,6 @@ def write_docstrings(path: Path) -> int:
     return count
 
 
-def _modules(root: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in root.rglob("*.py")
-        if not _LEFT_OUT.intersection(path.relative_to(root).parts)
-    )
-
-
 def _parse(path: Path) -> ast.Module | None:
     """Parse a module; return None if it is broken or written for another Python."""
     try:
@@ -66,10 +59,6 @@ def _parse(path: Path) -> ast.Module | None:
             return ast.parse(file.read())
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
         return None
-
-
-def _module_name(path: Path) -> str:
-    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
 def _of_module(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -84,7 +73,8 @@ def _of_module(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _of_body(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
-    for child in _statements(node):
+    # Expressions hold no docstring.
+    for child in itertools.chain.from_iterable(getattr(node, name, ()) for name in _BLOCKS):
         if not isinstance(child, _DOCUMENTED):
             yield from _of_body(child, prefix)
             continue
@@ -92,12 +82,6 @@ def _of_body(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
         if text and _is_text(text):
             yield prefix + child.name, text
         yield from _of_body(child, f"{prefix}{child.name}.")
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements directly below a node; expressions hold no docstring."""
-    for field in _BLOCKS:
-        yield from getattr(node, field, ())
 
 
 def _is_text(text: str) -> bool:

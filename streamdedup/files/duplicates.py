@@ -47,7 +47,7 @@ def duplicates_table(rule: OutputRule, schema: Any) -> Callable[[RecordColumns, 
     def content(records: RecordColumns, verdicts: Verdicts) -> Any:
         if not isinstance(verdicts, JudgedVerdicts):
             raise TypeError("verdicts without the documents of the batch")
-        columns = duplicate_columns(verdicts)
+        columns = _columns(verdicts)
         if rule.include_value:
             rows = verdicts.rows_with(DUPLICATE)
             columns["value"] = load().array([records.values[row] for row in rows], "binary")
@@ -56,8 +56,7 @@ def duplicates_table(rule: OutputRule, schema: Any) -> Callable[[RecordColumns, 
     return content
 
 
-def duplicate_columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
-    """Return the duplicates of a batch as columns of Arrow, by name."""
+def _columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
     arrow = load()
     rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
     document_rows = verdicts.document_rows[rows]
@@ -68,7 +67,7 @@ def duplicate_columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
     offsets = arrow.array(np.concatenate([[0], matches.ends]), "int32")
     structs = arrow.StructArray.from_arrays([*of_matches.values()], [*of_matches])
     return {
-        "id": strings(verdicts.documents.ids.take(document_rows)),
+        "id": _strings(verdicts.documents.ids.take(document_rows)),
         **_position_columns(verdicts.positions.take(rows)),
         "event_time": arrow.array(times_ms, mask=times_ms == NO_TIMESTAMP).cast(
             arrow.timestamp("ms", "UTC")
@@ -80,14 +79,11 @@ def duplicate_columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
 
 
 def _match_columns(matches: MatchColumns) -> dict[str, Any]:
-    numbers = (
-        matches.estimates.round(_SIMILARITY_DIGITS),
-        matches.jaccards.round(_SIMILARITY_DIGITS),
-        matches.ages_s,
-    )
+    similarities = (matches.estimates, matches.jaccards)
+    numbers = (*(values.round(_SIMILARITY_DIGITS) for values in similarities), matches.ages_s)
     arrays = [load().array(values, mask=np.isnan(values)) for values in numbers]
     return {
-        "id": strings(matches.ids),
+        "id": _strings(matches.ids),
         **_position_columns(matches.positions),
         **dict(zip(_SIMILARITIES, arrays, strict=True)),
     }
@@ -103,7 +99,7 @@ def _position_columns(positions: Positions) -> dict[str, Any]:
     }
 
 
-def strings(column: Strings) -> Any:
+def _strings(column: Strings) -> Any:
     """Return a column of strings as an array of Arrow, without a copy of the text."""
     arrow = load()
     offsets = np.concatenate([[0], column.ends]).astype(np.int32)

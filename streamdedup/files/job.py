@@ -23,6 +23,7 @@ Each run forgets what no longer matters, so that the notes stop growing:
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,10 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
+from streamdedup.batches import OUTCOMES
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, InputMark
-from streamdedup.files.paths import identity, new_token
+from streamdedup.files.paths import identity
 from streamdedup.index.rows import Source
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
@@ -73,28 +75,20 @@ class Job:
 
     def outputs(self) -> dict[Outcome, str]:
         """Return the paths of the outputs that were asked for."""
-        paths = {
-            Outcome.KEPT: self.kept,
-            Outcome.DUPLICATE: self.duplicates,
-            Outcome.REJECTED: self.rejected,
-        }
-        return {outcome: path for outcome, path in paths.items() if path is not None}
+        paths = zip(OUTCOMES, (self.kept, self.duplicates, self.rejected), strict=True)
+        return {outcome: path for outcome, path in paths if path is not None}
 
 
 class _JobNote(msgspec.Struct):
-    """What a job has written, by outcome, and its settings, by name.
+    """What a job has written: by outcome, bytes of outputs and spools, and rows of complete tables.
 
-    Attributes:
-        lengths: bytes of each output; of a table, those of its spool.
-        settings: the settings.
-        rows: rows of each table when it was completed last.
-        token: in the names of the job's temporary files.
+    The token makes the names of its temporary files unique.
     """
 
     lengths: dict[str, int]
     settings: dict[str, str]
     rows: dict[str, int] = {}
-    token: str = msgspec.field(default_factory=new_token)
+    token: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
 
 
 class _InputNote(msgspec.Struct):
@@ -113,12 +107,7 @@ class _StandardInputNote(msgspec.Struct):
 
 
 class Ledger:
-    """The progress of a job, as the index records it.
-
-    Args:
-        index: the open index.
-        job: the job.
-        settings: the settings of this run.
+    """The progress of a job, as the open index records it.
 
     Raises:
         InputError: an output belongs to another job or is not empty before the first run of this
@@ -134,14 +123,21 @@ class Ledger:
         }
         outputs = "\0".join(f"{outcome}={path}" for outcome, path in self._outputs.items())
         self._job = xxhash.xxh3_64_hexdigest(outputs.encode())
-        self._settings = _flat_settings(settings)
+        dumped = settings.model_dump(mode="json", include=set(_JOB_SECTIONS))
+        self._settings = {
+            f"{section}.{name}": str(value)
+            for section in _JOB_SECTIONS
+            for name, value in dumped[section].items()
+        }
         if job.index is not None:
             self._check_owner()
         self._note = self._read(f"job {self._job}", _JobNote) or _JobNote({}, self._settings)
         self._check_settings()
         self._standard_input: _StandardInputNote | None = None
         if STANDARD in job.inputs:
-            self._standard_input = self._standard_input_note()
+            self._standard_input = self._read(f"job {self._job} stdin", _StandardInputNote)
+            if self._standard_input is None or self._standard_input.finished:
+                self.restart_standard_input()
         self._inputs = job.inputs
 
     def topic(self, path: str) -> str:
@@ -151,8 +147,9 @@ class Ledger:
         return identity(path)
 
     def restart_standard_input(self) -> None:
-        """Give up the interrupted run over standard input: this run has another content."""
-        self._standard_input = self._next_standard_input()
+        """Begin a run over standard input; an interrupted one had another content."""
+        runs = self._read("stdin runs", int) or 0
+        self._standard_input = _StandardInputNote(runs + 1, InputMark(), finished=False)
 
     @property
     def token(self) -> str:
@@ -190,9 +187,8 @@ class Ledger:
 
         Args:
             marks: how far the job has judged each input after the batch, by topic.
-            outputs: for each output its length in bytes after the batch, and the rows of a
-                completed table.
-            end: the number of the next document after the batch.
+            outputs: the length of each output in bytes then, and the rows of a completed table.
+            end: the number of the next document then.
         """
         self._note.lengths = {str(outcome): length for outcome, (length, _) in outputs.items()}
         self._note.rows = {str(outcome): rows for outcome, (_, rows) in outputs.items() if rows}
@@ -252,16 +248,6 @@ class Ledger:
     def _mark_key(self, topic: str) -> str:
         return f"job {self._job} input {topic}"
 
-    def _standard_input_note(self) -> _StandardInputNote:
-        note = self._read(f"job {self._job} stdin", _StandardInputNote)
-        if note is not None and not note.finished:
-            return note
-        return self._next_standard_input()
-
-    def _next_standard_input(self) -> _StandardInputNote:
-        runs = self._read("stdin runs", int) or 0
-        return _StandardInputNote(runs + 1, InputMark(), finished=False)
-
     def _standard_input_entries(self, note: _StandardInputNote) -> dict[str, Any]:
         runs = max(note.run, self._read("stdin runs", int) or 0)
         return {f"job {self._job} stdin": note, "stdin runs": runs}
@@ -284,8 +270,7 @@ class Ledger:
 
     def _check_settings(self) -> None:
         for name, value in self._settings.items():
-            before = self._note.settings.get(name, value)
-            if before != value:
+            if (before := self._note.settings.get(name, value)) != value:
                 raise InputError(
                     f"earlier runs wrote these outputs with {name} {before}, now it is {value}; "
                     "restore this setting, or pass other output files"
@@ -313,12 +298,3 @@ def _has_content(path: str) -> bool:
         return os.stat(path).st_size > 0
     except OSError:
         return False
-
-
-def _flat_settings(settings: Settings) -> dict[str, str]:
-    dumped = settings.model_dump(mode="json", include=set(_JOB_SECTIONS))
-    return {
-        f"{section}.{name}": str(value)
-        for section in _JOB_SECTIONS
-        for name, value in dumped[section].items()
-    }

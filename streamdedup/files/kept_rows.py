@@ -5,7 +5,7 @@ docs/internals/format.md specifies the columns. pyarrow is optional: reading a f
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,19 +20,8 @@ CONSTANT = ("fingerprint", "clock")
 """Columns that are read as dictionaries, since all rows have the same value."""
 
 
-class Constants(NamedTuple):
-    """The values that all rows of an archive share."""
-
-    fingerprint: str
-    clock: bytes
-
-
 def check_schema(schema: Any, name: str) -> None:
-    """Check the names and types of the columns; further columns are ignored.
-
-    Raises:
-        InputError: a column is missing, or has another type.
-    """
+    """Raise an InputError if a column is missing, or has another type; ignore further columns."""
     types = load("pyarrow").types
     for column, expected in TYPES.items():
         if schema.get_field_index(column) < 0:
@@ -49,12 +38,8 @@ def check_schema(schema: Any, name: str) -> None:
             )
 
 
-def constants(batch: Any, name: str) -> Constants:
-    """Return the values that all rows of a batch share.
-
-    Raises:
-        InputError: there are several, or the format is another one.
-    """
+def constants(batch: Any, name: str) -> tuple[str, bytes]:
+    """Return the fingerprint and the clock of all rows; an InputError if a row has others."""
     formats = numbers(batch, "format", name)
     others = formats[formats != FORMAT]
     if len(others):
@@ -62,15 +47,11 @@ def constants(batch: Any, name: str) -> Constants:
             f"{name} holds kept sketches of format {others[0]}, this release reads {FORMAT}; use "
             "the release that wrote them"
         )
-    return Constants(_constant(batch, "fingerprint", name), _constant(batch, "clock", name))
+    return _constant(batch, "fingerprint", name), _constant(batch, "clock", name)
 
 
 def check_same(found: object, expected: object, name: str) -> None:
-    """Check that values of a file are those of the archive's last file.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Raise an InputError if values of a file are not those of the archive's last file."""
     if found != expected:
         raise InputError(
             f"{name} has another fingerprint or clock than the last file; import the files of one "
@@ -79,11 +60,7 @@ def check_same(found: object, expected: object, name: str) -> None:
 
 
 def check_fingerprint(found: str, parameters: SketchParameters, name: str) -> None:
-    """Check that sketches were made with these parameters.
-
-    Raises:
-        IndexMismatch: they were not.
-    """
+    """Raise an IndexMismatch if sketches were made with other parameters."""
     expected = parameters.fingerprint()
     if found != expected:
         raise IndexMismatch(
@@ -95,13 +72,7 @@ def check_fingerprint(found: str, parameters: SketchParameters, name: str) -> No
 def documents(
     batch: Any, parameters: SketchParameters, name: str, *, texts: bool
 ) -> tuple[DocumentColumns, I64]:
-    """Return the documents of a batch, and their effective times.
-
-    Args:
-        batch: the rows.
-        parameters: of the sketches.
-        name: of the file, for messages.
-        texts: whether the texts are needed.
+    """Return the documents of a batch, with texts if they are needed, and their effective times.
 
     Raises:
         InputError: a value is missing or has the wrong size.
@@ -125,11 +96,7 @@ def documents(
 
 
 def check_places(places: I64, last: int, name: str) -> None:
-    """Check that places ascend, from the one before them on.
-
-    Raises:
-        InputError: they do not.
-    """
+    """Raise an InputError if places do not ascend, from the one before them on."""
     wrong = np.flatnonzero(np.diff(places, prepend=last) <= 0)
     if len(wrong):
         row = wrong[0]
@@ -148,11 +115,7 @@ def _column(batch: Any, column: str, name: str) -> Any:
 
 
 def numbers(batch: Any, column: str, name: str) -> I64:
-    """Return a column of integers, ``(n,)``.
-
-    Raises:
-        InputError: a value is missing.
-    """
+    """Return a column of integers, ``(n,)``; an InputError if a value is missing."""
     values: I64 = _column(batch, column, name).to_numpy(zero_copy_only=False)
     return values
 

@@ -51,15 +51,7 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A row group of a file that has rows.
-
-    Attributes:
-        path: the file.
-        metadata: its footer.
-        number: number of the group in the file.
-        first: the number of the first document.
-        count: number of rows.
-    """
+    """A row group with rows; ``first`` is the number of its first document in the archive."""
 
     path: Path
     metadata: Any
@@ -80,23 +72,15 @@ class _Group:
             return None
         return statistics.min, statistics.max
 
-    def batches(self, columns: Sequence[str], most_rows: int = _ROWS) -> Iterator[Any]:
-        """Yield the rows as record batches.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+    def batches(self, columns: Sequence[str], most_rows: int = _ROWS) -> Iterator[tuple[int, Any]]:
+        """Yield the rows as record batches, each with the number of its first document."""
         size = self.metadata.row_group(self.number).total_byte_size
         rows = max(1, min(most_rows, _BYTES * self.count // max(1, size)))
-        with _opened(self.path, self.metadata) as file:
-            yield from file.iter_batches(rows, [self.number], columns)
-
-    def numbered(self, columns: Sequence[str], most_rows: int = _ROWS) -> Iterator[tuple[int, Any]]:
-        """Yield the record batches, each with the number of its first document."""
         number = self.first
-        for batch in self.batches(columns, most_rows):
-            yield number, batch
-            number += len(batch)
+        with _opened(self.path, self.metadata) as file:
+            for batch in file.iter_batches(rows, [self.number], columns):
+                yield number, batch
+                number += len(batch)
 
 
 def is_kept_sketches(source: Path) -> bool:
@@ -119,8 +103,7 @@ def import_sketches(
     Args:
         source: a Parquet file, or a folder of them.
         settings: those of the archive's deduplication; the index goes to their ``index.directory``.
-        changelog: that of the worker whose stream continues the archive; None for an index of the
-            embedded mode.
+        changelog: of the worker that continues the archive; None for an index of the embedded mode.
         progress: receives the number of documents loaded so far, and of all to be loaded.
 
     Raises:
@@ -145,11 +128,7 @@ def import_sketches(
 
 
 class _Archive:
-    """The row groups of all files, in order.
-
-    Attributes:
-        end: the number after the last document's.
-    """
+    """The row groups of all files, in order; ``end`` is the number after the last document's."""
 
     def __init__(self, source: Path, settings: Settings) -> None:
         self._settings = settings
@@ -160,11 +139,12 @@ class _Archive:
             raise InputError(f"{source} holds no kept sketch")
         last = self._groups[-1]
         self.end = last.end
-        batch = next(last.batches(["format", *kept_rows.CONSTANT], most_rows=1))
+        _, batch = next(last.batches(["format", *kept_rows.CONSTANT], most_rows=1))
         self._constants = kept_rows.constants(batch, str(last.path))
-        kept_rows.check_fingerprint(self._constants.fingerprint, self._parameters, str(last.path))
+        self._fingerprint, self._clock = self._constants
+        kept_rows.check_fingerprint(self._fingerprint, self._parameters, str(last.path))
         try:
-            self._now_ms = Clock.from_state(self._constants.clock).now_ms
+            self._now_ms = Clock.from_state(self._clock).now_ms
         except IndexDamaged as error:
             raise InputError(f"the column 'clock' of {last.path} is not a valid clock") from error
         self._check_footers()
@@ -178,7 +158,7 @@ class _Archive:
                 kept_rows.check_places(np.array(places[:1]), last_place, str(group.path))
                 last_place = places[1]
             for fingerprint in group.range_of("fingerprint") or ():
-                kept_rows.check_same(fingerprint, self._constants.fingerprint, str(group.path))
+                kept_rows.check_same(fingerprint, self._fingerprint, str(group.path))
 
     def first_in_window(self) -> int:
         """Return the number of the oldest document that may still match, or of the next one."""
@@ -191,7 +171,7 @@ class _Archive:
                 times_ms[1], self._now_ms, reach_ms
             )
             if group.end > by_number and not is_known_out:
-                for first, batch in group.numbered(["effective_time_ms"]):
+                for first, batch in group.batches(["effective_time_ms"]):
                     times = kept_rows.numbers(batch, "effective_time_ms", str(group.path))
                     rows = np.flatnonzero(which_in_reach(times, self._now_ms, reach_ms))
                     if len(rows):
@@ -207,7 +187,7 @@ class _Archive:
             if group.end <= first:
                 last_place = (group.range_of("place") or (-1, last_place))[1]
                 continue
-            for number, batch in group.numbered(columns, most_rows):
+            for number, batch in group.batches(columns, most_rows):
                 name = str(group.path)
                 places = kept_rows.numbers(batch, "place", name)
                 kept_rows.check_places(places, last_place, name)
@@ -218,11 +198,10 @@ class _Archive:
         yield replace(
             IndexUpdate.empty(self.end),
             ranges=(SourceRange(TOPIC, 0, 0, last_place + 1),),
-            clock=self._constants.clock,
+            clock=self._clock,
         )
 
     def _update(self, batch: Any, number: int, first: int, name: str) -> IndexUpdate:
-        """Return the update that adds the documents of a batch from a number on."""
         kept_rows.check_same(kept_rows.constants(batch, name), self._constants, name)
         batch = batch.slice(max(0, first - number))
         documents, times_ms = kept_rows.documents(batch, self._parameters, name, texts=self._texts)
@@ -230,11 +209,6 @@ class _Archive:
 
 
 def _list_files(source: Path) -> list[Path]:
-    """Return the Parquet files of a source, in order.
-
-    Raises:
-        InputError: there is none.
-    """
     if not source.is_dir():
         return [source]
     files = [path for path in sorted(source.iterdir()) if not path.name.startswith(_IGNORED)]
@@ -244,11 +218,7 @@ def _list_files(source: Path) -> list[Path]:
 
 
 def _list_groups(files: list[Path]) -> list[_Group]:
-    """Read the footers of all files.
-
-    Raises:
-        InputError: one cannot be read, or lacks a column.
-    """
+    """Read the footers of all files, and check their columns."""
     groups, end = [], 0
     for path in files:
         with _opened(path) as file:

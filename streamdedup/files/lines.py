@@ -49,13 +49,10 @@ _SPOOL_BYTES = 16 * 1024**2
 
 
 class InputMark(msgspec.Struct, frozen=True):
-    """The beginning of an input, up to the last judged line.
+    """The beginning of an input, up to the last judged line; blank lines are included.
 
-    Attributes:
-        lines: number of lines, blank lines included.
-        length: number of decompressed bytes.
-        digest: XXH3-128 of these bytes.
-        ended: whether the last of these lines had a line feed.
+    It has a length in decompressed bytes, and their XXH3-128 as digest. It has ``ended`` if the
+    last of the lines had a line feed.
     """
 
     lines: int = 0
@@ -65,12 +62,9 @@ class InputMark(msgspec.Struct, frozen=True):
 
 
 class Line(NamedTuple):
-    """One line of an input.
+    """One line of an input, without its line feed; its number counts from 0.
 
-    Attributes:
-        number: number of the line in its input, counted from 0.
-        content: the line without its line feed; only the beginning of a line that is too long.
-        size: bytes of the whole line, without its line feed.
+    The content of a line that is too long is its beginning; the size is that of the whole line.
     """
 
     number: int
@@ -86,7 +80,7 @@ class LineReader:
 
     Args:
         path: a file, or ``-`` for standard input.
-        most_bytes: longest line that is held in memory whole; of a longer line, the beginning is.
+        most_bytes: longest line that is in memory whole; of a longer one, only the beginning is.
         is_whole: tells whether a last line without a line feed is complete; any other last line is
             not read. By default, every last line is complete.
         on_wait: called before each read of an input that has nothing to read yet, with a function
@@ -150,21 +144,21 @@ class LineReader:
         self._length += length
         self._ended = ended
         self.lines += 1
-        return self._line(raw, length)
+        # A byte order mark belongs to the file, not to its first line.
+        content = raw.removeprefix(_BYTE_ORDER_MARK) if self.lines == 1 else raw
+        size = length - (len(raw) - len(content)) - ended
+        return Line(self.lines - 1, content.removesuffix(b"\n"), size)
 
     def read_buffered(self, most: int, most_bytes: int) -> list[bytes]:
         """Return whole lines that follow the first one, without line feeds, at little cost a line.
 
-        Args:
-            most: the number of lines, at most.
-            most_bytes: their bytes, at most.
-
-        Returns:
-            Lines that are in memory already; none if :meth:`read` must read the next one.
+        They are in memory already, ``most`` with ``most_bytes`` at most. There are none if
+        :meth:`read` must read the next one.
         """
         if not self.lines:
             return []
-        ahead = self._peek()[:most_bytes]
+        with _translated(f"cannot read {self.name}"):
+            ahead = self._content.peek()[:most_bytes]
         *lines, rest = ahead.split(b"\n", most)
         if lines:
             self._count(self._next(len(ahead) - len(rest), whole_lines=False))
@@ -180,7 +174,7 @@ class LineReader:
                 )
 
     def skip(self, mark: InputMark) -> None:
-        """Skip the lines that a mark covers; call it before the first line is read.
+        """Skip the lines that a mark covers, before the first line is read.
 
         Raises:
             InputError: the input does not begin with the bytes that the mark covers.
@@ -245,19 +239,9 @@ class LineReader:
         self._count(rest)
         self._ended = rest.endswith(b"\n")
 
-    def _line(self, raw: bytes, length: int) -> Line:
-        # A byte order mark belongs to the file, not to its first line.
-        content = raw.removeprefix(_BYTE_ORDER_MARK) if self.lines == 1 else raw
-        size = length - (len(raw) - len(content)) - self._ended
-        return Line(self.lines - 1, content.removesuffix(b"\n"), size)
-
     def _count(self, part: bytes) -> None:
         self._hash.update(part)
         self._length += len(part)
-
-    def _peek(self) -> bytes:
-        with _translated(f"cannot read {self.name}"):
-            return self._content.peek()
 
     def _next(self, most: int, *, whole_lines: bool = True) -> bytes:
         with _translated(f"cannot read {self.name}"):
@@ -301,13 +285,10 @@ class _Joined(io.RawIOBase):
 
 
 class OutputFile:
-    """An output that grows.
+    """An output that grows: a file, or ``-`` for standard output.
 
-    Args:
-        path: a file, or ``-`` for standard output.
-        length: committed length in bytes; the rest of the file, left by a crash, is cut off. An
-            output that cannot be cut, such as standard output or a pipe, only grows.
-        durable: whether :meth:`sync` forces the bytes to disk.
+    The file is cut to its committed length in bytes; a crash left the rest. An output that cannot
+    be cut, such as standard output or a pipe, only grows.
 
     Raises:
         InputError: the file cannot be written, or is shorter than ``length``.
@@ -317,7 +298,12 @@ class OutputFile:
         self.name = "standard output" if path == STANDARD else path
         self._path = path
         with _translated(f"cannot write {self.name}"):
-            self._file = _open_output(path)
+            if path == STANDARD:
+                sys.stdout.flush()
+                self._file = io.FileIO(1, "wb", closefd=False)
+            else:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._file = io.FileIO(descriptor, "wb")
         regular = path != STANDARD and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._durable = durable and regular
         self.length = length
@@ -358,14 +344,6 @@ class OutputFile:
             self._file.seek(length)
             if self._durable:
                 sync_directory(self._path)
-
-
-def _open_output(path: str) -> io.FileIO:
-    if path == STANDARD:
-        sys.stdout.flush()
-        return io.FileIO(1, "wb", closefd=False)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    return io.FileIO(descriptor, "wb")
 
 
 def sync_directory(path: str) -> None:

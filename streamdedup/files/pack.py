@@ -26,11 +26,7 @@ Packer = Callable[[bytes], bytes]
 
 
 def packer(path: str) -> Packer | None:
-    """Return what compresses the parts of an output; None for a plain one.
-
-    Raises:
-        InputError: the extension stands for an unsupported compression.
-    """
+    """Return what compresses an output, or None; an InputError for an unsupported extension."""
     if found := _OTHER.search(path):
         raise InputError(
             f"{path}: {found[0]} files cannot be written; give a name without {found[0]}, or with "
@@ -40,17 +36,11 @@ def packer(path: str) -> Packer | None:
     return _PACKERS[found[0].lower()] if found else None
 
 
-def _gzip(content: bytes) -> bytes:
-    return gzip.compress(content, _GZIP_LEVEL, mtime=0)
-
-
-def _zstd(content: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(content)
-
-
 _PACKERS: dict[str, Packer] = {
-    **dict.fromkeys((".gz", ".gzip"), _gzip),
-    **dict.fromkeys((".zst", ".zstd"), _zstd),
+    **dict.fromkeys((".gz", ".gzip"), lambda content: gzip.compress(content, _GZIP_LEVEL, mtime=0)),
+    **dict.fromkeys(
+        (".zst", ".zstd"), lambda content: zstandard.ZstdCompressor().compress(content)
+    ),
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
 }

@@ -1,37 +1,151 @@
-"""*Blocking.* The files of a job: which paths are one file, and the names of temporary files.
+"""*Blocking.* The files that arguments name, their kinds, and which of them are a job's own.
 
 Rule 1: a job truncates and removes only its outputs, and files whose names hold its own token.
 """
 
 from __future__ import annotations
 
+import glob
 import os
-import secrets
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 
 from streamdedup.errors import InputError
 from streamdedup.files.lines import STANDARD
 from streamdedup.files.pack import PACKED
 from streamdedup.index.directory import FILES
+from streamdedup.settings.sections import Settings
 
+
+class Kind(StrEnum):
+    """What a file consists of."""
+
+    LINES = "JSON Lines"
+    CSV = "CSV"
+    TSV = "TSV"
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether pyarrow reads and writes it."""
+        return self in {Kind.PARQUET, Kind.ARROW}
+
+    @property
+    def delimiter(self) -> str:
+        """What separates two fields; empty if it is not CSV."""
+        return {Kind.CSV: ",", Kind.TSV: "\t"}.get(self, "")
+
+
+_EXTENSIONS = {
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), Kind.LINES),
+    **dict.fromkeys((".parquet", ".pq"), Kind.PARQUET),
+    **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), Kind.ARROW),
+    ".csv": Kind.CSV,
+    ".tsv": Kind.TSV,
+}
+_STARTS = {
+    b"PAR1": Kind.PARQUET,
+    b"PARE": Kind.PARQUET,
+    b"ARROW1": Kind.ARROW,
+    b"\xff\xff\xff\xff": Kind.ARROW,  # a stream; no text in UTF-8 begins so
+}
+_FEATHER_1 = b"FEA1"
+_HIDDEN = (".", "_")
+"""Names that begin so are not data: Spark and Hive mark files and folders by an underscore."""
 TEMPORARY = ".streamdedup-"
 """How the name of a temporary file begins. Directories and patterns leave such files out."""
 
 
-def new_token() -> str:
-    """Return what makes the names of temporary files unique."""
-    return secrets.token_hex(8)
+def for_files(settings: Settings) -> Settings:
+    """Return the settings for files, whose lines are JSON unless ``records.format`` is ``text``.
+
+    The other formats are those of the records of topics.
+    """
+    if settings.records.format in {"json", "text"}:
+        return settings
+    records = settings.records.model_copy(update={"format": "json", "schema_files": ()})
+    return settings.model_copy(update={"records": records})
+
+
+def kind_of_name(path: str) -> Kind | None:
+    """Return the kind that a file's extension stands for; None if it is not a known one."""
+    return _EXTENSIONS.get(os.path.splitext(PACKED.sub("", path))[1].lower())
+
+
+def kind_of_input(path: str) -> Kind:
+    """Return the kind of an input, by its first bytes, or else its extension.
+
+    Raises:
+        InputError: the content does not fit the extension, or is of an old format.
+    """
+    start = b""
+    # The first bytes of a pipe can be read only once. Whoever reads the file reports an error.
+    with suppress(OSError):
+        if path != STANDARD and stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                start = file.read(8)
+    if start.startswith(_FEATHER_1):
+        raise InputError(f"{path} is of version 1 of Feather; write it again as version 2")
+    for magic, kind in _STARTS.items():
+        if start.startswith(magic):
+            return kind
+    named = kind_of_name(path)
+    if named is not None and named.is_table:
+        if PACKED.search(path):
+            raise InputError(f"{path} is compressed as a whole; decompress it first")
+        raise InputError(f"{path} does not begin like {named}: it is damaged, or has a wrong name")
+    return named or Kind.LINES
+
+
+def expanded(
+    paths: Iterable[str], outputs: Collection[str] = (), index: Path | None = None
+) -> tuple[str, ...]:
+    """Return the files that arguments name: files, directories, and patterns with ``*?[``.
+
+    A pattern and a directory stand for files in alphabetical order. Hidden files, and in a
+    directory those of unknown kinds, are left out, as are the outputs, temporary files of jobs and
+    the files of the index.
+
+    Raises:
+        InputError: nothing matches a pattern, or a directory has no such file.
+    """
+    hidden = {os.path.realpath(path) for path in outputs if path != STANDARD}
+    found: list[str] = []
+    for path in paths:
+        is_directory = path != STANDARD and os.path.isdir(path)
+        if is_directory:
+            matches = _below(path)
+        elif glob.has_magic(path) and not os.path.lexists(path):
+            matches = filter(os.path.isfile, glob.glob(path, recursive=True))
+        else:
+            found.append(path)
+            continue
+        not_ours = (one for one in sorted(matches) if not _is_own(one, index))
+        files = [one for one in not_ours if os.path.realpath(one) not in hidden]
+        if not files:
+            if not is_directory:
+                raise InputError(f"no file matches {path}")
+            raise InputError(
+                f"{path} has no file of a known kind; known are {', '.join(_EXTENSIONS)}"
+            )
+        found += files
+    return tuple(found)
+
+
+def _below(directory: str) -> Iterator[str]:
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        for name in names:
+            if not name.startswith(_HIDDEN) and kind_of_name(name) is not None:
+                yield os.path.join(folder, name)
 
 
 def temporary(path: str, token: str, name: str) -> str:
-    """Return a temporary file's path, in the folder of a file.
-
-    Args:
-        path: the file.
-        token: of the job.
-        name: tells the temporary files of a job apart.
-    """
+    """Return the path of a job's temporary file with a name of its own, in the folder of a file."""
     return os.path.join(os.path.dirname(path), f"{TEMPORARY}{token}-{name}")
 
 
@@ -40,7 +154,7 @@ def identity(path: str) -> str:
     return os.fsencode(os.path.realpath(path)).decode("utf-8", "backslashreplace")
 
 
-def is_own(path: str, index: Path | None) -> bool:
+def _is_own(path: str, index: Path | None) -> bool:
     """Return whether a path is that of a temporary file of a job, or of a file of an index."""
     if os.path.basename(path).startswith(TEMPORARY):
         return True
@@ -51,15 +165,9 @@ def is_own(path: str, index: Path | None) -> bool:
 
 
 def check_paths(
-    inputs: Iterable[str], outputs: Iterable[str], reads: Mapping[str, object], index: Path | None
+    inputs: Iterable[str], outputs: Iterable[str], config: Path | None, index: Path | None
 ) -> None:
     """Check that no two paths of a command are the same file, and that none is ours.
-
-    Args:
-        inputs: the files of documents, with ``-`` for standard input.
-        outputs: the files to write, with ``-`` for standard output.
-        reads: other files that the command reads, by their option; None if it is not given.
-        index: directory of the index.
 
     Raises:
         InputError: an input is given twice, an output is also read or is another output, or a file
@@ -72,7 +180,8 @@ def check_paths(
         seen[_file(path)] = "one of the inputs"
         _check_place(path, index)
     seen.pop(STANDARD, None)
-    seen |= {_file(str(path)): f"the file of {name}" for name, path in reads.items() if path}
+    if config:
+        seen[_file(str(config))] = "the file of --config"
     written: dict[str, str] = {}
     for path in outputs:
         if _file(path) in seen:
@@ -88,15 +197,7 @@ def check_paths(
 
 
 def check_report(path: Path, reads: Iterable[str | Path | None]) -> None:
-    """Check that a report replaces no file that the command reads.
-
-    Args:
-        path: the file of the report.
-        reads: the files that the command reads; None if one is not given.
-
-    Raises:
-        InputError: it is one of them, or its name stands for a compressed file.
-    """
+    """Raise an InputError if a report replaces a file that is read, or is named as compressed."""
     if _file(str(path)) in {_file(str(one)) for one in reads if one is not None}:
         raise InputError(f"the output {path} is one of the inputs; give another file")
     if PACKED.search(path.name):
@@ -104,7 +205,7 @@ def check_report(path: Path, reads: Iterable[str | Path | None]) -> None:
 
 
 def _check_place(path: str, index: Path | None) -> None:
-    if path != STANDARD and is_own(path, index):
+    if path != STANDARD and _is_own(path, index):
         raise InputError(
             f"{path} is a file of the index, or a temporary file of a job; give another file"
         )

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from streamdedup.batches import OUTCOMES, IndexUpdate, SketchedBatch, Verdicts
 from streamdedup.columns import RecordColumns
@@ -21,14 +21,11 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import SettingsError
-from streamdedup.files.batch import InputBatch
-from streamdedup.files.batches import BatchReader
+from streamdedup.files.batches import BatchReader, InputBatch
 from streamdedup.files.job import Job, Ledger
-from streamdedup.files.kinds import expanded, for_files
 from streamdedup.files.lines import input_size
-from streamdedup.files.open_sinks import Sinks
-from streamdedup.files.paths import check_paths
-from streamdedup.files.sinks import Sink
+from streamdedup.files.paths import check_paths, expanded, for_files
+from streamdedup.files.sinks import Sink, open_sink
 from streamdedup.files.sources import check_outputs, examine
 from streamdedup.index.rows import Source
 from streamdedup.kernels import compile_seconds
@@ -41,8 +38,7 @@ class RunTally:
     """The progress of a run.
 
     Attributes:
-        kept: kept documents.
-        duplicates: duplicates.
+        kept, duplicates: documents with these verdicts.
         rejected: lines that could not be decoded as a document.
         first_rejection: the reason for the first of them.
         blank_lines: lines of white space, which are skipped.
@@ -50,10 +46,9 @@ class RunTally:
         judged_before: lines that earlier runs of the job had judged, blank lines included.
         bytes_read: bytes read from the inputs, compressed as they are on disk.
         bytes_total: bytes of all inputs; None if the size of one is unknown.
-        seconds: seconds spent on the documents.
-        start_seconds: seconds for opening the index, starting processes, and compiling.
-        compile_seconds: seconds for compiling kernels, a part of ``start_seconds``; 0 if numba's
-            cache holds them.
+        seconds: spent on the documents.
+        start_seconds: for opening the index, starting processes, and compiling.
+        compile_seconds: for compiling kernels, a part of ``start_seconds``; 0 if they are cached.
     """
 
     kept: int = 0
@@ -103,32 +98,41 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
         InputError: an input or output cannot be used; the lines before the failure are judged.
         StreamdedupError: the index cannot be used.
     """
-    settings = for_files(settings)
-    _check_times(settings)
+    settings, hooks = for_files(settings), hooks or Hooks()
+    records = settings.records
+    has_times = records.format == "json" and records.event_time_field
+    if settings.index.window is not None and not has_times:
+        # A window by time could not exclude any document.
+        raise SettingsError(
+            "index.window is set, but lines of files have no event time: set "
+            "records.event_time_field (with records.format json), or remove index.window"
+        )
     clock = _Clock()
     outputs = job.outputs().values()
     job = replace(job, inputs=expanded(job.inputs, outputs, job.index))
     sizes = [input_size(path) for path in job.inputs]
-    check_paths(job.inputs, outputs, {"--config": job.config}, job.index)
+    check_paths(job.inputs, outputs, job.config, job.index)
     sources = examine(job.inputs, settings)
     check_outputs(sources, job.kept, job.duplicates, job.rejected)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:
         deduplicator = resources.enter_context(Deduplicator(settings, job.index))
         ledger = Ledger(deduplicator.index, job, settings)
-        open_sink = Sinks(job, sources, settings, ledger).open
         sinks = {
-            outcome: resources.enter_context(closing(open_sink(outcome)))
+            outcome: resources.enter_context(
+                closing(open_sink(outcome, job, sources, settings, ledger))
+            )
             for outcome in job.outputs()
         }
         whole_rows = job.kept is not None or job.rejected is not None
-        whole_rows |= settings.output.include_value or (hooks or Hooks()).on_verdict is not None
+        whole_rows |= settings.output.include_value or hooks.on_verdict is not None
         reader = BatchReader(job, sources, settings, ledger, whole_rows=whole_rows)
-        judging = _Run(settings, deduplicator, ledger, sinks, hooks or Hooks(), clock)
+        tally = RunTally(bytes_total=total)
+        judging = _Run(settings, deduplicator, ledger, sinks, hooks, clock, tally)
         judging.note(ledger.first_entries())
         judging.note(*ledger.forgotten())
         judging.complete()
-        judging.run(reader, RunTally(bytes_total=total))
+        judging.run(reader)
         if reader.failure is not None:
             raise reader.failure
         judging.finish()
@@ -145,16 +149,11 @@ class _Clock:
         self._elsewhere = 0.0
 
     def start(self, compiled_elsewhere: float) -> None:
-        """Begin with the documents.
-
-        Args:
-            compiled_elsewhere: seconds that another process compiled kernels so far.
-        """
+        """Begin with the documents; another process compiled kernels for these seconds so far."""
         self._started, self._compiled_at_start = time.monotonic(), compile_seconds()
         self._elsewhere = compiled_elsewhere
 
     def times(self) -> dict[str, Any]:
-        """Return the times of the tally."""
         compiled = compile_seconds()
         late = compiled - self._compiled_at_start
         return {
@@ -164,32 +163,8 @@ class _Clock:
         }
 
 
-def _check_times(settings: Settings) -> None:
-    """Refuse a window by time that could not exclude any document."""
-    records = settings.records
-    if settings.index.window is None or (records.format == "json" and records.event_time_field):
-        return
-    raise SettingsError(
-        "index.window is set, but lines of files have no event time: set records.event_time_field "
-        "(with records.format json), or remove index.window"
-    )
-
-
-class _BatchPreparation(Protocol):
-    """Prepares batches: in a pool of processes, or in this process."""
-
-    size: int
-
-    def warm(self) -> float: ...
-    def submit(
-        self, records: Sequence[Record], refused: Mapping[int, Rejection]
-    ) -> PendingBatch: ...
-    def result(self, pending: PendingBatch) -> SketchedBatch: ...
-    def close(self) -> None: ...
-
-
 class InProcess:
-    """Prepares batches in this process: one batch alone is done before a pool has started."""
+    """Prepares batches as a pool does, in this process: one batch is done before a pool starts."""
 
     size = 0
 
@@ -216,37 +191,32 @@ class InProcess:
         """Do nothing: there is no process to stop."""
 
 
+_BatchPreparation: TypeAlias = SketchPool | InProcess
+
+
+@dataclass
 class _Run:
     """The loop: read ahead, judge in order, commit."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        deduplicator: Deduplicator,
-        ledger: Ledger,
-        sinks: Mapping[Outcome, Sink],
-        hooks: Hooks,
-        clock: _Clock,
-    ) -> None:
-        self._deduplicator = deduplicator
-        self._ledger = ledger
-        self._sinks = sinks
-        self._hooks = hooks
-        self._settings = settings
-        self.tally = RunTally()
-        self._clock = clock
-        self._sketching: _BatchPreparation | None = None
-        self._first: InputBatch | None = None
-        self._pending: deque[tuple[InputBatch, _BatchPreparation, PendingBatch]] = deque()
+    settings: Settings
+    deduplicator: Deduplicator
+    ledger: Ledger
+    sinks: Mapping[Outcome, Sink]
+    hooks: Hooks
+    clock: _Clock
+    tally: RunTally
+    sketching: _BatchPreparation | None = None
+    first: InputBatch | None = None
+    pending: deque[tuple[InputBatch, _BatchPreparation, PendingBatch]] = field(
+        default_factory=deque
+    )
+    resources: ExitStack = field(default_factory=ExitStack)
 
-    def run(self, reader: BatchReader, tally: RunTally) -> None:
-        """Judge and commit all batches."""
-        self.tally = tally
-        with ExitStack() as resources:
-            self._resources = resources
+    def run(self, reader: BatchReader) -> None:
+        with self.resources:
             for full, batch in enumerate(reader.batches(self._catch_up)):
                 if full == 0:
-                    self._first = batch
+                    self.first = batch
                     continue
                 if full == 1:
                     self._start(SketchPool)
@@ -259,36 +229,36 @@ class _Run:
         self._submit_first()
         if not batch.is_empty():
             self._submit(batch)
-        while self._pending:
-            self._settle(*self._pending.popleft())
+        while self.pending:
+            self._settle(*self.pending.popleft())
 
     def _start(self, make: Callable[[Settings], _BatchPreparation]) -> _BatchPreparation:
         """Start to prepare batches in this process or a pool; a pool replaces this process."""
-        is_first = self._sketching is None
-        self._sketching = self._resources.enter_context(closing(make(self._settings)))
-        compiled = self._sketching.warm()
+        is_first = self.sketching is None
+        self.sketching = self.resources.enter_context(closing(make(self.settings)))
+        compiled = self.sketching.warm()
         if is_first:
-            self._clock.start(compiled)
-        return self._sketching
+            self.clock.start(compiled)
+        return self.sketching
 
     def _submit_first(self) -> None:
         """Submit the first full batch, once it is known whether another one follows at once."""
-        first, self._first = self._first, None
+        first, self.first = self.first, None
         if first is not None:
             self._submit(first)
 
     def _submit(self, batch: InputBatch) -> None:
         """Let a batch be prepared; judge the oldest one if there are enough ahead of it."""
-        sketching = self._sketching or self._start(InProcess)
-        self._pending.append((batch, sketching, sketching.submit(batch.records(), batch.refused)))
-        if len(self._pending) > sketching.size:
-            self._settle(*self._pending.popleft())
+        sketching = self.sketching or self._start(InProcess)
+        self.pending.append((batch, sketching, sketching.submit(batch.records(), batch.refused)))
+        if len(self.pending) > sketching.size:
+            self._settle(*self.pending.popleft())
 
     def note(self, notes: Mapping[str, bytes], forgotten: Sequence[Source] = ()) -> None:
         """Store notes in the index that come without documents, and forget sources."""
         if notes:
-            with self._hooks.shield():
-                index = self._deduplicator.index
+            with self.hooks.shield():
+                index = self.deduplicator.index
                 update = IndexUpdate.empty(index.next_number)
                 index.apply(update, index.applied + 1, notes, forgotten)
 
@@ -298,47 +268,45 @@ class _Run:
         records = pending.records
         verdicts = self._judge(batch, records, sketching.result(pending)) if len(records) else None
         self._count(batch, verdicts)
-        if verdicts is not None and self._hooks.on_verdict is not None:
+        if verdicts is not None and self.hooks.on_verdict is not None:
             for record, verdict in zip(records, verdicts, strict=True):
-                self._hooks.on_verdict(record, verdict)
-        self._hooks.on_batch(self.tally)
+                self.hooks.on_verdict(record, verdict)
+        self.hooks.on_batch(self.tally)
 
     def _judge(
         self, batch: InputBatch, records: RecordColumns, sketched: SketchedBatch
     ) -> Verdicts:
         """Judge a batch, write its lines to the outputs, and commit it."""
-        judgement = self._deduplicator.judge(sketched)
-        contents = [
-            (sink, sink.content(records, judgement.verdicts)) for sink in self._sinks.values()
-        ]
-        with self._hooks.shield():
+        judgement = self.deduplicator.judge(sketched)
+        sinks = self.sinks.values()
+        contents = [(sink, sink.content(records, judgement.verdicts)) for sink in sinks]
+        with self.hooks.shield():
             for sink, content in contents:
                 sink.append(content)
             end = judgement.update.first_number + len(judgement.update.documents)
-            entries = self._ledger.entries(batch.marks, self._written(), end)
-            self._deduplicator.apply(judgement, entries)
+            entries = self.ledger.entries(batch.marks, self._written(), end)
+            self.deduplicator.apply(judgement, entries)
         return judgement.verdicts
 
     def _written(self) -> dict[Outcome, tuple[int, int]]:
         """Return the length of each output, and the rows of a completed table."""
-        return {outcome: (sink.length, sink.rows) for outcome, sink in self._sinks.items()}
+        return {outcome: (sink.length, sink.rows) for outcome, sink in self.sinks.items()}
 
     def finish(self) -> None:
-        """Complete the outputs."""
-        for sink in self._sinks.values():
+        for sink in self.sinks.values():
             sink.finish()
         self.complete()
         if self.tally.documents:
-            self.tally = replace(self.tally, **self._clock.times())
+            self.tally = replace(self.tally, **self.clock.times())
 
     def complete(self) -> None:
         """Note tables that are complete, and then remove what they no longer need."""
         if any(
-            (sink.length, sink.rows) != (self._ledger.length(outcome), self._ledger.rows(outcome))
-            for outcome, sink in self._sinks.items()
+            (sink.length, sink.rows) != (self.ledger.length(outcome), self.ledger.rows(outcome))
+            for outcome, sink in self.sinks.items()
         ):
-            self.note(self._ledger.entries({}, self._written()))
-        for sink in self._sinks.values():
+            self.note(self.ledger.entries({}, self._written()))
+        for sink in self.sinks.values():
             sink.clean()
 
     def _count(self, batch: InputBatch, verdicts: Verdicts | None) -> None:
@@ -356,5 +324,5 @@ class _Run:
             unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,
             bytes_read=batch.bytes_read,
-            **self._clock.times(),
+            **self.clock.times(),
         )

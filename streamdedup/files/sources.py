@@ -1,18 +1,21 @@
-"""*Blocking.* What the inputs of a job have in common, and which outputs can follow from it."""
+"""*Blocking.* What the inputs of a job have in common, and which outputs can follow from it.
+
+Also the rows of an input from its beginning to its end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from streamdedup.engine.arrow import TableFields
+from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
 from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
-from streamdedup.files.kinds import Kind, kind_of_input, kind_of_name
 from streamdedup.files.lines import STANDARD, LineReader
 from streamdedup.files.pack import packer
+from streamdedup.files.paths import Kind, kind_of_input, kind_of_name
 from streamdedup.files.tables import TableFile, difference
 from streamdedup.settings.sections import Settings
 
@@ -23,12 +26,7 @@ _TABLES = ".parquet, .arrow or .feather"
 class InputSources:
     """What all inputs have in common.
 
-    Attributes:
-        kinds: the kind of each input.
-        schema: the schema of tables; None for others.
-        fields: reads the fields of rows; None for lines.
-        header: the first row of CSV; None for others.
-        compression: the codec of the first table of Parquet.
+    Tables have a schema and the codec of the first one, CSV a header; both read fields of rows.
     """
 
     kinds: tuple[Kind, ...]
@@ -69,7 +67,7 @@ def _examine_tables(
 ) -> InputSources:
     schema, compression = None, None
     for path, kind in zip(inputs, kinds, strict=True):
-        with TableFile(path, kind) as file:
+        with closing(TableFile(path, kind)) as file:
             if schema is None:
                 schema, compression = file.schema, file.compression
             elif not schema.equals(file.schema):
@@ -145,3 +143,31 @@ def check_outputs(
         )
     if rejected is not None and kind_of_name(rejected) not in {None, Kind.LINES}:
         raise InputError(f"rejected lines are JSON Lines; give another extension than {rejected}")
+
+
+def read_rows(
+    path: str, kind: Kind, settings: Settings, first: InputSources, second: InputSources | None
+) -> Iterator[tuple[ArrowRows, ArrowRows | None]]:
+    """Yield the rows of CSV, Parquet or Arrow in parts; blank lines are left out.
+
+    ``first`` reads the fields, and ``second`` other fields of the same rows, if needed.
+    """
+    if first.fields is None or (second is not None and second.fields is None):
+        raise TypeError("lines have no fields")
+    others = second.fields if second is not None else None
+    for part in _parts(path, kind, settings):
+        yield first.fields.read(part), others.read(part) if others is not None else None
+
+
+def _parts(path: str, kind: Kind, settings: Settings) -> Iterator[Any]:
+    most = settings.batch
+    if kind.is_table:
+        with closing(TableFile(path, kind)) as table:
+            yield from table.batches(0, most.documents, most.bytes)
+        return
+    most_bytes = settings.limits.value_bytes
+    with closing(LineReader(path, most_bytes)) as lines:
+        reader = CsvReader(lines, kind.delimiter, most_bytes)
+        reader.header()
+        while rows := reader.read(most.documents, most_bytes):
+            yield [row for row in rows if row.fields != []]

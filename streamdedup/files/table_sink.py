@@ -6,6 +6,9 @@ is cut to its committed length like an output of lines, and the table of an inte
 written again from it.
 Rule 3: the index notes the rows of a completed table. A table with the rows of the note and of the
 spool was completed by a run that was killed before it could note that.
+Rule 4: Polars writes texts as views. pyarrow has no kernels to select some of them, and writes all
+bytes behind the views of a slice. So rows become plain texts first, and views again when they are
+written.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,9 @@ from streamdedup.batches import KEPT, Verdicts
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.arrow import load
 from streamdedup.errors import InputError
-from streamdedup.files.kinds import Kind
 from streamdedup.files.lines import OutputFile, sync_directory
-from streamdedup.files.paths import temporary
+from streamdedup.files.paths import Kind, temporary
 from streamdedup.files.tables import RowValues, TableFile, difference, translated
-from streamdedup.files.views import as_plain, plain, written
 from streamdedup.index.directory import fsync
 
 _GROUP_BYTES = 32 * 1024**2
@@ -40,24 +41,14 @@ Content = Callable[[RecordColumns, Verdicts], Any]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a table is written.
-
-    Attributes:
-        kind: Parquet or Arrow.
-        schema: of the table.
-        compression: the codec of Parquet.
-    """
+    """How a table of Parquet or Arrow is written; ``compression`` is the codec of Parquet."""
 
     kind: Kind
     schema: Any
     compression: str | None = None
 
     def open(self, sink: Any) -> Any:
-        """Return a writer of a table.
-
-        Args:
-            sink: an open file of pyarrow.
-        """
+        """Return a writer of a table to an open file of pyarrow."""
         if self.kind is Kind.PARQUET:
             codec = self.compression or "snappy"
             return load("pyarrow.parquet").ParquetWriter(sink, self.schema, compression=codec)
@@ -68,15 +59,10 @@ class Format:
 class TableSink:
     """An output that is a table.
 
-    Args:
-        path: the table.
-        form: how it is written.
-        content: returns the rows of a batch as a table without views.
-        token: in the names of the job's temporary files.
-        name: tells the outputs of a job apart.
-        spool_length: committed length of the spool in bytes; None without an index: then there is
-            no spool, and a table that exists is replaced.
-        rows: rows of the table when it was completed last.
+    ``content`` returns the rows of a batch as a table without views. The names of the temporary
+    files have the token of the job and the name of the output. The spool has a committed length in
+    bytes; None without an index: then there is no spool, and a table that exists is replaced. The
+    table had ``rows`` when it was completed last.
 
     Raises:
         InputError: the file cannot be written, is not the one that earlier runs wrote, or its
@@ -97,13 +83,21 @@ class TableSink:
         self._path = os.path.realpath(path)
         self._temporary = temporary(self._path, token, f"{name}.tmp")
         self._spool_path = temporary(self._path, token, f"{name}.partial")
-        self._format = replace(form, schema=written(form.schema))
+        # Files can hold views, but no dictionaries of views.
+        schema = _plain(form.schema, load().types.is_dictionary)
+        self._format = replace(form, schema=schema)
         self.content = content
         self._writer: _Writer | None = None
         self._has_spool = spool_length is not None
         self._spool: OutputFile | None = None
         self.rows = rows
-        self._check()
+        # What does not fit is found before the first batch.
+        if os.path.lexists(self._path) and not stat.S_ISREG(os.stat(self._path).st_mode):
+            # A rename would replace a device or pipe.
+            raise InputError(f"{self._path} is not a regular file; a table needs one")
+        with translated(f"cannot write {self._path}"):
+            tempfile.TemporaryFile(dir=os.path.dirname(self._path)).close()
+            self._format.open(load().BufferOutputStream()).close()
         if spool_length:
             self._spool = OutputFile(self._spool_path, spool_length, durable=True)
         if self._has_spool:
@@ -112,15 +106,6 @@ class TableSink:
             except BaseException:
                 self.close()
                 raise
-
-    def _check(self) -> None:
-        """Find a file, folder or schema that does not fit before the first batch."""
-        if os.path.lexists(self._path) and not stat.S_ISREG(os.stat(self._path).st_mode):
-            # A rename would replace a device or pipe.
-            raise InputError(f"{self._path} is not a regular file; a table needs one")
-        with translated(f"cannot write {self._path}"):
-            tempfile.TemporaryFile(dir=os.path.dirname(self._path)).close()
-            self._format.open(load().BufferOutputStream()).close()
 
     def _resume(self) -> None:
         """Compare the table and the spool with what earlier runs wrote."""
@@ -146,7 +131,10 @@ class TableSink:
         writer = self._open()
         if self._has_spool:
             self._spool = self._spool or OutputFile(self._spool_path, 0, durable=True)
-            self._spool.append(_stream(content))
+            stream = load().BufferOutputStream()
+            with load("pyarrow.ipc").new_stream(stream, content.schema) as spool:
+                spool.write_table(content)
+            self._spool.append(stream.getvalue())
             self._spool.sync()
         writer.write(content)
 
@@ -191,16 +179,15 @@ class TableSink:
             self._writer = _Writer(self._path, self._temporary, self._format)
             if self._has_spool:
                 for batch in self._written():
-                    self._writer.write(as_plain(_table(batch)))
+                    self._writer.write(_as_plain(_table(batch)))
                 for batch in self._spooled():
                     self._writer.write(_table(batch))
         return self._writer
 
     def _written(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield the completed table."""
         if not os.path.exists(self._path) or not os.path.getsize(self._path):
             return
-        with TableFile(self._path, self._format.kind) as file:
+        with closing(TableFile(self._path, self._format.kind)) as file:
             self._check_schema(self._format.schema, file.schema)
             yield from file.batches(0, _READ_ROWS, _GROUP_BYTES, columns)
 
@@ -212,7 +199,7 @@ class TableSink:
         with translated(f"cannot read {path}"), load().OSFile(os.fsencode(path), "rb") as source:
             while source.tell() < self.length:
                 stream = ipc.open_stream(source)
-                self._check_schema(plain(self._format.schema), stream.schema)
+                self._check_schema(_plain(self._format.schema), stream.schema)
                 yield from stream
 
     def _check_schema(self, expected: Any, found: Any) -> None:
@@ -225,9 +212,7 @@ class _Writer:
     """Writes a table to a temporary file, a row group whenever there are enough rows."""
 
     def __init__(self, path: str, temporary_path: str, form: Format) -> None:
-        self._path = path
-        self._temporary = temporary_path
-        self._schema = form.schema
+        self._path, self._temporary, self._schema = path, temporary_path, form.schema
         self._tables: list[Any] = []
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1)
@@ -239,7 +224,6 @@ class _Writer:
             self._file = form.open(self._sink)
 
     def write(self, table: Any) -> None:
-        """Write the rows of a table."""
         if not table.schema.equals(self._schema, check_metadata=True):
             table = table.cast(self._schema)
         self._tables.append(table)
@@ -277,7 +261,6 @@ class _Writer:
                 sync_directory(self._path)
 
     def discard(self) -> None:
-        """Remove the temporary file."""
         self._thread.shutdown()
         with suppress(OSError, load().ArrowException):
             self._file.close()
@@ -292,17 +275,60 @@ def kept_rows(records: RecordColumns, verdicts: Verdicts) -> Any:
     if not isinstance(values, RowValues):
         raise TypeError(f"the records of a table have RowValues, found {type(values).__name__}")
     with translated("cannot select the kept rows"):
-        return as_plain(values.table()).filter(load().array(verdicts.outcomes == KEPT))
+        return _as_plain(values.table()).filter(load().array(verdicts.outcomes == KEPT))
+
+
+def _plain(schema: Any, changes: Callable[[Any], bool] = lambda _: True) -> Any:
+    """Return a schema without views in the types that change: as large strings and binaries."""
+    fields = [
+        field.with_type(_plain_type(field.type)) if changes(field.type) else field
+        for field in schema
+    ]
+    return load().schema(fields, schema.metadata)
+
+
+def _as_plain(table: Any) -> Any:
+    """Return a table without views."""
+    schema = _plain(table.schema)
+    if schema.equals(table.schema):
+        return table
+    is_dictionary = load().types.is_dictionary
+    for number, field in enumerate(schema):
+        if is_dictionary(field.type) and field.type != table.schema.field(number).type:
+            chunks = [
+                load().DictionaryArray.from_arrays(
+                    chunk.indices,
+                    chunk.dictionary.cast(field.type.value_type),
+                    ordered=field.type.ordered,
+                )
+                for chunk in table.column(number).chunks
+            ]
+            table = table.set_column(number, field, load().chunked_array(chunks, field.type))
+    return table.cast(schema)
+
+
+def _plain_type(kind: Any) -> Any:
+    """Return a type whose parts are no views, as far as pyarrow casts them."""
+    arrow = load()
+    types, found = arrow.types, kind
+    if types.is_string_view(kind):
+        found = arrow.large_string()
+    elif types.is_binary_view(kind):
+        found = arrow.large_binary()
+    elif types.is_dictionary(kind):
+        found = arrow.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
+    elif types.is_struct(kind):
+        found = arrow.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    elif types.is_map(kind):
+        found = arrow.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(_plain_type(kind.value_type))
+        if types.is_fixed_size_list(kind):
+            return arrow.list_(item, kind.list_size)
+        found = arrow.large_list(item) if types.is_large_list(kind) else arrow.list_(item)
+    # An equal type may lack details, such as the names in a map.
+    return kind if found.equals(kind) else found
 
 
 def _table(batch: Any) -> Any:
     return load().Table.from_batches([batch])
-
-
-def _stream(table: Any) -> bytes:
-    """Return a table as a stream of Arrow."""
-    sink = load().BufferOutputStream()
-    with load("pyarrow.ipc").new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue()
-    return content

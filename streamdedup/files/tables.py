@@ -13,8 +13,8 @@ import xxhash
 from streamdedup.columns import Column
 from streamdedup.engine.arrow import load
 from streamdedup.errors import InputError
-from streamdedup.files.kinds import Kind
 from streamdedup.files.lines import InputMark
+from streamdedup.files.paths import Kind
 
 _HASHED_BYTES = 1024**2
 _BUFFER_BYTES = 1024**2
@@ -23,18 +23,9 @@ _UNPACKED = "UNCOMPRESSED"
 
 
 class TableFile:
-    """An open Parquet or Arrow file.
+    """An open Parquet or Arrow file, or an InputError.
 
-    Args:
-        path: the file.
-        kind: its kind.
-
-    Raises:
-        InputError: the file cannot be read.
-
-    Attributes:
-        schema: of the table.
-        compression: how Parquet compresses the first column, in lower case; None if unknown.
+    ``compression`` is how Parquet compresses the first column, in lower case; None if unknown.
     """
 
     def __init__(self, path: str, kind: Kind) -> None:
@@ -49,7 +40,7 @@ class TableFile:
             except BaseException:
                 self._source.close()
                 raise
-        self.schema = self._schema()
+        self.schema = self._file.schema_arrow if kind is Kind.PARQUET else self._file.schema
         self._size = os.path.getsize(path)
         self._read_rows = 0
 
@@ -69,9 +60,6 @@ class TableFile:
         self._source.seek(0)
         self._file = ipc.open_file(self._source) if is_file else ipc.open_stream(self._source)
         self._is_stream = not is_file
-
-    def _schema(self) -> Any:
-        return self._file.schema_arrow if self._kind is Kind.PARQUET else self._file.schema
 
     def mark(self, rows: int, digest: bytes) -> InputMark:
         """Return the mark after so many rows."""
@@ -95,13 +83,10 @@ class TableFile:
     def batches(
         self, skip: int, most_rows: int, most_bytes: int, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Yield record batches.
+        """Yield record batches without the first ``skip`` rows.
 
-        Args:
-            skip: rows to leave out at the beginning.
-            most_rows: rows of a batch at most.
-            most_bytes: about how many bytes a batch of Parquet has at most.
-            columns: names of columns to read; None for all. Arrow files are read whole.
+        A batch has ``most_rows`` at most, and one of Parquet about ``most_bytes``. Of Parquet, only
+        the named columns are read, or all for None.
 
         Raises:
             InputError: the file is damaged, or has fewer rows than ``skip``.
@@ -151,30 +136,20 @@ class TableFile:
         """Close the file."""
         self._source.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class RowValues(Column[bytes]):
-    """The rows of record batches, each as a JSON object when it is read.
-
-    Attributes:
-        batches: the record batches.
-    """
+    """The rows of record batches, each as a JSON object when it is read."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
-        self.batches = tuple(batches)
-        self._count = sum(map(len, self.batches))
+        self._batches = tuple(batches)
+        self._count = sum(map(len, self._batches))
 
     def __len__(self) -> int:
         return self._count
 
     def table(self) -> Any:
         """Return the rows as a table."""
-        return load().Table.from_batches(self.batches)
+        return load().Table.from_batches(self._batches)
 
     def take(self, rows: Any) -> Self:
         """Return the rows of a slice without a step."""
@@ -182,7 +157,7 @@ class RowValues(Column[bytes]):
         return type(self)(self.table().slice(start, max(0, stop - start)).to_batches())
 
     def _element(self, row: int) -> bytes:
-        for batch in self.batches:
+        for batch in self._batches:
             if row < len(batch):
                 break
             row -= len(batch)
@@ -193,7 +168,6 @@ class RowValues(Column[bytes]):
 
 
 def _shown(value: Any) -> str:
-    """Return a value that JSON does not have as a string."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -27,10 +27,6 @@ claim to about 90 MiB.
 _WINDOW_BYTES = 128 * 1024**2
 """Largest window of a Zstandard frame and of an xz stream; ``zstd --long=27`` needs it."""
 _MAGIC_BYTES = 6
-_GZIP = re.compile(rb"\x1f\x8b")
-_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
-_BZ2 = re.compile(rb"BZh[1-9](?:1A|\x17r)")
-_XZ = re.compile(rb"\xfd7zXZ\0")
 _TOO_LARGE = ("requires too much memory", "Memory usage limit exceeded")
 """How the libraries of Zstandard and xz say that a window exceeds the limit."""
 
@@ -68,13 +64,19 @@ class _Limited:
         return self._unpacker.decompress(data, CHUNK_BYTES)
 
 
-def unpacked(file: io.BufferedReader[io.FileIO], name: str) -> io.BufferedReader[Any]:
-    """Return the decompressed content of a file.
+_UNPACKERS: dict[bytes, Callable[[], _Unpacker]] = {
+    rb"\x1f\x8b": lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS),
+    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": lambda: zstandard.ZstdDecompressor(
+        max_window_size=_WINDOW_BYTES
+    ).decompressobj(),
+    rb"BZh[1-9](?:1A|\x17r)": lambda: _Limited(bz2.BZ2Decompressor()),
+    rb"\xfd7zXZ\0": lambda: _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, _WINDOW_BYTES)),
+}
+"""What unpacks a file, by a pattern of its first bytes: gzip, Zstandard, bzip2 and xz."""
 
-    Args:
-        file: the file, at its beginning.
-        name: its name in messages.
-    """
+
+def unpacked(file: io.BufferedReader[io.FileIO], name: str) -> io.BufferedReader[Any]:
+    """Return the decompressed content of a file from its beginning; messages contain the name."""
     return io.BufferedReader(_Unpacked(file, name), CHUNK_BYTES)
 
 
@@ -89,8 +91,13 @@ class _Unpacked(io.RawIOBase):
         super().__init__()
         self._file = file
         self._name = name
-        self._rest = _read_magic(file)
-        self._new_unpacker = _unpacker_for(self._rest)
+        self._rest = b""
+        while len(self._rest) < _MAGIC_BYTES and (more := file.read1(_FEED_BYTES)):
+            self._rest += more
+        # A file that is not compressed has no unpacker.
+        self._new_unpacker = next(
+            (new for magic, new in _UNPACKERS.items() if re.match(magic, self._rest)), None
+        )
         self._unpacker: _Unpacker | None = None
         self._ready = memoryview(b"")
 
@@ -143,20 +150,3 @@ class _Unpacked(io.RawIOBase):
                 "--long=31 or xz -d"
             )
         return f"{self._name} is damaged and cannot be decompressed: {error}"
-
-
-def _read_magic(file: io.BufferedReader[io.FileIO]) -> bytes:
-    magic = b""
-    while len(magic) < _MAGIC_BYTES and (more := file.read1(_FEED_BYTES)):
-        magic += more
-    return magic
-
-
-def _unpacker_for(magic: bytes) -> Callable[[], _Unpacker] | None:
-    unpackers: tuple[tuple[re.Pattern[bytes], Callable[[], _Unpacker]], ...] = (
-        (_GZIP, lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)),
-        (_ZSTD, lambda: zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES).decompressobj()),
-        (_BZ2, lambda: _Limited(bz2.BZ2Decompressor())),
-        (_XZ, lambda: _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, _WINDOW_BYTES))),
-    )
-    return next((new for pattern, new in unpackers if pattern.match(magic)), None)

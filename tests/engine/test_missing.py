@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 from streamdedup.columns import Fields
-from streamdedup.engine.arrow import TableFields
+from streamdedup.engine.arrow import TableFields, to_fields
 from streamdedup.engine.documents import to_documents
-from streamdedup.engine.tables import to_fields
 from streamdedup.files.csv_rows import CsvFields, CsvRow
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder

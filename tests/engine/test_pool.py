@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from streamdedup.batches import SketchedBatch
-from streamdedup.engine import pool, processes
-from streamdedup.engine.pool import SketchPool
+from streamdedup.engine import pool
+from streamdedup.engine.pool import SketchPool, prepare
 from streamdedup.engine.prepare import Preparer, RawBatch
-from streamdedup.engine.processes import prepare
 from streamdedup.model import Position, Record, Rejection
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
@@ -208,7 +207,7 @@ def test_record_at_which_a_process_hangs(
 
 def test_close_with_a_stopped_process(restarts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing does not wait for a process that does not answer."""
-    monkeypatch.setattr(processes, "_GRACE_S", 0.1)
+    monkeypatch.setattr(pool, "_GRACE_S", 0.1)
     made = SketchPool(settings(), lambda: restarts.append("restart"))
     made.warm()
     (stopped,) = pool_processes()

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from streamdedup import Deduplicator, Settings, Verdict, VerdictArrays
+from streamdedup.engine.arrow import to_fields
 from streamdedup.engine.documents import to_documents
-from streamdedup.engine.tables import to_fields
 from streamdedup.formats.records import Decoder
 from streamdedup.model import Outcome
 from streamdedup.settings.sections import LimitSettings, RecordSettings

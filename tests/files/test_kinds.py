@@ -13,7 +13,7 @@ import zstandard
 
 from streamdedup.errors import InputError
 from streamdedup.files.job import Job
-from streamdedup.files.kinds import Kind, expanded, kind_of_input, kind_of_name
+from streamdedup.files.paths import Kind, expanded, kind_of_input, kind_of_name
 from streamdedup.files.run import Hooks, run
 from streamdedup.model import Record, Verdict
 from streamdedup.settings.sections import LimitSettings, RecordSettings, Settings

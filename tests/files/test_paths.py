@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyarrow import parquet
 
 from streamdedup.errors import InputError
 from streamdedup.files.job import Job
-from streamdedup.files.kinds import Kind
+from streamdedup.files.paths import Kind
 from streamdedup.files.run import Hooks, run
 from streamdedup.files.tables import TableFile
 from streamdedup.settings.sections import Settings
@@ -131,5 +132,5 @@ def test_a_table_may_have_any_path(tmp_path: Path, names: bytes) -> None:
         run(job, in_batches_of(7), Hooks(on_batch=crash_after(9)))
     run(job, in_batches_of(7))
     kind = Kind.PARQUET if target.suffix == ".parquet" else Kind.ARROW
-    with TableFile(str(target), kind) as file:
+    with closing(TableFile(str(target), kind)) as file:
         assert sum(map(len, file.batches(0, 100, 2**20))) == 20

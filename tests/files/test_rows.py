@@ -9,9 +9,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from streamdedup.files.kinds import Kind
-from streamdedup.files.rows import read_rows
-from streamdedup.files.sources import examine
+from streamdedup.files.paths import Kind
+from streamdedup.files.sources import examine, read_rows
 from streamdedup.settings.load import load_settings
 
 TEXTS = [f"text {number}" for number in range(25)]
