@@ -101,10 +101,10 @@ def _end_java(spark: SparkSession) -> None:
 
 
 def _line(error: Exception) -> str:
-    """Return the line of a message that says most.
+    """Return the line of a message that says most: of a Python traceback the last one.
 
-    That is the last one of an exception in Python, and of one in Java, which is a list of causes,
-    the last one with the name of an error of Spark, or else the last one.
+    Java's message is a list of causes. The last one that names an error of Spark counts, or else
+    the last one.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "Traceback (most recent call last)" in str(error):
@@ -136,12 +136,7 @@ def _is_json_lines(name: str) -> bool:
 
 
 class Folder:
-    """A folder on a file system that Spark knows.
-
-    Args:
-        spark: the session.
-        path: the folder.
-    """
+    """A folder on a file system that Spark knows."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         gateway: Any = spark.sparkContext._jvm  # noqa: SLF001 # PySpark has no other way
@@ -150,7 +145,7 @@ class Folder:
         self._files = self._path.getFileSystem(configuration)
 
     def exists(self) -> bool:
-        """Tell whether it exists."""
+        """Return whether it exists."""
         return bool(self._files.exists(self._path))
 
     def contains(self, other: Folder) -> bool:
