@@ -7,9 +7,9 @@ from pathlib import Path
 
 import typer
 
-from streamdedup.analysis import label_words
+from streamdedup.analysis import agreement
 from streamdedup.analysis.agreement import LabelReport, report_on
-from streamdedup.analysis.label_html import page
+from streamdedup.analysis.html import label_page
 from streamdedup.analysis.labels import read_labels
 from streamdedup.analysis.report import as_json as json_values
 from streamdedup.cli import screen
@@ -43,7 +43,7 @@ def propose(
         current = known[-1]
     report = report_on(labels, current)
     if html is not None:
-        screen.write_page(html, page(report))
+        screen.write_page(html, label_page(report))
     if as_json:
         typer.echo(json.dumps(json_values(report), ensure_ascii=False))
     else:
@@ -52,12 +52,12 @@ def propose(
 
 def _print(report: LabelReport) -> None:
     console = screen.standard_output()
-    for name, value in label_words.overview(report):
+    for name, value in agreement.overview(report):
         console.print(f"{name:<10} {value}", markup=False)
     console.print()
-    console.print(screen.grid_table(label_words.grid(report)))
-    for sentence in label_words.sentences(report):
+    console.print(screen.grid_table(agreement.grid(report)))
+    for sentence in agreement.sentences(report):
         console.print(sentence, markup=False)
     if report.proposal is not None:
         console.print("\nProposed settings:\n")
-        console.print(label_words.proposed_settings(report.proposal), markup=False)
+        console.print(agreement.proposed_settings(report.proposal), markup=False)
