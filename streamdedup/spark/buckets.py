@@ -50,14 +50,12 @@ def divide(slices: int, keys_each: int, documents_at_once: int) -> Task:
 
     def task(batches: Batches) -> Batches:
         waiting: list[pa.RecordBatch] = []
-        count = 0
         for batch in batches:
             waiting.append(batch)
-            count += len(batch)
-            if count >= documents_at_once:
+            if sum(map(len, waiting)) >= documents_at_once:
                 yield _divided(waiting, slices, keys_each)
-                waiting, count = [], 0
-        if count:
+                waiting = []
+        if any(map(len, waiting)):
             yield _divided(waiting, slices, keys_each)
 
     return task

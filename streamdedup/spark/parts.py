@@ -53,10 +53,9 @@ def summarise(batches: Batches) -> Batches:
 
 
 def chain(summaries: Iterable[tuple[int, list[int], list[int], int]]) -> dict[int, bytes]:
-    """Return the state of the clock before each part, by its number; and after all, ``LAST``.
+    """Return the clock's state before each part, by its number; and after all, ``LAST``.
 
-    Args:
-        summaries: the columns of ``SUMMARY``, in order of the parts.
+    The summaries have the columns of ``SUMMARY``, in order of the parts.
     """
     clock = Clock()
     states: dict[int, bytes] = {}
@@ -102,11 +101,7 @@ def keep(
 ) -> Task:
     """Return the task that returns the kept documents; its rows are sorted by place.
 
-    Args:
-        states: the clock before each part, and ``LAST``: after all.
-        allowances: limits of effective times around the clock.
-        reach_ms: documents that are out of reach for the clock after all are left out.
-        fingerprint: of the sketch parameters.
+    The states are those of :func:`chain`. Documents out of reach for ``LAST`` are left out.
     """
     now_ms = Clock.from_state(states[LAST]).now_ms
 

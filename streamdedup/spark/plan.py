@@ -102,16 +102,15 @@ def backfill(
             "the order of the archive is unknown; name its columns, or set records.event_time_field"
         )
     columns = steps.check_columns(frame, settings, order)
-    return _run(Workspace(frame, settings, work or _temporary(frame)), columns, order, progress)
-
-
-def _temporary(frame: DataFrame) -> str:
-    master = frame.sparkSession.conf.get("spark.master", "")
-    if not str(master).startswith("local["):
-        raise SettingsError(
-            f"Spark runs on {master}; name a work folder on a file system that all executors share"
-        )
-    return tempfile.mkdtemp(prefix="streamdedup-backfill-")
+    if not work:
+        master = frame.sparkSession.conf.get("spark.master", "")
+        if not str(master).startswith("local["):
+            raise SettingsError(
+                f"Spark runs on {master}; name a work folder on a file system that all executors "
+                "share"
+            )
+        work = tempfile.mkdtemp(prefix="streamdedup-backfill-")
+    return _run(Workspace(frame, settings, work), columns, order, progress)
 
 
 def _run(
@@ -146,12 +145,9 @@ def _run(
         judged = steps.judge(work, found, edges, components, sketches, clock)
     with step("count"):
         report = _count_all(work, sketches, found, edges, judged)
-    return Backfill(
-        _with_verdicts(work, rows, sketches, judged),
-        _kept_sketches(work, sketches, judged),
-        report,
-        seconds,
-    )
+    duplicates = judged.where("matches IS NOT NULL")
+    frame = _with_verdicts(work, rows, sketches, duplicates)
+    return Backfill(frame, _kept_sketches(work, sketches, duplicates), report, seconds)
 
 
 def _count_all(
@@ -160,7 +156,7 @@ def _count_all(
     """Count documents by outcome, pairs and buckets; docs/backfill.md explains each count."""
     is_rejected = sf.col("reason").isNotNull()
     is_blank = sf.col("grp").isNull() & ~is_rejected
-    duplicates = _duplicates(judged).count()
+    duplicates = judged.where("matches IS NOT NULL").count()
     [(rejected, blank)] = sketches.agg(sf.count_if(is_rejected), sf.count_if(is_blank)).collect()
     return {
         "documents": work.documents,
@@ -185,13 +181,13 @@ def _count_truncated(work: Workspace, found: DataFrame, judged: DataFrame) -> in
 
 
 def _with_verdicts(
-    work: Workspace, rows: DataFrame, sketches: DataFrame, judged: DataFrame
+    work: Workspace, rows: DataFrame, sketches: DataFrame, duplicates: DataFrame
 ) -> DataFrame:
     """Return the rows with their verdicts."""
     rejection = sf.struct("stage", "reason", "message").alias("rejection")
     rejected = sketches.where(sf.col("reason").isNotNull()).select(PLACE, rejection)
-    duplicates = _duplicates(judged).select(PLACE, "matches")
-    others = duplicates.unionByName(rejected, allowMissingColumns=True)
+    matched = duplicates.select(PLACE, "matches")
+    others = matched.unionByName(rejected, allowMissingColumns=True)
     outcome = (
         sf.when(sf.col("matches").isNotNull(), "duplicate")
         .when(sf.col("rejection").isNotNull(), "rejected")
@@ -205,7 +201,7 @@ def _with_verdicts(
     )
 
 
-def _kept_sketches(work: Workspace, sketches: DataFrame, judged: DataFrame) -> DataFrame:
+def _kept_sketches(work: Workspace, sketches: DataFrame, duplicates: DataFrame) -> DataFrame:
     """Return the kept sketches that the window needs, in order.
 
     A join would bring all sketches together by their places, and another step would sort them.
@@ -213,12 +209,8 @@ def _kept_sketches(work: Workspace, sketches: DataFrame, judged: DataFrame) -> D
     documents = sketches.where(sf.col("reason").isNull()).select(
         PLACE, sf.lit(True).alias("is_document"), *parts.SKETCHED
     )
-    duplicates = _duplicates(judged).select(PLACE, sf.lit(False).alias("is_document"))
-    both = documents.unionByName(duplicates, allowMissingColumns=True)
+    marks = duplicates.select(PLACE, sf.lit(False).alias("is_document"))
+    both = documents.unionByName(marks, allowMissingColumns=True)
     rule, fingerprint = work.rule, work.parameters.fingerprint()
     keep = parts.keep(work.clocks, rule.allowances, rule.reach_ms, fingerprint)
     return work.in_parts(both, "is_document").mapInArrow(keep, parts.KEPT)
-
-
-def _duplicates(judged: DataFrame) -> DataFrame:
-    return judged.where(sf.col("matches").isNotNull())

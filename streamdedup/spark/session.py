@@ -45,9 +45,7 @@ _SHOWN_CHARACTERS = 300
 def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSession]:
     """Start Spark, or use the session of spark-submit; errors of Spark become our own.
 
-    Args:
-        master: where Spark runs; default: as configured, else in this process.
-        options: of Spark.
+    Without a master it runs as configured, else in this process.
 
     Raises:
         SettingsError: Spark does not start.
