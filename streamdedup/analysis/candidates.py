@@ -43,11 +43,7 @@ _MEASURED_PAIRS = 500_000
 
 
 class CandidateCount:
-    """Counts the candidates of one banding into its report.
-
-    Attributes:
-        parents: ``(sets,)`` int64, the clusters that accepted candidates join.
-    """
+    """Counts the candidates of one banding into its report."""
 
     def __init__(
         self, truth: GroundTruth, estimate: Estimator, banding: Banding, num_perm: int
@@ -55,7 +51,7 @@ class CandidateCount:
         self._truth = truth
         self._estimate = estimate
         self._alarms: list[tuple[float, float, int, int]] = []
-        self.parents: I64 = np.arange(len(truth.sets))
+        self.parents: I64 = np.arange(len(truth.sets))  # the clusters that accepted ones join
         self.report = BandingReport(banding, num_perm, truth.comparable_pairs(), truth.levels())
 
     def run(self, keys: U64, on_progress: Progress) -> None:

@@ -27,11 +27,8 @@ def read_labels(paths: Iterable[str], settings: Settings) -> list[Label]:
     """Read labels from JSON Lines, or from tables with tabs and a line of names.
 
     A label has ``label`` (same, different or unsure) and a similarity: ``jaccard`` or ``estimate``,
-    or two texts, ``text`` and ``original_text``, whose Jaccard similarity is computed.
-
-    Args:
-        paths: files, plain or compressed; ``-`` is standard input.
-        settings: how texts are compared.
+    or two texts, ``text`` and ``original_text``, whose Jaccard similarity is computed. Files are
+    plain or compressed; ``-`` is standard input.
 
     Raises:
         InputError: a file cannot be read, has an invalid line or no label, or the labels were given

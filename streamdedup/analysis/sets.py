@@ -141,13 +141,9 @@ def jaccards(sets: ShingleSets, first: I64, second: I64) -> F64:
 
 @kernel
 def join(sets: ShingleSets, floor: float, first: int, last: int) -> I32:
-    """Find the partners of the sets ``first`` to ``last`` among the sets with smaller numbers.
+    """Find the partners of the sets ``first`` to ``last``, exclusive, among those before each.
 
-    Args:
-        sets: the indexed sets.
-        floor: smallest Jaccard similarity of a pair, in (0, 1].
-        first: first set to find partners of.
-        last: end of these sets, exclusive.
+    Pairs have at least a Jaccard similarity of ``floor``, in (0, 1].
 
     Returns:
         ``(pairs, 3)`` int32: the larger set number, the smaller one, and the overlap.
@@ -297,12 +293,8 @@ def pairs_of_band(
 ) -> tuple[I64, I64, int]:
     """Return the pairs that share this band and none before it, from one position of the order.
 
-    Args:
-        keys: ``(sets, bands)`` uint64, the band keys.
-        order: ``(sets,)`` int64, the rows sorted by their key of this band.
-        band: column of ``keys``.
-        start: position in ``order`` to begin at.
-        capacity: pairs to return at most; not less than ``sets``.
+    The keys are ``(sets, bands)``; ``order``, ``(sets,)``, sorts them by this band. At most
+    ``capacity`` pairs are returned, which is not less than ``sets``.
 
     Returns:
         The smaller and the larger row of each pair, and the position to continue at.

@@ -97,11 +97,8 @@ def _profile(thresholds: F64, similarities: F64, same: F64) -> tuple[F64, F64]:
 def _best_slopes(distances: F64, same: F64) -> F64:
     """Return the slope with the greatest likelihood at each threshold, ``(t,)``.
 
-    The log-likelihood is concave in the slope, so its derivative has one zero, or none.
-
-    Args:
-        distances: similarity of each pair minus each threshold, ``(t, n)``.
-        same: ``(n,)``.
+    The log-likelihood is concave in the slope, so its derivative has one zero, or none. The
+    distances are the similarity of each pair minus each threshold, ``(t, n)``.
     """
     # Halving the logarithm finds small and large slopes with the same relative error.
     low = np.full(len(distances), np.log(1e-6))
