@@ -1,4 +1,4 @@
-"""*Pure.* Labels to a report: pairs, agreement, and the proposed threshold."""
+"""*Pure.* Labels to a report: agreement and the proposed threshold, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from streamdedup.analysis.threshold import Fit, fit
+from streamdedup.analysis.words import Grid, span
 from streamdedup.columns import F64
 
 SAME, DIFFERENT, UNSURE = "same", "different", "unsure"
@@ -17,38 +18,25 @@ Answer = Literal["same", "different", "unsure"]
 _LEVEL = 0.05
 """Width of a level of similarity in the table."""
 _ROUNDING = 1e-9
+_NAMED = 5
+"""Pairs with different labels that are named."""
 
 
 class Label(NamedTuple):
-    """One answer to the question whether two documents are the same.
+    """One answer to the question whether two documents are the same."""
 
-    Attributes:
-        pair: what identifies the pair.
-        similarity: the Jaccard similarity, or the estimate if the texts were not compared.
-        answer: ``same``, ``different`` or ``unsure``.
-        source: the file.
-        time: when the label was given; empty if unknown.
-        threshold: the threshold at that time; None if unknown.
-        fingerprint: fingerprint of the sketch parameters; empty if unknown.
-    """
-
-    pair: tuple[str, ...]
-    similarity: float
+    pair: tuple[str, ...]  # what identifies the pair
+    similarity: float  # the Jaccard similarity, or the estimate if the texts were not compared
     answer: Answer
-    source: str
-    time: str
-    threshold: float | None
-    fingerprint: str
+    source: str  # the file
+    time: str  # when the label was given; empty if unknown
+    threshold: float | None  # at that time; None if unknown
+    fingerprint: str  # of the sketch parameters; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """A pair with its labels, at most one of each source.
-
-    Attributes:
-        same: labels that call the documents the same.
-        different: labels that call them different.
-    """
+    """A pair and how many of its labels say "same" or "different", at most one of each source."""
 
     name: str
     similarity: float
@@ -63,67 +51,41 @@ class LabelledPair:
 
 @dataclass(frozen=True, slots=True)
 class LabelLevel:
-    """The pairs whose similarity lies in ``[low, high)``; 1 is included in the last level.
-
-    Attributes:
-        same: pairs that most labels call the same; a pair with a tie counts half.
-        different: the others.
-        fitted: share of "same" by the fitted curve, over these pairs; None without a proposal.
-    """
+    """The pairs whose similarity lies in ``[low, high)``; 1 is included in the last level."""
 
     low: float
     high: float
-    same: float
+    same: float  # pairs that most labels call the same; a pair with a tie counts half
     different: float
-    fitted: float | None
+    fitted: float | None  # share of "same" by the fitted curve; None without a proposal
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposed threshold.
+    """A proposed threshold, with the ends of its 95% interval; None if labels do not bound it."""
 
-    Attributes:
-        threshold: similarity at which "same" and "different" are equally likely.
-        low: lower end of the 95 % interval; None if the labels do not bound it.
-        high: upper end of the 95 % interval; None if the labels do not bound it.
-        slope: steepness of the fitted curve; None if one similarity separates the labels.
-        wrong_now: pairs on the wrong side of the current threshold; a tie counts half.
-        wrong: pairs on the wrong side of the proposed threshold.
-    """
-
-    threshold: float
+    threshold: float  # similarity at which "same" and "different" are equally likely
     low: float | None
     high: float | None
-    slope: float | None
-    wrong_now: float
-    wrong: float
+    slope: float | None  # of the fitted curve; None if one similarity separates the labels
+    wrong_now: float  # pairs on the wrong side of the current threshold; a tie counts half
+    wrong: float  # pairs on the wrong side of the proposed threshold
 
 
 @dataclass(frozen=True, slots=True)
 class LabelReport:
-    """The result of labels.
+    """The result of labels."""
 
-    Attributes:
-        labels: labels that were read, without repeated ones.
-        pairs: pairs with a label that is sure.
-        unsure: pairs with unsure labels only.
-        repeated: pairs that several sources label, all sure.
-        agreeing: those of them whose labels are equal.
-        disagreements: names of those whose labels differ.
-        threshold: the current threshold.
-        missing: what labels are missing for a proposal; empty if there is one.
-    """
-
-    labels: int
-    pairs: int
-    unsure: int
-    repeated: int
-    agreeing: int
-    disagreements: list[str]
-    threshold: float
+    labels: int  # without repeated ones
+    pairs: int  # with a label that is sure
+    unsure: int  # pairs with unsure labels only
+    repeated: int  # pairs that several sources label, all sure
+    agreeing: int  # those of them whose labels are equal
+    disagreements: list[str]  # names of those whose labels differ
+    threshold: float  # the current one
     levels: list[LabelLevel]
     proposal: Proposal | None
-    missing: str
+    missing: str  # what labels are missing for a proposal; empty if there is one
 
     @property
     def agreement(self) -> float | None:
@@ -132,14 +94,10 @@ class LabelReport:
 
 
 def report_on(labels: Sequence[Label], threshold: float) -> LabelReport:
-    """Fit a threshold to labels.
+    """Fit a threshold to labels, in the order in which they were given.
 
     A pair counts once, whatever the number of its labels, since the labels of one pair do not vary
     independently. Its labels count as a share.
-
-    Args:
-        labels: the labels, in the order in which they were given.
-        threshold: the current threshold.
     """
     counted = _latest(labels)
     pairs, unsure = _pairs(counted)
@@ -147,7 +105,7 @@ def report_on(labels: Sequence[Label], threshold: float) -> LabelReport:
     disagreements = [pair.name for pair in repeated if pair.same and pair.different]
     similarities = np.array([pair.similarity for pair in pairs])
     same = np.array([pair.share for pair in pairs])
-    missing, fitted = _fit(pairs)
+    missing, fitted = _fit(similarities, same)
     return LabelReport(
         labels=len(counted),
         pairs=len(pairs),
@@ -201,29 +159,27 @@ def _pairs(labels: Sequence[Label]) -> tuple[list[LabelledPair], int]:
 
 
 def _name(pair: tuple[str, ...]) -> str:
-    words = [part if len(part) <= 40 else part[:40] + " …" for part in pair]  # noqa: PLR2004
-    return " / ".join(words)
+    return " / ".join(part if len(part) <= 40 else part[:40] + " …" for part in pair)  # noqa: PLR2004
 
 
-def _fit(pairs: Sequence[LabelledPair]) -> tuple[str, Fit | None]:
+def _fit(similarities: F64, same: F64) -> tuple[str, Fit | None]:
     """Return what is missing, and the fit unless something is."""
-    for one, other, word in ((SAME, DIFFERENT, "lower"), (DIFFERENT, SAME, "higher")):
-        if not any(getattr(pair, other) for pair in pairs):
-            missing = (
+    for one, other, word, shares in (
+        (SAME, DIFFERENT, "lower", 1 - same),
+        (DIFFERENT, SAME, "higher", same),
+    ):
+        if not shares.any():
+            return (
                 f'no pair is labelled "{other}", so nothing shows how far the threshold can move; '
                 f'label pairs of {word} similarity than those that are "{one}"'
-            )
-            return missing, None
-    fitted = fit(
-        np.array([pair.similarity for pair in pairs]), np.array([pair.share for pair in pairs])
-    )
-    if not fitted.rising:
-        missing = (
-            f"{len(pairs)} labelled pairs do not show that more similar pairs are more often same "
-            "(likelihood-ratio test, 5 %); label more pairs, further from the threshold"
-        )
-        return missing, None
-    return "", fitted
+            ), None
+    fitted = fit(similarities, same)
+    if fitted.rising:
+        return "", fitted
+    return (
+        f"{len(same)} labelled pairs do not show that more similar pairs are more often same "
+        "(likelihood-ratio test, 5 %); label more pairs, further from the threshold"
+    ), None
 
 
 def _wrong(similarities: F64, same: F64, threshold: float) -> float:
@@ -251,3 +207,88 @@ def _levels(pairs: Sequence[LabelledPair], fitted: Fit | None) -> list[LabelLeve
             )
         )
     return levels
+
+
+def overview(report: LabelReport) -> list[tuple[str, str]]:
+    """Return the facts, as names and values."""
+    pairs = f"{report.pairs:,} labelled same or different"
+    if report.unsure:
+        pairs += f"; {report.unsure:,} unsure only, which do not count"
+    facts = [
+        ("labels", f"{report.labels:,}"),
+        ("pairs", pairs),
+        ("threshold", f"{report.threshold:g} now"),
+    ]
+    if report.agreement is not None:
+        agreeing = f"{report.agreeing:,} of {report.repeated:,} pairs with several labels"
+        facts.append(("agreement", f"{report.agreement:.0%}: {agreeing} have equal ones"))
+    return facts
+
+
+def grid(report: LabelReport) -> Grid:
+    """Return the labels at each level of similarity."""
+    return Grid(
+        "Labels by similarity",
+        ["similarity", "same", "different", "share of same", "by the curve"],
+        [
+            [
+                span(level.low, level.high),
+                f"{level.same:g}",
+                f"{level.different:g}",
+                f"{level.same / (level.same + level.different):.0%}",
+                "" if level.fitted is None else f"{level.fitted:.0%}",
+            ]
+            for level in report.levels
+        ],
+        "Numbers of pairs. A pair counts as half of each if its labels are tied. The last column "
+        "is the share that the fitted curve gives these pairs.",
+    )
+
+
+def sentences(report: LabelReport) -> list[str]:
+    """Describe the disagreements, and the proposal or what is missing for it."""
+    found = []
+    if report.disagreements:
+        named = "; ".join(report.disagreements[:_NAMED])
+        more = len(report.disagreements) - _NAMED
+        found.append(
+            f"Labelled both same and different: {named}" + (f"; {more} more." if more > 0 else ".")
+        )
+    if report.proposal is None:
+        found.append(f"No threshold is proposed: {report.missing}.")
+    else:
+        found += _proposed(report, report.proposal)
+    return found
+
+
+def _proposed(report: LabelReport, proposal: Proposal) -> list[str]:
+    low = "any lower one" if proposal.low is None else f"{proposal.low:g}"
+    high = "any higher one" if proposal.high is None else f"{proposal.high:g}"
+    equal = (
+        f"At a similarity of {proposal.threshold:g}, same and different are equally likely (95 % "
+        f"interval by profile likelihood: {low} to {high})."
+    )
+    found = [equal]
+    if proposal.slope is None:
+        found.append("One similarity separates the labels: every different pair is below it.")
+    for bound, word in ((proposal.low, "lower"), (proposal.high, "higher")):
+        if bound is None:
+            found.append(f"The interval has no bound there: label pairs of {word} similarity.")
+    found.append(
+        f"{proposal.wrong_now:g} of {report.pairs:,} labelled pairs are on the wrong side of "
+        f"{report.threshold:g}, {proposal.wrong:g} on that of {proposal.threshold:g}. These are "
+        "not shares of the stream, because the labelled pairs are chosen near the threshold."
+    )
+    if (proposal.low or 0.0) <= report.threshold <= (proposal.high or 1.0):
+        found.append(
+            f"The current threshold, {report.threshold:g}, is in the interval: the labels do not "
+            "contradict it."
+        )
+    else:
+        found.append(f"The labels contradict the current threshold, {report.threshold:g}.")
+    return found
+
+
+def proposed_settings(proposal: Proposal) -> str:
+    """Return the proposed settings as YAML."""
+    return f"dedup:\n  threshold: {proposal.threshold:g}\n"

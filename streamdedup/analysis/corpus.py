@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from streamdedup.engine.arrow import ArrowRows
@@ -19,17 +19,11 @@ from streamdedup.settings.sections import Settings
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Documents to evaluate on, in the order of the stream.
-
-    Attributes:
-        documents: the documents.
-        rejected: number of lines that are not documents.
-        labels: the label of each document, if the corpus is labelled.
-    """
+    """Documents to evaluate on, in the order of the stream."""
 
     documents: list[Document]
-    rejected: int = 0
-    labels: list[str] | None = None
+    rejected: int = 0  # lines that are not documents
+    labels: list[str] | None = None  # of each document, if the corpus is labelled
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -98,13 +92,9 @@ def _decoded(paths: tuple[str, ...], settings: Settings, labelling: Settings | N
 def _of_rows(
     rows: tuple[ArrowRows, ArrowRows | None], decoder: Decoder, source: str, number: int
 ) -> _Labelled:
-    """Yield the documents of some rows.
+    """Yield the documents of some rows, which come once more with the labels as ids.
 
-    Args:
-        rows: the rows, and the same rows with the labels as ids.
-        decoder: decodes the fields.
-        source: the beginning of the id of a document that has none.
-        number: the number of the first row, counted from 0.
+    A document without an id gets ``source`` and the number of its row; the first has ``number``.
     """
     fields, labels = rows[0].fields, rows[1].fields if rows[1] is not None else rows[0].fields
     columns = (fields.texts.tolist(), fields.ids.tolist(), labels.ids.tolist())
@@ -112,28 +102,24 @@ def _of_rows(
     times_ms = fields.event_times_ms.tolist()
     for row, values in enumerate(zip(*columns, namespaces, times_ms, strict=True)):
         text, id_, label, namespace, time_ms = values
-        try:
+        document: Document | None = None
+        with suppress(Refusal):
             document = decoder.decode_fields(text, id_, namespace, time_ms)
-        except Refusal:
-            yield None, ""
-            continue
-        default = f"{source}{number + row + 1}"
-        if row in rows[0].refused:
+        if document is None or row in rows[0].refused:
             yield None, ""
         else:
+            default = f"{source}{number + row + 1}"
             named = document if id_ else replace(document, id=default)
             yield named, label.decode("utf-8", "backslashreplace") or default
 
 
 def _of_lines(paths: Iterable[str], settings: Settings, labelling: Settings | None) -> _Labelled:
     decoder = Decoder(settings.records, settings.limits)
-    decode_label: Callable[[Record], Document] | None = None
-    if labelling is not None:
-        decode_label = Decoder(labelling.records, settings.limits).decode
+    labels = None if labelling is None else Decoder(labelling.records, settings.limits)
     for record in _records(paths, settings.limits.value_bytes):
         try:
             document = decoder.decode(record)
-            yield document, decode_label(record).id if decode_label is not None else ""
+            yield document, "" if labels is None else labels.decode(record).id
         except Refusal:
             yield None, ""
 

@@ -10,20 +10,40 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamdedup.analysis import stream
-from streamdedup.analysis.background import measure_background
-from streamdedup.analysis.candidates import CandidateCount
-from streamdedup.analysis.clusters import score_clusters
+from streamdedup.analysis.candidates import (
+    CandidateCount,
+    Estimator,
+    estimate_errors,
+    score_clusters,
+)
 from streamdedup.analysis.corpus import Corpus
-from streamdedup.analysis.estimates import Estimator, estimate_errors
-from streamdedup.analysis.exact import measure_truth
-from streamdedup.analysis.report import BandingReport, EvaluationReport, Truth
-from streamdedup.analysis.sets import NO_SET
-from streamdedup.analysis.truth import GroundTruth, Progress
+from streamdedup.analysis.report import (
+    BandingReport,
+    DocumentScore,
+    EvaluationReport,
+    Truth,
+    UnrelatedPairs,
+)
+from streamdedup.analysis.sets import NO_SET, jaccards
+from streamdedup.analysis.truth import GroundTruth, Progress, measure_truth
+from streamdedup.columns import F64, I64
+from streamdedup.engine.deduplicator import Deduplicator
+from streamdedup.model import Outcome
+from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import Settings
-from streamdedup.sketch.bands import Banding
+from streamdedup.sketch.bands import Banding, choose_bands
 from streamdedup.sketch.codec import SignatureCodec
+
+_RANDOM_PAIRS = 200_000
+_QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_SMALLEST = 1e-6
+"""Background similarity that is assumed if the measured one is smaller."""
+_ROUNDS = 3
+"""Rounds of choosing rows; the effective similarity depends slightly on the rows."""
+_BATCH = 1000
+_KEPT = -1
 
 
 def evaluate(
@@ -35,12 +55,7 @@ def evaluate(
 ) -> EvaluationReport:
     """Compare the sketches of a corpus with the exact similarities.
 
-    Args:
-        corpus: the documents, in the order of the stream.
-        settings: how documents are compared.
-        bandings: the bandings to evaluate.
-        floor: pairs below this similarity are not counted; lowered to the threshold.
-        on_progress: receives the name of the current step and its progress.
+    Pairs with a similarity below ``floor``, which is lowered to the threshold, are not counted.
 
     Raises:
         InputError: there are too many similar pairs or candidates.
@@ -48,6 +63,7 @@ def evaluate(
     report_progress = on_progress or (lambda _step, _done, _total: None)
     truth = measure_truth(corpus, settings, floor, report_progress)
     dedup = settings.dedup
+    codec = SignatureCodec.of(dedup.sketch_parameters())
     return EvaluationReport(
         documents=len(corpus),
         rejected=corpus.rejected,
@@ -66,8 +82,8 @@ def evaluate(
             for level in truth.levels()
             if level.pairs is not None
         ],
-        errors=estimate_errors(truth, _estimator(truth, settings)),
-        background=measure_background(truth, dedup),
+        errors=estimate_errors(truth, Estimator(codec, truth.sketch(settings))),
+        background=_background(truth, dedup),
         bandings=[_of_banding(truth, settings, one, report_progress) for one in bandings],
         seconds={name: round(value, 3) for name, value in truth.seconds.items()},
     )
@@ -77,7 +93,14 @@ def _of_banding(
     truth: GroundTruth, settings: Settings, banding: Banding, on_progress: Progress
 ) -> BandingReport:
     started = perf_counter()
-    settings = _with_banding(settings, banding)
+    # At least as many values as the banding takes.
+    update = {
+        "bands": banding.bands,
+        "rows": banding.rows,
+        "num_perm": max(settings.dedup.num_perm, banding.values),
+    }
+    dedup = settings.dedup.model_copy(update=update)
+    settings = settings.model_copy(update={"dedup": dedup})
     sketches = truth.sketch(settings)
     estimate = Estimator(SignatureCodec.of(settings.dedup.sketch_parameters()), sketches)
     count = CandidateCount(truth, estimate, banding, settings.dedup.num_perm)
@@ -86,21 +109,85 @@ def _of_banding(
     report = count.report
     if truth.corpus.labels is not None:
         report.clusters = score_clusters(count.parents, truth.sets.set_of, truth.corpus.labels)
-    report.documents = stream.score(truth, stream.judge(truth.corpus, settings, on_progress))
+    report.documents = _score(truth, _judge(truth.corpus, settings, on_progress))
     report.seconds = perf_counter() - started
     return report
 
 
-def _estimator(truth: GroundTruth, settings: Settings) -> Estimator:
-    codec = SignatureCodec.of(settings.dedup.sketch_parameters())
-    return Estimator(codec, truth.sketch(settings))
+def _background(truth: GroundTruth, dedup: DedupSettings) -> UnrelatedPairs:
+    """Measure the similarity of random pairs, and choose bands for it."""
+    sample = _random_similarities(truth)
+    rows = dedup.banding().rows
+    for _ in range(_ROUNDS):
+        effective = max(_SMALLEST, float(np.mean(sample**rows) ** (1 / rows)))
+        proposal = choose_bands(
+            dedup.threshold, dedup.recall, dedup.num_perm, dedup.corpus_documents, effective
+        )
+        rows = proposal.rows
+    return UnrelatedPairs(
+        pairs=len(sample),
+        mean=float(sample.mean()),
+        quantiles={f"{q:g}": float(np.quantile(sample, q)) for q in _QUANTILES},
+        effective=effective,
+        proposal=proposal,
+        random_candidates=proposal.random_candidates(dedup.corpus_documents, effective),
+    )
 
 
-def _with_banding(settings: Settings, banding: Banding) -> Settings:
-    """Return the settings with this banding, and with at least as many values as it takes."""
-    update = {
-        "bands": banding.bands,
-        "rows": banding.rows,
-        "num_perm": max(settings.dedup.num_perm, banding.values),
-    }
-    return settings.model_copy(update={"dedup": settings.dedup.model_copy(update=update)})
+def _random_similarities(truth: GroundTruth) -> F64:
+    """Return the similarities of random pairs of documents that lie below the floor."""
+    documents = np.flatnonzero(truth.sets.set_of != NO_SET)
+    if len(documents) < 2:  # noqa: PLR2004 - a pair
+        return np.zeros(1)
+    random = np.random.default_rng(1)
+    first, second = truth.sets.set_of[random.choice(documents, (2, _RANDOM_PAIRS))]
+    similarities = jaccards(truth.sets, first, second)
+    below: F64 = similarities[similarities < truth.floor]
+    return below if len(below) else np.zeros(1)
+
+
+def _judge(corpus: Corpus, settings: Settings, on_progress: Progress) -> I64:
+    """Judge the documents in order; return the original of each, -1 for a kept one."""
+    documents = corpus.documents
+    originals = np.full(len(documents), _KEPT, dtype=np.int64)
+    with Deduplicator(settings) as deduplicator:
+        for start in range(0, len(documents), _BATCH):
+            on_progress("judging documents", start, len(documents))
+            verdicts = deduplicator.process(documents[start : start + _BATCH])
+            for number, verdict in enumerate(verdicts, start):
+                if verdict.outcome is Outcome.DUPLICATE and verdict.original is not None:
+                    originals[number] = verdict.original.position.offset
+    return originals
+
+
+def _score(truth: GroundTruth, originals: I64) -> DocumentScore:
+    """Score the verdicts of a stream by true similarity."""
+    set_of = truth.sets.set_of
+    dropped = originals != _KEPT
+    repeats = _repeats(truth, dropped)
+    duplicate, original = set_of[dropped], set_of[originals[dropped]]
+    comparable = (duplicate != NO_SET) & (original != NO_SET)
+    named = jaccards(truth.sets, duplicate[comparable], original[comparable])
+    return DocumentScore(
+        len(originals),
+        repeats=int(np.count_nonzero(repeats)),
+        dropped=int(np.count_nonzero(dropped)),
+        right=int(np.count_nonzero(repeats & dropped)),
+        named_right=int(np.count_nonzero(named >= truth.threshold)),
+    )
+
+
+def _repeats(truth: GroundTruth, dropped: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which documents truly have an earlier kept document at or above the threshold."""
+    set_of = truth.sets.set_of
+    has_set = set_of != NO_SET
+    kept = np.flatnonzero(~dropped & has_set)
+    first_kept = np.full(len(truth.sets), len(dropped), dtype=np.int64)  # never
+    np.minimum.at(first_kept, set_of[kept], kept)
+    earliest = first_kept.copy()
+    similar = truth.similar()
+    np.minimum.at(earliest, similar.first, first_kept[similar.second])
+    np.minimum.at(earliest, similar.second, first_kept[similar.first])
+    repeats = np.zeros(len(dropped), dtype=np.bool_)
+    repeats[has_set] = earliest[set_of[has_set]] < np.flatnonzero(has_set)
+    return repeats

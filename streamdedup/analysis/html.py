@@ -1,17 +1,24 @@
-"""*Blocking* (reads its template). An evaluation as one HTML page that loads nothing else."""
+"""*Blocking* (reads templates). Evaluations and labels as one HTML page that loads nothing else."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from streamdedup.analysis import words
+from streamdedup.analysis import agreement, words
+from streamdedup.analysis.agreement import LabelReport
 from streamdedup.analysis.report import BINS, BandingReport, EvaluationReport
+from streamdedup.analysis.threshold import logistic
 
-_TITLE = "How good the sketches are"
-_TEMPLATE = "evaluate.html.j2"
+_STEP = 0.05
+_POINTS = 100
+_RADIUS = 3.0
+"""Radius of the circle of one pair."""
+_STEEP = 1e4
+"""Slope that a curve is drawn with if one similarity separates the labels."""
 
 
 class Frame(NamedTuple):
@@ -42,29 +49,23 @@ class Bar(NamedTuple):
 
 
 class SCurvePicture(NamedTuple):
-    """The coordinates of a histogram of candidates and its S-curve.
-
-    Attributes:
-        frame: the plot area.
-        counts: the logarithmic scale of counts.
-        bars: candidates by true similarity.
-        curve: points of the S-curve, as SVG writes them.
-        threshold_x: position of the threshold.
-    """
+    """The coordinates of a histogram of candidates and its S-curve."""
 
     frame: Frame
-    counts: list[CountTick]
-    bars: list[Bar]
-    curve: str
+    counts: list[CountTick]  # the logarithmic scale of counts
+    bars: list[Bar]  # candidates by true similarity
+    curve: str  # points of the S-curve, as SVG writes them
     threshold_x: float
 
 
 def page(report: EvaluationReport) -> str:
-    """Return the page."""
-    return template(_TEMPLATE).render(report=report, title=_TITLE, words=words, picture=picture)
+    """Return the page of an evaluation."""
+    return _template("evaluate.html.j2").render(
+        report=report, title="How good the sketches are", words=words, picture=picture
+    )
 
 
-def template(name: str) -> Template:
+def _template(name: str) -> Template:
     """Return a template of this package; it escapes values, and refuses undefined ones."""
     environment = Environment(
         loader=PackageLoader("streamdedup.analysis"),
@@ -121,3 +122,104 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count // size}\u202f{sign}"
     return str(count)
+
+
+class SimilarityTick(NamedTuple):
+    """A label of the scale of similarities."""
+
+    x: float
+    label: str
+
+
+class Point(NamedTuple):
+    """The pairs of a level of similarity."""
+
+    x: float
+    y: float
+    radius: float
+    label: str
+
+
+class MarkedLine(NamedTuple):
+    """A vertical line with a label."""
+
+    x: float
+    label: str
+    anchor: str
+
+
+class LabelPicture(NamedTuple):
+    """The coordinates of the labels and the fitted curve."""
+
+    frame: Frame
+    ticks: list[SimilarityTick]
+    points: list[Point]  # the levels
+    marks: list[MarkedLine]  # the current and the proposed threshold
+    curve: str  # points of the fitted curve, as SVG writes them; empty without a proposal
+    interval: tuple[float, float] | None  # None without a proposal
+
+
+def label_page(report: LabelReport) -> str:
+    """Return the page of a report on labels."""
+    return _template("labels.html.j2").render(
+        report=report,
+        title="The threshold that labels propose",
+        words=agreement,
+        picture=label_picture(report),
+    )
+
+
+def label_picture(report: LabelReport) -> LabelPicture:
+    """Lay out the labels over the similarities that have some, and the thresholds."""
+    frame, proposal = Frame(), report.proposal
+    thresholds = [report.threshold] + ([] if proposal is None else [proposal.threshold])
+    lows = [level.low for level in report.levels] + thresholds
+    highs = [level.high for level in report.levels] + thresholds
+    begin = math.floor(min(lows) / _STEP) * _STEP
+    end = max(begin + _STEP, math.ceil(max(highs) / _STEP) * _STEP)
+
+    def across(similarity: float) -> float:
+        share = (similarity - begin) / (end - begin)
+        return frame.left + frame.width * min(1.0, max(0.0, share))
+
+    def height(share: float) -> float:
+        return frame.top + frame.height * (1 - share)
+
+    marks = [MarkedLine(across(report.threshold), f"now {report.threshold:g}", "middle")]
+    curve, interval = "", None
+    if proposal is not None:
+        # The two labels stand on the outer sides of their lines.
+        below = proposal.threshold < report.threshold
+        now, then = ("start", "end") if below else ("end", "start")
+        marks = [
+            MarkedLine(across(report.threshold), f"now {report.threshold:g}", now),
+            MarkedLine(across(proposal.threshold), f"proposed {proposal.threshold:g}", then),
+        ]
+        interval = across(proposal.low or 0.0), across(proposal.high or 1.0)
+        xs = np.linspace(begin, end, _POINTS + 1)
+        slope = _STEEP if proposal.slope is None else proposal.slope
+        shares = logistic(slope * (xs - proposal.threshold))
+        curve = " ".join(
+            f"{across(x):.1f},{height(y):.1f}"
+            for x, y in zip(xs.tolist(), shares.tolist(), strict=True)
+        )
+    return LabelPicture(
+        frame=frame,
+        ticks=[
+            SimilarityTick(across(begin + step * _STEP), f"{begin + step * _STEP:.2f}")
+            for step in range(round((end - begin) / _STEP) + 1)
+        ],
+        points=[
+            Point(
+                across((level.low + level.high) / 2),
+                height(level.same / (level.same + level.different)),
+                _RADIUS * math.sqrt(level.same + level.different),
+                f"{level.low:g} to {level.high:g}: {level.same:g} same, "
+                f"{level.different:g} different",
+            )
+            for level in report.levels
+        ],
+        marks=marks,
+        curve=curve,
+        interval=interval,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, cast
 
 import msgspec
@@ -26,11 +27,8 @@ def read_labels(paths: Iterable[str], settings: Settings) -> list[Label]:
     """Read labels from JSON Lines, or from tables with tabs and a line of names.
 
     A label has ``label`` (same, different or unsure) and a similarity: ``jaccard`` or ``estimate``,
-    or two texts, ``text`` and ``original_text``, whose Jaccard similarity is computed.
-
-    Args:
-        paths: files, plain or compressed; ``-`` is standard input.
-        settings: how texts are compared.
+    or two texts, ``text`` and ``original_text``, whose Jaccard similarity is computed. Files are
+    plain or compressed; ``-`` is standard input.
 
     Raises:
         InputError: a file cannot be read, has an invalid line or no label, or the labels were given
@@ -66,9 +64,8 @@ class _Measure:
 
 def _rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the rows of a file, each with the name of its place."""
-    reader = LineReader(path, _LINE_BYTES)
     names: list[str] | None = None
-    try:
+    with closing(LineReader(path, _LINE_BYTES)) as reader:
         while (line := reader.read()) is not None:
             place = f"{reader.name}:{line.number + 1}"
             if line.size > _LINE_BYTES:
@@ -78,7 +75,10 @@ def _rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if names is None and line.content.lstrip().startswith(b"{"):
                 yield place, _object(line.content, place)
                 continue
-            cells = _text(line.content, place).rstrip("\r").split("\t")
+            try:
+                cells = line.content.decode().rstrip("\r").split("\t")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{place}: the line is not valid UTF-8") from error
             if names is None:
                 names = _names(cells, place)
             elif len(cells) != len(names):
@@ -87,8 +87,6 @@ def _rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 )
             else:
                 yield place, dict(zip(names, cells, strict=True))
-    finally:
-        reader.close()
 
 
 def _object(content: bytes, place: str) -> Mapping[str, Any]:
@@ -97,13 +95,6 @@ def _object(content: bytes, place: str) -> Mapping[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{place}: the line is not valid JSON: {error}") from error
     return cast("dict[str, Any]", row)  # it starts with a brace
-
-
-def _text(content: bytes, place: str) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{place}: the line is not valid UTF-8") from error
 
 
 def _names(cells: list[str], place: str) -> list[str]:
@@ -121,22 +112,20 @@ def _label(row: Mapping[str, Any], place: str, path: str, measure: _Measure) -> 
     answer = answer.strip().lower() if isinstance(answer, str) else answer
     if answer not in _ANSWERS:
         raise InputError(f"{place}: label {answer!r} is not same, different or unsure")
-    threshold = _number(row, "threshold", place)
     return Label(
         pair=_pair(row, place),
         similarity=_similarity(row, place, measure),
         answer=cast("Answer", answer),
         source=path,
         time=_string(row, "time"),
-        threshold=threshold,
+        threshold=_number(row, "threshold", place),
         fingerprint=_string(row, "fingerprint"),
     )
 
 
 def _similarity(row: Mapping[str, Any], place: str, measure: _Measure) -> float:
     for name in ("jaccard", "estimate"):
-        number = _number(row, name, place)
-        if number is not None:
+        if (number := _number(row, name, place)) is not None:
             return number
     texts = [row.get(name) for name in ("text", "original_text")]
     if not all(isinstance(text, str) and text for text in texts):

@@ -44,19 +44,13 @@ def curve(banding: Banding) -> tuple[list[float], list[float]]:
 
 
 def draw_curves(bandings: Sequence[Banding], threshold: float, *, colour: bool) -> str:
-    """Draw S-curves as text, for a terminal.
-
-    Args:
-        bandings: the bandings; the first is drawn last, in front of the others.
-        threshold: similarity that a vertical line marks.
-        colour: whether the text contains colour codes.
-    """
+    """Draw S-curves as text, for a terminal, and the threshold as a vertical line."""
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plotsize(_COLUMNS, _ROWS)
     styles = list(zip(bandings, _MARKERS, _COLOURS, strict=False))
     plotext.vline(threshold, "gray")
-    for banding, marker, shade in reversed(styles):
+    for banding, marker, shade in reversed(styles):  # the first is in front of the others
         label = f"{banding.bands} x {banding.rows}"
         plotext.plot(*curve(banding), marker=marker, color=shade, label=label)
     plotext.xlim(0, 1)
@@ -86,7 +80,11 @@ def save_curves(path: Path, bandings: Sequence[Banding], threshold: float) -> No
     axes.set_xlabel("Jaccard similarity")
     axes.set_ylabel("probability that a pair is compared")
     axes.legend(loc="upper left")
-    _save(figure, path)
+    options: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    try:
+        figure.savefig(path, dpi=150, **options)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _new_figure() -> Figure:
@@ -98,11 +96,3 @@ def _new_figure() -> Figure:
             f"--plot needs matplotlib, which is not installed; run {install('plot')}"
         ) from None
     return Figure(figsize=_INCHES, layout="constrained")
-
-
-def _save(figure: Figure, path: Path) -> None:
-    options: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
-    try:
-        figure.savefig(path, dpi=150, **options)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error

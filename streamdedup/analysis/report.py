@@ -23,21 +23,14 @@ class Example:
 
 @dataclass(slots=True)
 class SimilarityLevel:
-    """The pairs whose true similarity lies in ``[low, high)``; copies have a level of their own.
-
-    Attributes:
-        pairs: number of such pairs; None below the floor, where they are not counted.
-        found: number of them that are candidates.
-        expected: number of candidates that the S-curve predicts.
-        accepted: candidates whose estimate reaches the threshold.
-    """
+    """The pairs whose true similarity lies in ``[low, high)``; copies have their own."""
 
     low: float
     high: float
-    pairs: int | None
-    found: int = 0
-    expected: float | None = None
-    accepted: int = 0
+    pairs: int | None  # None below the floor, where they are not counted
+    found: int = 0  # candidates
+    expected: float | None = None  # candidates that the S-curve predicts
+    accepted: int = 0  # candidates whose estimate reaches the threshold
 
     @property
     def missed(self) -> int | None:
@@ -56,39 +49,25 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The error of the estimate on pairs whose true similarity lies in ``[low, high)``.
-
-    Attributes:
-        pairs: number of pairs that were measured.
-        bias: mean of estimate minus truth.
-        deviation: root mean square of estimate minus truth.
-        theory: standard error of independent permutations at these similarities.
-    """
+    """The error of the estimate on pairs whose true similarity lies in ``[low, high)``."""
 
     low: float
     high: float
-    pairs: int
-    bias: float
-    deviation: float
-    theory: float
+    pairs: int  # that were measured
+    bias: float  # mean of estimate minus truth
+    deviation: float  # root mean square of estimate minus truth
+    theory: float  # standard error of independent permutations at these similarities
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentScore:
-    """The verdicts of a stream, scored by true similarity.
-
-    Attributes:
-        repeats: documents with an earlier kept document at or above the threshold.
-        dropped: documents that were judged duplicates.
-        right: documents that are both.
-        named_right: dropped documents whose named original is truly that similar.
-    """
+    """The verdicts of a stream, scored by true similarity."""
 
     documents: int
-    repeats: int
-    dropped: int
-    right: int
-    named_right: int
+    repeats: int  # with an earlier kept document at or above the threshold
+    dropped: int  # judged duplicates
+    right: int  # both
+    named_right: int  # dropped ones whose named original is truly that similar
 
     @property
     def precision(self) -> float:
@@ -105,16 +84,11 @@ class DocumentScore:
 class ClusterScore:
     """Clusters of documents that accepted pairs join, scored by labels.
 
-    Attributes:
-        labelled: pairs of documents with the same label.
-        joined: pairs of documents in the same cluster.
-        both: pairs with the same label and in the same cluster.
-        adjusted_rand_index: agreement of labels and clusters; 0 is the agreement by chance
-            (Hubert and Arabie 1985).
+    The adjusted Rand index is the agreement of both; 0 is that by chance (Hubert and Arabie 1985).
     """
 
-    labelled: int
-    joined: int
+    labelled: int  # pairs of documents with the same label
+    joined: int  # pairs of documents in the same cluster
     both: int
     adjusted_rand_index: float
 
@@ -136,35 +110,21 @@ class ClusterScore:
 
 @dataclass(slots=True)
 class BandingReport:
-    """The results of one banding.
-
-    Attributes:
-        pairs: all pairs of documents that could be compared.
-        candidates: pairs that share a band.
-        refuted: candidates whose estimate is below the threshold.
-        false_alarms: candidates below the threshold whose estimate reaches it.
-        lost: candidates at or above the threshold whose estimate is below it.
-        histogram: candidates by true similarity, in :data:`BINS` bars of equal width.
-        misses: the most similar pairs that share no band.
-        alarms: the least similar pairs whose estimate reaches the threshold.
-        documents: score of the stream.
-        clusters: score by labels, if the corpus has labels.
-        seconds: time that the measurement took.
-    """
+    """The results of one banding."""
 
     banding: Banding
     num_perm: int
-    pairs: int
+    pairs: int  # of documents that could be compared
     levels: list[SimilarityLevel]
-    candidates: int = 0
-    refuted: int = 0
-    false_alarms: int = 0
-    lost: int = 0
-    histogram: list[int] = field(default_factory=lambda: [0] * BINS)
-    misses: list[Example] = field(default_factory=list)
-    alarms: list[Example] = field(default_factory=list)
-    documents: DocumentScore | None = None
-    clusters: ClusterScore | None = None
+    candidates: int = 0  # pairs that share a band
+    refuted: int = 0  # candidates whose estimate is below the threshold
+    false_alarms: int = 0  # candidates below the threshold whose estimate reaches it
+    lost: int = 0  # candidates at or above the threshold whose estimate is below it
+    histogram: list[int] = field(default_factory=lambda: [0] * BINS)  # by true similarity
+    misses: list[Example] = field(default_factory=list)  # the most similar without a common band
+    alarms: list[Example] = field(default_factory=list)  # the least similar that were accepted
+    documents: DocumentScore | None = None  # of the stream
+    clusters: ClusterScore | None = None  # if the corpus has labels
     seconds: float = 0.0
 
     @property
@@ -182,43 +142,28 @@ class BandingReport:
 class UnrelatedPairs:
     """The similarity of unrelated documents, measured on random pairs below the floor.
 
-    Attributes:
-        pairs: number of random pairs.
-        mean: mean similarity.
-        quantiles: similarity by quantile; the names are shares such as ``0.99``.
-        effective: the similarity that, if all pairs had it, would give as many random candidates as
-            the measured pairs, with the rows of the proposal.
-        proposal: bands and rows chosen for it.
-        random_candidates: unrelated documents that a lookup finds on average with the proposal.
+    If all pairs had the *effective* similarity, they would give as many random candidates as the
+    measured pairs, with the rows of the proposal.
     """
 
     pairs: int
     mean: float
-    quantiles: dict[str, float]
+    quantiles: dict[str, float]  # the names are shares such as 0.99
     effective: float
     proposal: Banding
-    random_candidates: float
+    random_candidates: float  # unrelated documents that a lookup finds on average by the proposal
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """All results of an evaluation.
-
-    Attributes:
-        rejected: lines of the input that are not documents.
-        without_shingles: documents without text.
-        distinct: distinct shingle sets.
-        pairs: pairs of documents that could be compared.
-        floor: smallest similarity of the pairs that are counted.
-        seconds: time by step.
-    """
+    """All results of an evaluation."""
 
     documents: int
-    rejected: int
-    without_shingles: int
-    distinct: int
-    pairs: int
-    floor: float
+    rejected: int  # lines of the input that are not documents
+    without_shingles: int  # documents without text
+    distinct: int  # shingle sets
+    pairs: int  # of documents that could be compared
+    floor: float  # smallest similarity of the pairs that are counted
     threshold: float
     profile: str
     shingles: str
@@ -229,7 +174,7 @@ class EvaluationReport:
     errors: list[Error]
     background: UnrelatedPairs
     bandings: list[BandingReport]
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # by step
 
 
 def as_json(value: Any) -> Any:

@@ -35,23 +35,14 @@ _BLOCK = 64
 
 
 class Fit(NamedTuple):
-    """A fitted threshold.
+    """A fitted threshold."""
 
-    Attributes:
-        threshold: the similarity at which both labels are equally likely.
-        low: lower end of the interval; 0 if the labels do not bound it.
-        high: upper end of the interval; 1 if the labels do not bound it.
-        slope: steepness of the curve at the threshold.
-        separated: whether every "different" pair is less similar than every "same" pair.
-        rising: whether a likelihood-ratio test shows that "same" becomes more frequent.
-    """
-
-    threshold: float
-    low: float
-    high: float
-    slope: float
-    separated: bool
-    rising: bool
+    threshold: float  # the similarity at which both labels are equally likely
+    low: float  # lower end of the interval; 0 if the labels do not bound it
+    high: float  # upper end of the interval; 1 if the labels do not bound it
+    slope: float  # of the curve at the threshold
+    separated: bool  # every "different" pair is less similar than every "same" pair
+    rising: bool  # a likelihood-ratio test shows that "same" becomes more frequent
 
     def probability(self, similarities: F64) -> F64:
         """Return the fitted share of "same" at similarities of any shape."""
@@ -89,11 +80,7 @@ def fit(similarities: F64, same: F64) -> Fit:
 
 
 def _profile(thresholds: F64, similarities: F64, same: F64) -> tuple[F64, F64]:
-    """Maximise the likelihood over the slope.
-
-    Returns:
-        The log-likelihood at each threshold, ``(t,)``, and the slope that maximises it.
-    """
+    """Return the log-likelihood at each threshold, ``(t,)``, and the slope that maximises it."""
     likelihoods, slopes = np.empty(len(thresholds)), np.empty(len(thresholds))
     for start in range(0, len(thresholds), _BLOCK):
         rows = slice(start, start + _BLOCK)
@@ -110,11 +97,8 @@ def _profile(thresholds: F64, similarities: F64, same: F64) -> tuple[F64, F64]:
 def _best_slopes(distances: F64, same: F64) -> F64:
     """Return the slope with the greatest likelihood at each threshold, ``(t,)``.
 
-    The log-likelihood is concave in the slope, so its derivative has one zero, or none.
-
-    Args:
-        distances: similarity of each pair minus each threshold, ``(t, n)``.
-        same: ``(n,)``.
+    The log-likelihood is concave in the slope, so its derivative has one zero, or none. The
+    distances are the similarity of each pair minus each threshold, ``(t, n)``.
     """
     # Halving the logarithm finds small and large slopes with the same relative error.
     low = np.full(len(distances), np.log(1e-6))

@@ -17,62 +17,61 @@ _POSTING_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The requirements that the bands are chosen for.
+    """The requirements that the bands are chosen for."""
 
-    Attributes:
-        threshold: Jaccard similarity of a duplicate.
-        recall: share of the pairs at the threshold that must be found.
-        num_perm: MinHash values of a signature.
-        corpus: documents in the index.
-        background: Jaccard similarity of unrelated documents.
-        signature_bytes: bytes of one stored signature.
-    """
-
-    threshold: float
-    recall: float
-    num_perm: int
-    corpus: int
-    background: float
-    signature_bytes: int
+    threshold: float  # Jaccard similarity of a duplicate
+    recall: float  # share of the pairs at the threshold that must be found
+    num_perm: int  # MinHash values of a signature
+    corpus: int  # documents in the index
+    background: float  # Jaccard similarity of unrelated documents
+    signature_bytes: int  # of one stored signature
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One banding and its properties.
-
-    Attributes:
-        recall: probability that a pair at the threshold is found.
-        probabilities: the S-curve at :data:`SIMILARITIES`.
-        random_candidates: unrelated documents that a lookup finds on average.
-        bytes_per_document: estimated size of one document in the index.
-    """
+    """One banding and its properties."""
 
     banding: Banding
-    recall: float
-    probabilities: tuple[float, ...]
-    random_candidates: float
-    bytes_per_document: int
+    recall: float  # probability that a pair at the threshold is found
+    probabilities: tuple[float, ...]  # the S-curve at SIMILARITIES
+    random_candidates: float  # unrelated documents that a lookup finds on average
+    bytes_per_document: int  # estimated size of one document in the index
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The options in ascending order of rows, and the pick among them.
-
-    Attributes:
-        given: the banding that the operator asks about, if any.
-        doubts: warnings about the given banding.
-    """
+    """The options in ascending order of rows, and the pick among them."""
 
     plan: Plan
     options: list[Option]
     pick: Option
-    given: Option | None
-    doubts: list[str]
+    given: Option | None  # the banding that the operator asks about
+    doubts: list[str]  # about the given banding
 
     @property
     def reason(self) -> str:
         """The pick and the reason for it, in one sentence."""
-        return _reason(self)
+        plan, pick = self.plan, self.pick
+        fewer = [o for o in self.options if o.banding.rows == pick.banding.rows - 1]
+        more = [o for o in self.options if o.banding.rows == pick.banding.rows + 1]
+        reason = (
+            f"{pick.banding}, because they find {pick.recall:.2%} of the pairs at "
+            f"{plan.threshold:g}, and among {plan.corpus:,} documents of background similarity "
+            f"{plan.background:.3g} a lookup finds {short_count(pick.random_candidates)} "
+            "unrelated ones"
+        )
+        if pick.random_candidates >= 1.0:
+            reason += (
+                f"; more than one, but {plan.num_perm} values hold no more rows at this recall"
+            )
+        elif fewer:
+            count = short_count(fewer[0].random_candidates)
+            reason += f"; {fewer[0].banding.rows} rows would find {count}"
+        if more:
+            extra = more[0].banding.bands - pick.banding.bands
+            rows = more[0].banding.rows
+            reason += f"; {rows} rows would take {extra} more bands and gain little"
+        return reason + "."
 
     def as_json(self) -> dict[str, Any]:
         """Return the advice as JSON values."""
@@ -87,11 +86,7 @@ class Advice:
 
 
 def advise(plan: Plan, given: Banding | None = None) -> Advice:
-    """List the options for a plan, and pick one.
-
-    Args:
-        plan: the requirements.
-        given: a banding to compare with the options.
+    """List the options for a plan, and pick one; ``given`` is compared with them.
 
     Raises:
         ValueError: ``num_perm`` values cannot reach the recall.
@@ -130,28 +125,6 @@ def _option_json(option: Option) -> dict[str, Any]:
         "random_candidates": option.random_candidates,
         "bytes_per_document": option.bytes_per_document,
     }
-
-
-def _reason(advice: Advice) -> str:
-    plan, pick = advice.plan, advice.pick
-    fewer = [o for o in advice.options if o.banding.rows == pick.banding.rows - 1]
-    more = [o for o in advice.options if o.banding.rows == pick.banding.rows + 1]
-    first = (
-        f"{pick.banding}, because they find {pick.recall:.2%} of the pairs at "
-        f"{plan.threshold:g}, and among {plan.corpus:,} documents of background similarity "
-        f"{plan.background:.3g} a lookup finds {short_count(pick.random_candidates)} unrelated ones"
-    )
-    parts = [first]
-    if pick.random_candidates >= 1.0:
-        parts.append(f"more than one, but {plan.num_perm} values hold no more rows at this recall")
-    elif fewer:
-        parts.append(
-            f"{fewer[0].banding.rows} rows would find {short_count(fewer[0].random_candidates)}"
-        )
-    if more:
-        extra = more[0].banding.bands - pick.banding.bands
-        parts.append(f"{more[0].banding.rows} rows would take {extra} more bands and gain little")
-    return "; ".join(parts) + "."
 
 
 def short_count(value: float) -> str:

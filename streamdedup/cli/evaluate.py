@@ -178,7 +178,7 @@ def _propose(
     The current threshold is the flag's, else that of the last label, else that of the settings.
     """
     from streamdedup.analysis.agreement import report_on
-    from streamdedup.analysis.label_html import page
+    from streamdedup.analysis.html import label_page
     from streamdedup.analysis.labels import read_labels
     from streamdedup.analysis.report import as_json as json_values
     from streamdedup.cli import screen
@@ -190,7 +190,7 @@ def _propose(
         current = known[-1]
     report = report_on(labels, current)
     if html is not None:
-        screen.write_page(html, page(report))
+        screen.write_page(html, label_page(report))
     if as_json:
         typer.echo(json.dumps(json_values(report), ensure_ascii=False))
     else:
@@ -222,17 +222,17 @@ def _print(report: EvaluationReport) -> None:
 
 
 def _print_proposal(report: LabelReport) -> None:
-    from streamdedup.analysis import label_words
+    from streamdedup.analysis import agreement
     from streamdedup.cli import screen
 
     console = screen.standard_output()
-    screen.print_overview(console, label_words.overview(report))
-    console.print(screen.grid_table(label_words.grid(report)))
-    for sentence in label_words.sentences(report):
+    screen.print_overview(console, agreement.overview(report))
+    console.print(screen.grid_table(agreement.grid(report)))
+    for sentence in agreement.sentences(report):
         console.print(sentence, markup=False)
     if report.proposal is not None:
         console.print("\nProposed settings:\n")
-        console.print(label_words.proposed_settings(report.proposal), markup=False)
+        console.print(agreement.proposed_settings(report.proposal), markup=False)
 
 
 def _side_by_side(title: str, excerpts: list[Excerpt], *, brackets: bool) -> Table:

@@ -160,7 +160,7 @@ def _backfill() -> None:
     """Estimate and judge a pair as Spark's processes do, with the read-only arrays of Arrow."""
     import pyarrow as pa
 
-    from streamdedup.spark import similarity, verdicts
+    from streamdedup.spark import verdicts
 
     rule = Rule.from_settings(Settings())
     signature = bytes(rule.codec.num_bytes)
@@ -168,7 +168,7 @@ def _backfill() -> None:
     edge = dict.fromkeys(verdicts.PARTS, 0) | {"b": 1, "estimate": 1.0, "jaccard": 1.0, "id": "0"}
     members = [edge | {"kind": verdicts.MEMBER, "a": place, "b": place} for place in (0, 1)]
     rows = pa.RecordBatch.from_pylist([edge, *members])
-    list(similarity.estimate(rule)(iter([pair])))
+    list(verdicts.estimate(rule)(iter([pair])))
     list(verdicts.judge_components(rule)(iter([rows])))
 
 

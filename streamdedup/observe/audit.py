@@ -21,7 +21,7 @@ from streamdedup.dedup.rule import is_near, limit_ms, which_in_window
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import FRAME_HEADER, NO_SCHEMAS, Schema
-from streamdedup.model import NO_TIMESTAMP, Document, Headers, Position, Verdict
+from streamdedup.model import NO_TIMESTAMP, Document, Headers, Position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sets import shingle_sets, similarities
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
@@ -30,16 +30,12 @@ Result = Literal["found", "wrong", "missed", "refuted", "alone"]
 """What became of a sampled document: a duplicate that repeats a recent kept document, or one whose
 original is recent and does not reach the threshold; a kept one that repeats a recent one, without a
 common bucket or with an estimate below the threshold; one of which this cannot be told."""
-
 BLOCK = 64
 """Consecutive offsets that are sampled together, so that texts are prepared once for all."""
-
 DOCUMENTS = 2_000
 """Most kept documents that a sampled one is compared with."""
-
 VALUES_BYTES = 4 * 1024**2
 """Most bytes of the values of these documents."""
-
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
@@ -47,16 +43,10 @@ _WORD = 2.0**64
 
 
 def is_sampled(positions: Positions, one_in: int) -> NDArray[np.bool_]:
-    """Return which documents are sampled: one in so many, by a hash of partition and offset.
+    """Return which documents are sampled, one in so many, at least 1: ``(n,)`` bool.
 
-    The hash is splitmix64 of the block of offsets. A replay samples the same documents.
-
-    Args:
-        positions: ``n`` positions.
-        one_in: how many documents there are for each sampled one; at least 1.
-
-    Returns:
-        ``(n,)`` bool.
+    The hash, splitmix64 of partition and block of offsets, decides. A replay samples the same
+    documents.
     """
     blocks = (positions.offsets // BLOCK).astype(np.uint64)
     words = blocks + positions.partitions.astype(np.uint64) * _FIRST + _GOLDEN
@@ -68,23 +58,14 @@ def is_sampled(positions: Positions, one_in: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Documents that can be compared.
+    """``n`` documents that can be compared."""
 
-    Attributes:
-        rows: ``(n,)`` int64: which records they are.
-        texts: ``n`` normalised texts.
-        namespaces: ``(n,)`` uint64.
-        times_ms: ``(n,)`` int64.
-        shingles: all sets of shingles, one behind the other, uint64.
-        ends: ``(n,)`` int64: where each ends.
-    """
-
-    rows: I64
-    texts: list[str]
-    namespaces: U64
-    times_ms: I64
-    shingles: U64
-    ends: I64
+    rows: I64  # (n,), which records they are
+    texts: list[str]  # normalised
+    namespaces: U64  # (n,)
+    times_ms: I64  # (n,)
+    shingles: U64  # all sets of shingles, one behind the other
+    ends: I64  # (n,), where each ends
 
     def set_of(self, index: int) -> U64:
         """Return the shingles of one document."""
@@ -93,20 +74,12 @@ class Prepared:
 
 
 class RecentKept:
-    """Kept documents of one batch.
-
-    Args:
-        records: the kept records.
-        rows: ``(n,)`` int64: their rows in the batch.
-
-    Attributes:
-        size: bytes of their values.
-    """
+    """Kept records of one batch, and their rows in it, ``(n,)`` int64."""
 
     def __init__(self, records: RecordColumns, rows: I64) -> None:
         self.records = records
         self.rows = rows
-        self.size = int(records.sizes().sum())
+        self.size = int(records.sizes().sum())  # bytes of their values
         self._prepared: Prepared | None = None
 
     def prepared(self, audit: Audit) -> Prepared:
@@ -118,33 +91,20 @@ class RecentKept:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sampled documents of one batch, and what they are compared with.
+    """Sampled documents of one batch, and what they are compared with."""
 
-    Attributes:
-        records: the ``n`` sampled records, none of them rejected.
-        rows: ``(n,)`` int64: their rows in the batch.
-        originals: the position of the original of each; None for a kept document.
-        earlier: kept documents of earlier batches, and of this one.
-        current: the last of ``earlier``, if it is of this batch.
-    """
-
-    records: RecordColumns
-    rows: I64
-    originals: list[Position | None]
-    earlier: tuple[RecentKept, ...]
-    current: RecentKept
+    records: RecordColumns  # n records, none of them rejected
+    rows: I64  # (n,), their rows in the batch
+    originals: list[Position | None]  # the position of each original; None for a kept document
+    earlier: tuple[RecentKept, ...]  # kept documents of earlier batches, and last of this one
 
 
 def take_sample(
     records: RecordColumns, verdicts: Verdicts, earlier: Sequence[RecentKept], one_in: int
 ) -> tuple[RecentKept, Sample | None]:
-    """Return the kept documents of a batch, and its sample if it has one.
+    """Return the kept documents of a batch, and its sample if it has one; see `is_sampled`.
 
-    Args:
-        records: the batch.
-        verdicts: the verdicts on it, in the order of the records.
-        earlier: kept documents of earlier batches.
-        one_in: see :func:`is_sampled`.
+    ``verdicts`` has the order of the records, and ``earlier`` the kept documents of batches before.
     """
     kept = np.flatnonzero(verdicts.outcomes == KEPT)[-DOCUMENTS:]
     sizes = records.sizes()[kept]
@@ -155,41 +115,24 @@ def take_sample(
     if not len(rows):
         return current, None
     originals = [
-        _original(verdicts[row]) if verdicts.outcomes[row] == DUPLICATE else None
+        verdicts[row].matches[0].position if verdicts.outcomes[row] == DUPLICATE else None
         for row in rows.tolist()
     ]
-    return current, Sample(_values(records, rows), rows, originals, (*earlier, current), current)
+    return current, Sample(_values(records, rows), rows, originals, (*earlier, current))
 
 
 def _values(records: RecordColumns, rows: I64) -> RecordColumns:
     """Return records without what no text needs: keys, and headers but those with a schema."""
-    chosen = rows.tolist()
-    headers: list[Headers] = [()] * len(chosen)
-    if any(records.headers):
-        headers = [
-            tuple(each for each in records.headers[row] if each[0] == FRAME_HEADER)
-            for row in chosen
-        ]
-    return RecordColumns(
-        records.positions.take(rows),
-        [records.values[row] for row in chosen],
-        [None] * len(chosen),
-        headers,
-        records.timestamps_ms[rows],
-    )
-
-
-def _original(verdict: Verdict) -> Position | None:
-    return None if verdict.original is None else verdict.original.position
+    part = records.take(rows)
+    headers: list[Headers] = [()] * len(part)
+    if any(part.headers):
+        headers = [tuple(each for each in one if each[0] == FRAME_HEADER) for one in part.headers]
+    keys = [None] * len(part)
+    return RecordColumns(part.positions, part.values, keys, headers, part.timestamps_ms)
 
 
 class Audit:
-    """Compares samples; used by one thread.
-
-    Args:
-        settings: all settings.
-        schemas: the schemas of the values, by prefix; may grow.
-    """
+    """Compares samples; used by one thread. The schemas may grow."""
 
     def __init__(self, settings: Settings, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> None:
         dedup = settings.dedup
@@ -197,8 +140,7 @@ class Audit:
         self._sketcher = Sketcher(dedup.sketch_parameters())
         self._shingling = dedup.sketch_parameters().shingling()
         self._threshold = dedup.threshold
-        codec = self._sketcher.codec
-        error = codec.standard_error(dedup.threshold)
+        error = self._sketcher.codec.standard_error(dedup.threshold)
         self._borderline = BORDERLINE * error if dedup.keeps_texts else 0.0
         self._window_ms = limit_ms(settings.index.window)
 
@@ -225,10 +167,7 @@ class Audit:
     def compare(self, sample: Sample) -> Counter[str]:
         """Compare a sample; return how many documents have each result."""
         mine = self.prepare(sample.records)
-        results = Counter[str]()
-        for index in range(len(mine.rows)):
-            results[self._result(sample, mine, index)] += 1
-        return results
+        return Counter(self._result(sample, mine, index) for index in range(len(mine.rows)))
 
     def _result(self, sample: Sample, mine: Prepared, index: int) -> Result:
         row = int(mine.rows[index])
@@ -239,7 +178,7 @@ class Audit:
             if not len(theirs.rows):
                 continue
             allowed = self._allowed(mine, index, theirs)
-            if recent is sample.current:
+            if recent is sample.earlier[-1]:
                 allowed &= recent.rows[theirs.rows] < sample.rows[row]
             found: F64 = np.where(
                 allowed,

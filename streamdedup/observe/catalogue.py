@@ -7,6 +7,7 @@ The dashboard of the Helm chart repeats the help texts, which a test compares to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from streamdedup.model import Outcome
@@ -28,23 +29,14 @@ _SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """A metric of the catalogue.
+    """A metric of the catalogue."""
 
-    Attributes:
-        name: the exposed name without the prefix.
-        kind: the type of the metric; a ``batch histogram`` is a histogram that takes whole arrays.
-        help: what it measures, in one sentence.
-        label: the name of its only label, or empty.
-        values: the values of the label if they are known; their series begin at zero.
-        buckets: upper bounds of a histogram, ascending, without infinity.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    label: str = ""
-    values: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    kind: Kind  # a batch histogram takes whole arrays
+    name: str  # without the prefix
+    help: str  # what it measures, in one sentence
+    label: str = ""  # its only one
+    values: tuple[str, ...] = ()  # of the label if they are known; their series begin at zero
+    buckets: tuple[float, ...] = ()  # upper bounds of a histogram, ascending, without infinity
 
     @property
     def full_name(self) -> str:
@@ -52,187 +44,143 @@ class MetricSpec:
         return PREFIX + self.name
 
 
+_counter = partial(MetricSpec, "counter")
+_gauge = partial(MetricSpec, "gauge")
+_histogram = partial(MetricSpec, "histogram")
+_batch_histogram = partial(MetricSpec, "batch histogram")
+_info = partial(MetricSpec, "info")
+
 CATALOGUE = (
     # Flow
-    MetricSpec("documents_received_total", "counter", "Records read from the source.", "partition"),
-    MetricSpec("bytes_received_total", "counter", "Bytes of the values of the records read."),
-    MetricSpec(
-        "documents_total", "counter", "Records judged, by verdict.", "verdict", tuple(Outcome)
-    ),
-    MetricSpec("rejections_total", "counter", "Records sent to the dead-letter topic.", "reason"),
-    MetricSpec("batch_documents", "histogram", "Records per batch.", buckets=_SIZES),
-    MetricSpec(
+    _counter("documents_received_total", "Records read from the source.", "partition"),
+    _counter("bytes_received_total", "Bytes of the values of the records read."),
+    _counter("documents_total", "Records judged, by verdict.", "verdict", tuple(Outcome)),
+    _counter("rejections_total", "Records sent to the dead-letter topic.", "reason"),
+    _histogram("batch_documents", "Records per batch.", buckets=_SIZES),
+    _histogram(
         "batch_duration_seconds",
-        "histogram",
         "Time that a batch spends in a stage.",
         "stage",
         STAGES,
         _DURATIONS,
     ),
-    MetricSpec(
+    _batch_histogram(
         "end_to_end_latency_seconds",
-        "batch histogram",
         "Time from a record's timestamp to the commit of its verdict.",
         buckets=_LATENCIES,
     ),
     # Verdicts
-    MetricSpec(
-        "candidates_total", "counter", "Kept documents that shared a bucket with a judged document."
-    ),
-    MetricSpec(
+    _counter("candidates_total", "Kept documents that shared a bucket with a judged document."),
+    _counter(
         "verified_pairs_total",
-        "counter",
         "Candidates at or above the threshold (verified), or below it (refuted).",
         "result",
         ("verified", "refuted"),
     ),
-    MetricSpec(
+    _counter(
         "exact_verifications_total",
-        "counter",
         "Candidates near the threshold, by the result of comparing their texts.",
         "result",
         ("confirmed", "refuted", "without_text", "over_budget"),
     ),
-    MetricSpec("buckets_truncated_total", "counter", "Lookups that hit a full bucket."),
-    MetricSpec(
+    _counter("buckets_truncated_total", "Lookups that hit a full bucket."),
+    _batch_histogram(
         "candidate_similarity",
-        "batch histogram",
         "Estimated Jaccard similarity of the candidates.",
         buckets=_SIMILARITIES,
     ),
     # Quality
-    MetricSpec(
+    _counter(
         "quality_documents_total",
-        "counter",
         "Duplicates and kept repeats, by estimated truth.",
         "result",
         QUALITY_RESULTS,
     ),
-    MetricSpec(
-        "quality_missed_variance_total",
-        "counter",
-        "Variance of the estimated number of kept repeats.",
-    ),
-    MetricSpec(
-        "quality_window_documents", "gauge", "Judged documents that the estimates are about."
-    ),
-    MetricSpec("quality_recall", "gauge", "Estimated share of repeats that are dropped."),
-    MetricSpec("quality_recall_standard_error", "gauge", "Standard error of the estimated recall."),
-    MetricSpec("quality_precision", "gauge", "Estimated share of duplicates that are right."),
-    MetricSpec(
-        "quality_precision_standard_error", "gauge", "Standard error of the estimated precision."
-    ),
-    MetricSpec(
-        "quality_pair_recall", "gauge", "Estimated share of similar pairs that share a bucket."
-    ),
-    MetricSpec(
-        "quality_pair_recall_standard_error", "gauge", "Standard error of the recall of pairs."
-    ),
-    MetricSpec(
-        "quality_recall_target",
-        "gauge",
-        "Share of pairs at the threshold that should share a bucket.",
-    ),
-    MetricSpec(
+    _counter("quality_missed_variance_total", "Variance of the estimated number of kept repeats."),
+    _gauge("quality_window_documents", "Judged documents that the estimates are about."),
+    _gauge("quality_recall", "Estimated share of repeats that are dropped."),
+    _gauge("quality_recall_standard_error", "Standard error of the estimated recall."),
+    _gauge("quality_precision", "Estimated share of duplicates that are right."),
+    _gauge("quality_precision_standard_error", "Standard error of the estimated precision."),
+    _gauge("quality_pair_recall", "Estimated share of similar pairs that share a bucket."),
+    _gauge("quality_pair_recall_standard_error", "Standard error of the recall of pairs."),
+    _gauge("quality_recall_target", "Share of pairs at the threshold that should share a bucket."),
+    _counter(
         "shadow_documents_total",
-        "counter",
         "Documents compared exactly with recent kept ones, by result.",
         "result",
         SHADOW_RESULTS,
     ),
     # Edges and judge
-    MetricSpec(
+    _counter(
         "sketched_records_total",
-        "counter",
         "Records that a judge read as sketches, by what became of them.",
         "result",
         ("accepted", "repeated", "ahead"),
     ),
-    MetricSpec("sketches_lag", "gauge", "Sketched ranges that the judge has not read yet."),
-    MetricSpec("awaiting_verdict", "gauge", "Records that an edge has read and not written yet."),
+    _gauge("sketches_lag", "Sketched ranges that the judge has not read yet."),
+    _gauge("awaiting_verdict", "Records that an edge has read and not written yet."),
     # Kafka
-    MetricSpec(
-        "consumer_lag",
-        "gauge",
-        "Records of the partition that have not been read yet.",
-        "partition",
-    ),
-    MetricSpec("consumer_position", "gauge", "Offset that will be read next.", "partition"),
-    MetricSpec(
+    _gauge("consumer_lag", "Records of the partition that have not been read yet.", "partition"),
+    _gauge("consumer_position", "Offset that will be read next.", "partition"),
+    _counter(
         "transactions_total",
-        "counter",
         "Kafka transactions, by result.",
         "result",
         ("committed", "unknown", "fenced"),
     ),
-    MetricSpec("last_commit_timestamp_seconds", "gauge", "Time of the last committed transaction."),
-    MetricSpec(
-        "sessions_total",
-        "counter",
-        "Sessions with the brokers, by the reason for their start.",
-        "reason",
+    _gauge("last_commit_timestamp_seconds", "Time of the last committed transaction."),
+    _counter(
+        "sessions_total", "Sessions with the brokers, by the reason for their start.", "reason"
     ),
     # Index
-    MetricSpec(
-        "replayed_entries_total",
-        "counter",
-        "Changelog entries applied to the index by a replay or a standby.",
+    _counter(
+        "replayed_entries_total", "Changelog entries applied to the index by a replay or a standby."
     ),
-    MetricSpec("index_documents", "gauge", "Kept documents in the index."),
-    MetricSpec("index_postings", "gauge", "Entries in the buckets of the index."),
-    MetricSpec("index_segments", "gauge", "Immutable segments of the index on disk."),
-    MetricSpec("index_delta_documents", "gauge", "Kept documents that are only in memory."),
-    MetricSpec("index_bytes", "gauge", "Bytes that the index uses on disk."),
-    MetricSpec("index_room_bytes", "gauge", "Bytes that the index may still use on disk."),
-    MetricSpec("index_reserve_bytes", "gauge", "Bytes of disk that the next merge may need."),
-    MetricSpec(
-        "index_memory_bytes", "gauge", "Bytes of memory used by unwritten documents and by filters."
-    ),
-    MetricSpec(
-        "index_applied_offset", "gauge", "Changelog offset up to which the index is complete."
-    ),
-    MetricSpec("index_durable_offset", "gauge", "Changelog offset that a restart begins from."),
-    MetricSpec("index_clock_timestamp_seconds", "gauge", "Event time that the stream has reached."),
-    MetricSpec("index_oldest_timestamp_seconds", "gauge", "Earliest effective event time on disk."),
-    MetricSpec("index_flushes_total", "counter", "Flushes of documents from memory to a segment."),
-    MetricSpec("index_merges_total", "counter", "Merges of segments."),
-    MetricSpec("index_expired_segments_total", "counter", "Segments that left the window."),
-    MetricSpec("index_stalls_total", "counter", "Updates that had to wait for a flush."),
-    MetricSpec(
-        "index_scrubbed_bytes_total", "counter", "Bytes on disk whose checksums were compared."
-    ),
-    MetricSpec(
-        "index_damaged_blocks_total", "counter", "Blocks on disk that are not what was written."
-    ),
-    MetricSpec(
+    _gauge("index_documents", "Kept documents in the index."),
+    _gauge("index_postings", "Entries in the buckets of the index."),
+    _gauge("index_segments", "Immutable segments of the index on disk."),
+    _gauge("index_delta_documents", "Kept documents that are only in memory."),
+    _gauge("index_bytes", "Bytes that the index uses on disk."),
+    _gauge("index_room_bytes", "Bytes that the index may still use on disk."),
+    _gauge("index_reserve_bytes", "Bytes of disk that the next merge may need."),
+    _gauge("index_memory_bytes", "Bytes of memory used by unwritten documents and by filters."),
+    _gauge("index_applied_offset", "Changelog offset up to which the index is complete."),
+    _gauge("index_durable_offset", "Changelog offset that a restart begins from."),
+    _gauge("index_clock_timestamp_seconds", "Event time that the stream has reached."),
+    _gauge("index_oldest_timestamp_seconds", "Earliest effective event time on disk."),
+    _counter("index_flushes_total", "Flushes of documents from memory to a segment."),
+    _counter("index_merges_total", "Merges of segments."),
+    _counter("index_expired_segments_total", "Segments that left the window."),
+    _counter("index_stalls_total", "Updates that had to wait for a flush."),
+    _counter("index_scrubbed_bytes_total", "Bytes on disk whose checksums were compared."),
+    _counter("index_damaged_blocks_total", "Blocks on disk that are not what was written."),
+    _counter(
         "index_lookups_total",
-        "counter",
         "Segment lookups that passed the filters, by result.",
         "result",
         ("found", "absent"),
     ),
-    MetricSpec("disk_free_bytes", "gauge", "Free bytes on the disk of the index."),
+    _gauge("disk_free_bytes", "Free bytes on the disk of the index."),
     # Pool and process
-    MetricSpec("pool_processes", "gauge", "Processes that compute sketches."),
-    MetricSpec("pool_batches_in_flight", "gauge", "Batches that are read but not judged yet."),
-    MetricSpec("pool_restarts_total", "counter", "Restarts of the process pool."),
-    MetricSpec(
+    _gauge("pool_processes", "Processes that compute sketches."),
+    _gauge("pool_batches_in_flight", "Batches that are read but not judged yet."),
+    _counter("pool_restarts_total", "Restarts of the process pool."),
+    _histogram(
         "event_loop_lag_seconds",
-        "histogram",
         "Delay with which the event loop wakes a task.",
         buckets=_DURATIONS,
     ),
-    MetricSpec("ready", "gauge", "1 while documents are judged, or the worker stands by."),
-    MetricSpec("active", "gauge", "1 while documents are judged; 0 for a standby."),
-    MetricSpec("standby_behind", "gauge", "Changelog offsets that the index of a standby lacks."),
-    MetricSpec(
+    _gauge("ready", "1 while documents are judged, or the worker stands by."),
+    _gauge("active", "1 while documents are judged; 0 for a standby."),
+    _gauge("standby_behind", "Changelog offsets that the index of a standby lacks."),
+    _gauge(
         "degraded",
-        "gauge",
         "1 while something keeps the worker from full service, by reason.",
         "reason",
         ("broker", "disk", "pool", "registry", "replay", "stuck"),
     ),
-    MetricSpec("build_info", "info", "Version of streamdedup and of Python."),
-    MetricSpec("role_info", "info", "What the process is: worker, edge or judge."),
-    MetricSpec("settings_info", "info", "Fingerprint of the parameters, threshold and bands."),
+    _info("build_info", "Version of streamdedup and of Python."),
+    _info("role_info", "What the process is: worker, edge or judge."),
+    _info("settings_info", "Fingerprint of the parameters, threshold and bands."),
 )

@@ -22,28 +22,27 @@ from streamdedup.settings.sections import LogSettings
 
 REPEAT_INTERVAL_S = 10.0
 """Interval in which a repeated warning is written once."""
-
 _MAX_REMEMBERED = 1000
 """Different warnings that are remembered; beyond that the oldest is forgotten."""
-
 _NUMBER = re.compile(r"\d+")
 
 Processor = Callable[[Any, str, MutableMapping[str, Any]], Any]
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send the log of this process to one stream, that of structlog and of the standard library.
+    """Send the log of this process, of structlog and the standard library, to a stream or stderr.
 
     It may be called again; the last call replaces earlier ones.
-
-    Args:
-        settings: level and format.
-        stream: the stream to write to; default: stderr.
     """
     stream = stream if stream is not None else sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    human = settings.format == "human" or (settings.format == "auto" and stream.isatty())
-    common = _common_processors()
+    # Of every event, from structlog or the standard library.
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -57,17 +56,29 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     if level > logging.DEBUG:
         handler.addFilter(_shorten_client_errors)
     handler.addFilter(RepeatFilter())
+    renderers: list[Processor] = [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(default=str),
+    ]
+    if settings.format == "human" or (settings.format == "auto" and stream.isatty()):
+        # The default formatter prints local variables, which may hold document texts.
+        plain = structlog.dev.plain_traceback
+        colors = stream.isatty()
+        renderers = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=common,
-            processors=[
-                _add_suppressed,
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(human=human, colors=stream.isatty()),
-            ],
+            foreign_pre_chain=common, processors=[_add_suppressed, remove_meta, *renderers]
         )
     )
-    _install(handler, level)
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each, _Handler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(max(level, logging.INFO))
+    logging.getLogger(__name__.partition(".")[0]).setLevel(level)
+    # Below this level the client logs every heartbeat, and requests with their contents.
+    logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
 
 
 class RepeatFilter(logging.Filter):
@@ -75,17 +86,11 @@ class RepeatFilter(logging.Filter):
 
     ``record.suppressed`` is set to the number of records suppressed before it. Two records are
     equal if their logger, level, message and fields are equal apart from numbers (offsets, ports,
-    attempts). Records below WARNING, and critical ones, always pass.
-
-    Args:
-        interval_s: interval in which equal records pass once.
-        clock: a monotonic clock, in seconds.
+    attempts). Records below WARNING, and critical ones, always pass. The clock counts seconds.
     """
 
     def __init__(
-        self,
-        interval_s: float = REPEAT_INTERVAL_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, interval_s: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
         self._interval_s = interval_s
@@ -99,57 +104,21 @@ class RepeatFilter(logging.Filter):
         if not logging.WARNING <= record.levelno < logging.CRITICAL:
             return True
         with self._lock:
-            return self._is_due(record)
-
-    def _is_due(self, record: logging.LogRecord) -> bool:
-        key, now = _repetition_key(record), self._clock()
-        written_at, suppressed = self._written.get(key, (-self._interval_s, 0))
-        if now - written_at < self._interval_s:
-            self._written[key] = (written_at, suppressed + 1)
-            return False
-        self._written.pop(key, None)
-        self._written[key] = (now, 0)
-        if len(self._written) > _MAX_REMEMBERED:
-            del self._written[next(iter(self._written))]
+            key, now = _repetition_key(record), self._clock()
+            written_at, suppressed = self._written.get(key, (-self._interval_s, 0))
+            if now - written_at < self._interval_s:
+                self._written[key] = (written_at, suppressed + 1)
+                return False
+            self._written.pop(key, None)
+            self._written[key] = (now, 0)
+            if len(self._written) > _MAX_REMEMBERED:
+                del self._written[next(iter(self._written))]
         record.suppressed = suppressed
         return True
 
 
 class _Handler(logging.StreamHandler[TextIO]):
     """The handler of this module; its class lets a second ``configure`` find it."""
-
-
-def _common_processors() -> list[Processor]:
-    """Return the processors of every event, from structlog or the standard library."""
-    return [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-
-
-def _renderers(*, human: bool, colors: bool) -> list[Processor]:
-    if human:
-        # The default formatter prints local variables, which may hold document texts.
-        plain = structlog.dev.plain_traceback
-        return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
-    return [
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(default=str),
-    ]
-
-
-def _install(handler: logging.Handler, level: int) -> None:
-    root = logging.getLogger()
-    for old in list(root.handlers):
-        if isinstance(old, _Handler):
-            root.removeHandler(old)
-    root.addHandler(handler)
-    root.setLevel(max(level, logging.INFO))
-    logging.getLogger(__name__.partition(".")[0]).setLevel(level)
-    # Below this level the client logs every heartbeat, and requests with their contents.
-    logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
 
 
 def _shorten_client_errors(record: logging.LogRecord) -> bool:

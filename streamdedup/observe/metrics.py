@@ -40,15 +40,14 @@ from streamdedup.observe.quality import LiveQuality
 from streamdedup.settings.sections import Settings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_Totals = defaultdict[tuple[str, ...], float]
+"""What counters that follow a total have counted of it, by name and label."""
 
 
 class Metrics:
-    """The metrics of one worker.
+    """The metrics of one worker, in a new registry by default.
 
-    Args:
-        registry: the registry to use; default: a new one.
-        now: the wall clock, in seconds since the epoch.
-        clock: a monotonic clock, in seconds.
+    ``now`` is the wall clock, in seconds since the epoch, and ``clock`` a monotonic one.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class Metrics:
         self._histograms: dict[str, Histogram] = {}
         self._batch_histograms: dict[str, BatchHistogram] = {}
         self._infos: dict[str, Info] = {}
-        self._totals: Tally[tuple[str, ...]] = Tally()
-        self._raised = defaultdict[tuple[str, ...], float](float)
+        self._totals: _Totals = defaultdict(float)
+        self._index_totals: _Totals = defaultdict(float)
         for entry in CATALOGUE:
             self._declare(entry)
         self._infos["build_info"].info(
@@ -102,13 +101,7 @@ class Metrics:
     def count_verdicts(
         self, verdicts: Verdicts, records: Sequence[Record] = (), now_ms: int | None = None
     ) -> None:
-        """Count the verdicts on a batch, and their latencies.
-
-        Args:
-            verdicts: the verdicts.
-            records: the batch, whose timestamps give the latencies.
-            now_ms: when the verdicts were committed, in milliseconds since the epoch; default: now.
-        """
+        """Count verdicts, and the latencies of their records up to ``now_ms`` since the epoch."""
         for outcome, count in verdicts.tally().items():
             if count:
                 self._counters["documents_total"].labels(outcome).inc(count)
@@ -118,10 +111,8 @@ class Metrics:
         committed_ms = self._now() * 1000 if now_ms is None else now_ms
         # A producer's clock may be ahead of ours; a latency is never negative.
         times_ms = RecordColumns.of(records).timestamps_ms
-        latencies_ms = committed_ms - times_ms[times_ms != NO_TIMESTAMP]
-        self._batch_histograms["end_to_end_latency_seconds"].observe(
-            np.maximum(0, latencies_ms) / 1000
-        )
+        latencies_ms = np.maximum(0, committed_ms - times_ms[times_ms != NO_TIMESTAMP])
+        self._batch_histograms["end_to_end_latency_seconds"].observe(latencies_ms / 1000)
 
     def count_comparisons(self, counts: JudgementCounts) -> None:
         """Count the candidates of a judged batch."""
@@ -143,11 +134,13 @@ class Metrics:
     def observe_quality(self, quality: LiveQuality) -> None:
         """Record how good the verdicts are."""
         for result in QUALITY_RESULTS:
-            self._raise_to("quality_documents_total", getattr(quality.sums, result), result)
-        self._raise_to("quality_missed_variance_total", quality.sums.missed_variance)
+            total = getattr(quality.sums, result)
+            self._raise_to(self._totals, "quality_documents_total", total, result)
+        variance = quality.sums.missed_variance
+        self._raise_to(self._totals, "quality_missed_variance_total", variance)
         results = quality.shadow_results()
         for result in SHADOW_RESULTS:
-            self._raise_to("shadow_documents_total", results[result], result)
+            self._raise_to(self._totals, "shadow_documents_total", results[result], result)
         self._gauges["quality_recall_target"].set(quality.target)
         figures = quality.figures()
         if figures is None:
@@ -161,12 +154,12 @@ class Metrics:
             self._gauges[f"quality_{name}"].set(figure.value)
             self._gauges[f"quality_{name}_standard_error"].set(figure.error)
 
-    def _raise_to(self, name: str, total: float, *labels: str) -> None:
-        """Raise a counter to a total of the process; a total that falls a little waits."""
+    def _raise_to(self, totals: _Totals, name: str, total: float, *labels: str) -> None:
+        """Raise a counter by what a total has grown; a total that falls a little waits."""
         key = (name, *labels)
         counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(max(0.0, total - self._raised[key]))
-        self._raised[key] = max(total, self._raised[key])
+        (counter.labels(*labels) if labels else counter).inc(max(0.0, total - totals[key]))
+        totals[key] = max(total, totals[key])
 
     def count_sketched(self, counts: Mapping[str, int]) -> None:
         """Count the records that a judge has read as sketches, by what became of them."""
@@ -244,21 +237,15 @@ class Metrics:
             ("scrubbed_bytes", stats.scrubbed_bytes),
             ("damaged_blocks", stats.damaged_blocks),
         ):
-            self._count_up(f"index_{name}_total", total)
-        self._count_up("index_lookups_total", stats.lookups_found, "found")
-        self._count_up("index_lookups_total", stats.lookups - stats.lookups_found, "absent")
+            self._raise_to(self._index_totals, f"index_{name}_total", total)
+        absent = stats.lookups - stats.lookups_found
+        for result, total in (("found", stats.lookups_found), ("absent", absent)):
+            self._raise_to(self._index_totals, "index_lookups_total", total, result)
         self._gauges["disk_free_bytes"].set(room.free_bytes)
 
     def begin_index(self) -> None:
         """Expect totals from zero: an index counts from when it was opened."""
-        self._totals.clear()
-
-    def _count_up(self, name: str, total: int, *labels: str) -> None:
-        """Raise a counter by what an index has counted since the last call."""
-        key = (name, *labels)
-        counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(total - self._totals[key])
-        self._totals[key] = total
+        self._index_totals.clear()
 
     def observe_queue(self, batches: int) -> None:
         """Record the number of batches that are read but not judged."""
@@ -291,24 +278,20 @@ class Metrics:
         return generate_latest(_WithoutCreated(self._registry)), CONTENT_TYPE
 
     def _declare(self, entry: MetricSpec) -> None:
-        labels = (entry.label,) if entry.label else ()
+        name, labels = entry.full_name, (entry.label,) if entry.label else ()
         metric: Counter | Gauge | Histogram
         match entry.kind:
             case "counter":
-                metric = Counter(entry.full_name, entry.help, labels, registry=self._registry)
+                metric = Counter(name, entry.help, labels, registry=self._registry)
                 self._counters[entry.name] = metric
             case "gauge":
-                metric = Gauge(entry.full_name, entry.help, labels, registry=self._registry)
+                metric = Gauge(name, entry.help, labels, registry=self._registry)
                 if not labels:
                     metric.set(math.nan)
                 self._gauges[entry.name] = metric
             case "histogram":
                 metric = Histogram(
-                    entry.full_name,
-                    entry.help,
-                    labels,
-                    registry=self._registry,
-                    buckets=entry.buckets,
+                    name, entry.help, labels, registry=self._registry, buckets=entry.buckets
                 )
                 self._histograms[entry.name] = metric
             case "batch histogram":
@@ -316,7 +299,7 @@ class Metrics:
                 self._registry.register(self._batch_histograms[entry.name])
                 return
             case "info":
-                name = entry.full_name.removesuffix("_info")
+                name = name.removesuffix("_info")
                 self._infos[entry.name] = Info(name, entry.help, registry=self._registry)
                 return
         for value in entry.values:
@@ -324,11 +307,7 @@ class Metrics:
 
 
 class BatchHistogram(Collector):
-    """A histogram that takes arrays: one call per batch instead of one per document.
-
-    Args:
-        entry: a ``batch histogram`` of the catalogue.
-    """
+    """A histogram that takes arrays: one call per batch instead of one per document."""
 
     def __init__(self, entry: MetricSpec) -> None:
         self._entry = entry
@@ -338,11 +317,9 @@ class BatchHistogram(Collector):
         self._lock = Lock()
 
     def observe(self, values: NDArray[np.float64], counts: I64 | None = None) -> None:
-        """Count each value in the first bucket whose bound is not below it.
+        """Count each value, ``(k,)``, in the first bucket whose bound is not below it.
 
-        Args:
-            values: ``(k,)``.
-            counts: how often each occurs, ``(k,)``; once by default.
+        ``counts``, ``(k,)``, is how often each occurs; once by default.
         """
         times = np.ones(len(values), dtype=np.int64) if counts is None else counts
         buckets = np.searchsorted(self._bounds, values, side="left")
@@ -369,7 +346,6 @@ class _WithoutCreated(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for metric in self._registry.collect():
-            metric.samples = [
-                sample for sample in metric.samples if sample.name != f"{metric.name}_created"
-            ]
+            created = f"{metric.name}_created"
+            metric.samples = [sample for sample in metric.samples if sample.name != created]
             yield metric

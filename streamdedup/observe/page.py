@@ -24,7 +24,6 @@ from streamdedup.observe.recent import NEAR, SLOT_S, Pair, RecentActivity, compa
 
 SHOWN = 10
 """Most duplicates shown at a time."""
-
 _FILES = {
     "/page": ("page.html", "text/html"),
     "/page/page.css": ("page.css", "text/css"),
@@ -44,7 +43,6 @@ _HEADERS = {
 }
 _CACHED = 100
 """Comparisons that are kept for later requests."""
-
 _MOST_DIGITS = 18
 
 Sides = tuple[list[TextPart] | None, list[TextPart] | None]
@@ -53,9 +51,8 @@ Sides = tuple[list[TextPart] | None, list[TextPart] | None]
 class Page:
     """Serves the page, its files, and the JSON documents that it asks for.
 
-    Args:
-        describe: returns the worker's state, as ``/status`` shows it.
-        recent: returns what is remembered of the latest batches, or None before a worker exists.
+    ``describe`` returns the worker's state as ``/status`` shows it, ``recent`` what is remembered
+    of the latest batches, or None before a worker exists.
     """
 
     def __init__(
@@ -98,10 +95,7 @@ class Page:
         selected = [] if recent is None else recent.duplicates(low, high)
         shown = [
             _facts(duplicate)
-            | {
-                "age_s": duplicate.original.age_s,
-                "texts": await self._sides(duplicate, recent),
-            }
+            | {"age_s": duplicate.original.age_s, "texts": await self._sides(duplicate, recent)}
             for duplicate in selected[:SHOWN]
         ]
         answer = {"remembered": len(selected), "duplicates": shown}

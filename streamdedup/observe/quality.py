@@ -1,18 +1,117 @@
-"""*Blocking* (owns a thread). How good the verdicts are: the estimates and the shadow sample."""
+"""*Blocking* (a thread, clocks). How good the verdicts are: the estimates and the shadow sample.
+
+The shadow sample audits some documents beside the work.
+
+Rule 1: it changes no verdict, and no batch waits for it. A sample is left out and counted if the
+thread is busy, or has used up its share of the processor. Whether one is left out does not depend
+on its verdicts, so that the others are still a fair sample.
+Rule 2: the memory is bounded by ``audit.DOCUMENTS`` and ``audit.VALUES_BYTES``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+import structlog
 
 from streamdedup.batches import JudgementCounts, Verdicts
 from streamdedup.columns import RecordColumns
 from streamdedup.dedup.quality import Figure, Figures, Quality, Sums, interval
-from streamdedup.observe.shadow import Shadow
+from streamdedup.formats.schemas import NO_SCHEMAS, Schema
+from streamdedup.observe.audit import (
+    DOCUMENTS,
+    VALUES_BYTES,
+    Audit,
+    RecentKept,
+    Sample,
+    take_sample,
+)
+from streamdedup.observe.catalogue import QUALITY_RESULTS, SHADOW_RESULTS
 from streamdedup.settings.sections import Settings
 
+log = structlog.get_logger(__name__)
+
+_SHARE = 0.02
+"""Largest share of one processor that the thread uses."""
 _DECIMALS = 6
+
+
+class Shadow:
+    """Samples batches, and audits the samples in a thread; ``shadow_sample`` is at least 1.
+
+    The schemas of the values may grow. The clocks count seconds: a monotonic one, and the processor
+    time of the calling thread.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        schemas: Mapping[bytes, Schema] = NO_SCHEMAS,
+        clock: Callable[[], float] = time.monotonic,
+        processor_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        # How many sampled documents had each result; the thread replaces it as a whole.
+        self.results = Counter[str]()
+        self.skipped = 0  # sampled documents that were left out
+        self._settings = settings
+        self._schemas = schemas
+        self._clock = clock
+        self._processor_clock = processor_clock
+        self._one_in = settings.quality.shadow_sample
+        self._most_documents = min(DOCUMENTS, settings.index.window_documents)
+        self._recent = deque[RecentKept]()
+        self._audit: Audit | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
+        self._running: Future[None] | None = None
+        self._next_at = 0.0
+
+    def add(self, records: RecordColumns, verdicts: Verdicts) -> None:
+        """Add a batch whose verdicts, in its order, are committed; the event loop calls this."""
+        current, sample = take_sample(records, verdicts, tuple(self._recent), self._one_in)
+        recent = self._recent
+        if len(current.rows):
+            recent.append(current)
+        # The oldest batches go while the others are enough, or there are too many bytes.
+        documents, size = sum(len(each.rows) for each in recent), sum(each.size for each in recent)
+        while recent and (
+            size > VALUES_BYTES or documents - len(recent[0].rows) >= self._most_documents
+        ):
+            oldest = recent.popleft()
+            documents, size = documents - len(oldest.rows), size - oldest.size
+        if sample is None:
+            return
+        if self._clock() < self._next_at or (self._running and not self._running.done()):
+            self.skipped += len(sample.rows)
+            return
+        self._running = self._thread.submit(self._run, sample)
+        self._running.add_done_callback(_report)
+
+    def _run(self, sample: Sample) -> None:
+        started = self._processor_clock()
+        if self._audit is None:
+            self._audit = Audit(self._settings, self._schemas)
+        self.results = self.results + self._audit.compare(sample)
+        used_s = self._processor_clock() - started
+        self._next_at = self._clock() + used_s / _SHARE
+
+    def wait(self) -> None:
+        """Wait for the audit that runs."""
+        if self._running is not None:
+            self._running.result()
+
+    def close(self) -> None:
+        """Wait for the thread."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _report(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.error("the shadow sample failed", error=repr(error))
 
 
 class LiveQuality:
@@ -25,8 +124,7 @@ class LiveQuality:
 
     Attributes:
         target: share of the pairs at the threshold that the settings promise to find.
-        sums: the sums over all documents since the process started, each by what was known when it
-            was judged.
+        sums: over all documents since the start, each by what was known when it was judged.
     """
 
     def __init__(self, settings: Settings, *, judges: bool, shadow: Shadow | None) -> None:
@@ -37,23 +135,13 @@ class LiveQuality:
         self._quality = Quality(dedup) if judges else None
 
     def add_comparisons(self, counts: JudgementCounts, documents: int) -> None:
-        """Add a judgement that is committed.
-
-        Args:
-            counts: its counts.
-            documents: how many documents were judged.
-        """
+        """Add a judgement that is committed, on this number of documents."""
         if self._quality is not None:
             added = self._quality.add(counts, documents)
             self.sums = Sums(*(sum(pair) for pair in zip(self.sums, added, strict=True)))
 
     def add_records(self, records: RecordColumns, verdicts: Verdicts) -> None:
-        """Add a batch whose verdicts are committed.
-
-        Args:
-            records: the batch.
-            verdicts: the verdicts on it, in the order of the records.
-        """
+        """Add a batch whose verdicts, in its order, are committed."""
         if self.shadow is not None:
             self.shadow.add(records, verdicts)
 
@@ -90,10 +178,7 @@ class LiveQuality:
             "precision": found + results["wrong"],
         }
         return {
-            "documents": {
-                name: results[name]
-                for name in ("found", "missed", "refuted", "wrong", "alone", "skipped")
-            },
+            "documents": {name: results[name] for name in SHADOW_RESULTS},
             **{name: _share(found, count) for name, count in shares.items()},
         }
 
@@ -102,9 +187,7 @@ def _described(figures: Figures) -> dict[str, Any]:
     sums = figures.sums
     return {
         "documents": figures.documents,
-        "repeats": {
-            name: _rounded(getattr(sums, name)) for name in ("found", "missed", "refuted", "false")
-        },
+        "repeats": {name: _rounded(getattr(sums, name)) for name in QUALITY_RESULTS},
         "recall": _figure(figures.recall),
         "precision": _figure(figures.precision),
         "pairs": {"pairs": figures.pairs.pairs, **_figure(figures.pairs.recall)},

@@ -24,66 +24,44 @@ from streamdedup.settings.sections import Settings
 
 SLOT_S = 5
 """Length of a slot in seconds; the verdicts of a slot are counted together."""
-
 SLOTS = 120
 """Slots that are remembered: ten minutes."""
-
 BINS = 100
 """Bins of the histogram of similarities, from 0 to 1."""
-
 TEXTS_BYTES = 16 * 1024**2
 """Most bytes of held values of kept records, which are the originals of later duplicates."""
-
 VALUE_BYTES = 32 * 1024
 """Size in bytes of the largest value that is held."""
-
 _OUTCOMES = tuple(Outcome)
-
 _INTERVALS = 20
 """Equal intervals of similarity, each with its own lists of pairs: the many exact copies of a
 stream must not displace the few pairs near the threshold."""
-
 NEAR = 0.25
 """Largest distance below the threshold at which refuted pairs are remembered."""
-
 _PER_INTERVAL, _PER_BATCH = 16, 4
 """Duplicates of an interval that are remembered, and how many of them one batch may add; and as
 many refuted pairs."""
-
 _CHOICE = 200
 """Duplicates at the end of a batch from which the remembered ones are chosen, and refuted pairs."""
-
 _HELD_OVERHEAD = 256
 """Bytes of a held value's key and objects."""
-
 _ROUNDING = 1e-9
 """Added before rounding down: 0.29 * 100 is a little less than 29."""
-
 _EXCERPT = 400
 """Most characters shown of a text that is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A document and the earlier one that decided about it.
+    """A document and the earlier one that decided about it."""
 
-    Attributes:
-        number: sequence number of the remembered pair, from 1.
-        id: the document's id.
-        position: the document's position.
-        original: the original of a duplicate; else the best candidate, which was refuted.
-        refuted: whether the similarity is below the threshold.
-        value: the record's value; None if it is too large, or texts are not shown.
-        original_value: the value of the original; None if it was not held any more.
-    """
-
-    number: int
+    number: int  # sequence number of the remembered pair, from 1
     id: str
     position: Position
-    original: Match
-    refuted: bool = False
-    value: bytes | None = None
-    original_value: bytes | None = None
+    original: Match  # of a duplicate; else the best candidate, which was refuted
+    refuted: bool = False  # the similarity is below the threshold
+    value: bytes | None = None  # None if it is too large, or texts are not shown
+    original_value: bytes | None = None  # None if it was not held any more
 
     @property
     def similarity(self) -> float:
@@ -94,16 +72,7 @@ class Pair:
 class RecentActivity:
     """Remembers what the page shows of the latest batches.
 
-    Args:
-        settings: all settings.
-        clock: a monotonic clock, in seconds.
-        schemas: the schemas of the values, by prefix; may grow.
-
-    Attributes:
-        threshold: the similarity from which a document is a duplicate.
-        show_text: whether texts may be shown.
-        fingerprint: fingerprint of the sketch parameters, by which similarities are comparable.
-        decoder: decodes held values to texts.
+    The clock is monotonic, in seconds. The schemas of the values, by prefix, may grow.
     """
 
     def __init__(
@@ -126,22 +95,21 @@ class RecentActivity:
         self._held = _Held(self.decoder)
 
     def add(self, records: Sequence[Record], verdicts: Verdicts) -> None:
-        """Count and remember a batch whose verdicts are committed.
-
-        Args:
-            records: the batch.
-            verdicts: the verdicts on it, in the order of the records.
-        """
+        """Count and remember a batch whose verdicts, in its order, are committed."""
         self._advance()
         tally = verdicts.tally()
         self._counts[self._slot % SLOTS] += [tally[outcome] for outcome in _OUTCOMES]
         if self.show_text:
             self._held.add(records, verdicts.rows_with(KEPT))
         if tally[Outcome.DUPLICATE]:
-            self._remember_duplicates(records, verdicts)
+            rows = verdicts.rows_with(DUPLICATE)[-_CHOICE:]
+            originals = {row: verdicts[row].matches[0] for row in rows}
+            self._remember(self._latest, records, verdicts, originals, refuted=False)
         # Verdicts that a judge has sent to an edge do not name refuted candidates.
         if self.show_text and isinstance(verdicts, JudgedVerdicts):
-            self._remember_refuted(records, verdicts)
+            rows = verdicts.rows_refuted(self.threshold - NEAR)[-_CHOICE:]
+            candidates = {row: verdicts.refuted(row)[0] for row in rows}
+            self._remember(self._latest_refuted, records, verdicts, candidates, refuted=True)
 
     def add_comparisons(self, counts: JudgementCounts) -> None:
         """Count the candidates of a judgement by their similarity."""
@@ -185,45 +153,39 @@ class RecentActivity:
             self._counts[slot % SLOTS] = 0
         self._slot = now
 
-    def _remember_duplicates(self, records: Sequence[Record], verdicts: Verdicts) -> None:
-        """Remember a few duplicates of each interval, preferring those whose original is held."""
-        duplicates = {row: verdicts[row] for row in verdicts.rows_with(DUPLICATE)[-_CHOICE:]}
-        originals = {row: verdict.matches[0] for row, verdict in duplicates.items()}
-        for row, interval in self._chosen(originals):
-            pair = self._pair(records[row], duplicates[row].id, originals[row], refuted=False)
-            self._latest[interval].append(pair)
-
-    def _remember_refuted(self, records: Sequence[Record], verdicts: JudgedVerdicts) -> None:
-        """Remember a few kept records of each interval, with the candidate that was refuted."""
-        rows = verdicts.rows_refuted(self.threshold - NEAR)[-_CHOICE:]
-        candidates = {row: verdicts.refuted(row)[0] for row in rows}
-        for row, interval in self._chosen(candidates):
-            pair = self._pair(records[row], verdicts[row].id, candidates[row], refuted=True)
-            self._latest_refuted[interval].append(pair)
-
-    def _chosen(self, originals: Mapping[int, Match]) -> list[tuple[int, int]]:
-        """Choose rows from each interval of similarity; return them in order, with the interval."""
+    def _remember(
+        self,
+        intervals: _Intervals,
+        records: Sequence[Record],
+        verdicts: Verdicts,
+        originals: Mapping[int, Match],
+        *,
+        refuted: bool,
+    ) -> None:
+        """Remember a few rows of each interval in order, best those whose original is held."""
         by_interval: dict[int, list[tuple[bool, int]]] = defaultdict(list)
         for row, original in originals.items():
             interval = int(_similarity(original) * _INTERVALS + _ROUNDING)
             by_interval[interval].append((original.position in self._held, row))
-        return sorted(
+        chosen = sorted(
             (row, interval)
             for interval, choice in by_interval.items()
             for _, row in sorted(choice)[-_PER_BATCH:]
         )
-
-    def _pair(self, record: Record, id_: str, original: Match, *, refuted: bool) -> Pair:
-        self._remembered += 1
-        return Pair(
-            number=self._remembered,
-            id=id_,
-            position=record.position,
-            original=original,
-            refuted=refuted,
-            value=self.decoder.portable(record) if self.show_text and _is_small(record) else None,
-            original_value=self._held.get(original.position),
-        )
+        for row, interval in chosen:
+            self._remembered += 1
+            record, original = records[row], originals[row]
+            is_shown = self.show_text and len(record.value or b"") <= VALUE_BYTES
+            pair = Pair(
+                number=self._remembered,
+                id=verdicts[row].id,
+                position=record.position,
+                original=original,
+                refuted=refuted,
+                value=self.decoder.portable(record) if is_shown else None,
+                original_value=self._held.get(original.position),
+            )
+            intervals[interval].append(pair)
 
 
 _Intervals = dict[int, deque[Pair]]
@@ -281,27 +243,19 @@ class _Held:
 
 
 def histogram(similarities: F64, counts: I64) -> I64:
-    """Count similarities in bins.
+    """Count similarities from 0 to 1, ``(k,)``, in bins: ``(BINS,)`` int64.
 
-    Args:
-        similarities: numbers from 0 to 1, ``(k,)``.
-        counts: how often each occurs, ``(k,)``.
-
-    Returns:
-        ``(BINS,)`` int64. A similarity on the border of two bins counts in the upper one, and 1 in
-        the last bin.
+    Each occurs ``counts`` times, ``(k,)``. A similarity on the border of two bins counts in the
+    upper one, and 1 in the last bin.
     """
     bins = np.clip(np.floor(similarities * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)
 
 
 def compare(pair: Pair, decoder: Decoder) -> tuple[list[TextPart] | None, list[TextPart] | None]:
-    """Compare the texts of a document and of its original.
+    """Return the parts to show of a document and of its original; None for a text not held.
 
     This may take a second if the texts were made to be hard to compare.
-
-    Returns:
-        The parts to show of the document and of the original; None for a text that is not held.
     """
     text = _text(pair.position, pair.value, decoder)
     original_text = _text(pair.original.position, pair.original_value, decoder)
@@ -319,10 +273,6 @@ def _excerpt(text: str | None) -> list[TextPart] | None:
         return None
     words = " ".join(text.split())
     return [TextPart(words if len(words) <= _EXCERPT else words[:_EXCERPT] + " …", differs=False)]
-
-
-def _is_small(record: Record) -> bool:
-    return len(record.value or b"") <= VALUE_BYTES
 
 
 def _similarity(match: Match) -> float:

@@ -22,41 +22,23 @@ Phase = Literal[
 
 @dataclass(slots=True)
 class WorkerState:
-    """What the status pages show; the worker writes it in the event loop's thread.
-
-    Attributes:
-        phase: what the worker is doing.
-        reason: why it is not running, in plain text.
-        replay_done: changelog offset up to which entries were replayed.
-        replay_total: changelog offset at which the replay ends.
-        partitions: number of source partitions that are read.
-        lag: unread records, by source partition.
-        positions: next offset to read, by source partition.
-        applied_offset: changelog offset up to which the index is complete.
-        shortage: what will soon stop the worker, in plain text; empty if nothing will.
-        recovery: why a batch is being recovered, in plain text; empty if none is.
-        busy: whether records are read that have no verdict yet.
-        steps: number of steps of the work so far: phases, replayed entries, committed batches.
-        stuck: why the process should be restarted, in plain text; empty if the work advances.
-        recent: what the page shows of the latest batches; None without a page.
-        quality: how good the verdicts are; None before there is a role.
-    """
+    """What the status pages show; the worker writes it in the event loop's thread."""
 
     phase: Phase = "starting"
-    reason: str = ""
-    replay_done: int = 0
-    replay_total: int = 0
-    partitions: int = 0
-    lag: dict[int, int] = field(default_factory=dict)
-    positions: dict[int, int] = field(default_factory=dict)
-    applied_offset: int = 0
-    shortage: str = ""
-    recovery: str = ""
-    busy: bool = False
-    steps: int = 0
-    stuck: str = ""
-    recent: RecentActivity | None = None
-    quality: LiveQuality | None = None
+    reason: str = ""  # why it is not running, in plain text
+    replay_done: int = 0  # changelog offset up to which entries were replayed
+    replay_total: int = 0  # changelog offset at which the replay ends
+    partitions: int = 0  # of the source, that are read
+    lag: dict[int, int] = field(default_factory=dict)  # unread records, by source partition
+    positions: dict[int, int] = field(default_factory=dict)  # next offset, by source partition
+    applied_offset: int = 0  # changelog offset up to which the index is complete
+    shortage: str = ""  # what will soon stop the worker, in plain text
+    recovery: str = ""  # why a batch is being recovered, in plain text
+    busy: bool = False  # records are read that have no verdict yet
+    steps: int = 0  # of the work so far: phases, replayed entries, committed batches
+    stuck: str = ""  # why the process should be restarted; empty if the work advances
+    recent: RecentActivity | None = None  # what the page shows; None without a page
+    quality: LiveQuality | None = None  # of the verdicts; None before there is a role
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Enter a phase; the new reason replaces the previous one."""

@@ -28,36 +28,22 @@ from streamdedup.settings.sections import StatusSettings
 
 HEARTBEAT_S = 0.5
 """Interval at which the heartbeat measures how late the event loop is."""
-
 CONNECTION_S = 30.0
 """Longest life of a connection; it ends clients that send or read slowly."""
-
 MOST_CONNECTIONS = 100
 """Connections at a time; another one is closed at once. Each takes a file descriptor."""
-
 _LINE_BYTES = 8 * 1024
 """Longest request line, and longest header."""
-
 _MOST_HEADERS = 64
-
 _SHUTDOWN_S = 1.0
 """How long the server waits for open requests when it closes."""
 
 
 class StatusServer:
-    """Serves the status pages; use it as an async context manager.
-
-    Args:
-        settings: the address to listen on, and whether to serve the page.
-        metrics: what /metrics shows; also records the heartbeat and readiness.
-        state: the state of the worker.
-
-    Attributes:
-        port: the bound port, once started.
-    """
+    """Serves the status pages, and records heartbeat and readiness; an async context manager."""
 
     def __init__(self, settings: StatusSettings, metrics: Metrics, state: WorkerState) -> None:
-        self.port = settings.port
+        self.port = settings.port  # the bound one, once started
         self._settings = settings
         self._metrics = metrics
         self._state = state
@@ -149,14 +135,13 @@ class StatusServer:
         return application
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
-        self._metrics.observe_ready(self._state.ready)
-        self._metrics.observe_standby(
-            active=self._state.phase == "running", behind=self._state.behind
-        )
-        self._metrics.observe_degradations(self._state.degradations())
-        if self._state.quality is not None:
-            self._metrics.observe_quality(self._state.quality)
-        body, content_type = self._metrics.render()
+        metrics, state = self._metrics, self._state
+        metrics.observe_ready(state.ready)
+        metrics.observe_standby(active=state.phase == "running", behind=state.behind)
+        metrics.observe_degradations(state.degradations())
+        if state.quality is not None:
+            metrics.observe_quality(state.quality)
+        body, content_type = metrics.render()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _serve_live(self, _: web.Request) -> web.Response:
@@ -209,7 +194,7 @@ def _abort(handler: asyncio.BaseProtocol) -> None:
 
 
 def _is_not_of_client(record: logging.LogRecord) -> bool:
-    """Tell whether a record is worth logging: invalid requests of clients are not."""
+    """Return whether a record is worth logging: invalid requests of clients are not."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, http_exceptions.HttpProcessingError)
 

@@ -27,13 +27,9 @@ _LOOK_S = 1.0
 
 
 class Watchdog:
-    """Looks at the state every second, once started.
+    """Looks at the state every second, once started, and writes ``stuck``.
 
-    Args:
-        state: the state of the worker; ``stuck`` is written here.
-        loop_s: how long the event loop may be blocked, in seconds.
-        work_s: how long the work may take for a step, in seconds.
-        clock: a monotonic clock, in seconds.
+    The event loop may be blocked for ``loop_s``, a step of the work take ``work_s`` seconds.
     """
 
     def __init__(
@@ -62,7 +58,7 @@ class Watchdog:
         self._thread.join()
 
     def beat(self) -> None:
-        """Tell that the event loop runs."""
+        """Note that the event loop runs."""
         self._beat_at = self._clock()
 
     def _watch(self) -> None:

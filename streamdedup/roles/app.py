@@ -13,9 +13,8 @@ import structlog
 from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.connection import forget_abandoned
 from streamdedup.observe.metrics import Metrics
-from streamdedup.observe.quality import LiveQuality
+from streamdedup.observe.quality import LiveQuality, Shadow
 from streamdedup.observe.recent import RecentActivity
-from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.observe.status import StatusServer
 from streamdedup.roles.edge import Edge

@@ -10,20 +10,13 @@ import pyarrow as pa
 
 from streamdedup.columns import F64, I64, U8, Blobs
 
+PLACE = "_place"
+"""Name of the column with a document's place in the order of the archive, from 0."""
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Task: TypeAlias = Callable[[Batches], Batches]
 """A function for ``DataFrame.mapInArrow``. The driver makes it from plain values, and Spark pickles
 it. Whatever else it needs is made in the executor, once for each task. It depends on its rows
 alone, so that Spark may run it again."""
-
-
-def of_one_part(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut batches where the column ``part`` changes; yield each part's number with its rows."""
-    for batch in filter(len, batches):
-        parts = numbers(batch, "part")
-        starts = np.flatnonzero(np.diff(parts, prepend=parts[:1] - 1))
-        for start, stop in zip(starts, np.append(starts[1:], len(parts)), strict=True):
-            yield int(parts[start]), batch.slice(start, stop - start)
 
 
 def numbers(batch: pa.RecordBatch, name: str) -> I64:
@@ -58,12 +51,7 @@ def as_binary(rows: Any) -> pa.Array:
 
 
 def from_ends(content: U8, ends: I64) -> pa.Array:
-    """Return values that lie one behind the other as an array.
-
-    Args:
-        content: the bytes of all.
-        ends: ``(n + 1,)``: 0, and where each value ends.
-    """
+    """Return values from their joined bytes; ``ends``, ``(n + 1,)``, is 0 and where each ends."""
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 

@@ -23,19 +23,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings.sections import Settings
-from streamdedup.spark import matching, ordering, results
-from streamdedup.spark.components import connected_components
-from streamdedup.spark.workspace import Workspace
+from streamdedup.spark import buckets, parts, steps
+from streamdedup.spark.batches import PLACE
+from streamdedup.spark.steps import Workspace, named, told
 
 Progress = Callable[[str, float], None]
 """Called with the name and the seconds of each finished step."""
-
-
-def _no_progress(_step: str, _seconds: float) -> None:
-    """Show nothing."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def backfill(
     settings: Settings | None = None,
     order: str | Sequence[str] = (),
     work: str | None = None,
-    progress: Progress = _no_progress,
+    progress: Progress | None = None,
 ) -> Backfill:
     """Deduplicate an archive.
 
@@ -104,22 +101,20 @@ def backfill(
         raise SettingsError(
             "the order of the archive is unknown; name its columns, or set records.event_time_field"
         )
-    columns = ordering.check_columns(frame, settings, order)
-    workspace = Workspace(frame, settings, work or _temporary(frame))
-    return _run(workspace, columns, order, progress)
-
-
-def _temporary(frame: DataFrame) -> str:
-    master = frame.sparkSession.conf.get("spark.master", "")
-    if not str(master).startswith("local["):
-        raise SettingsError(
-            f"Spark runs on {master}; name a work folder on a file system that all executors share"
-        )
-    return tempfile.mkdtemp(prefix="streamdedup-backfill-")
+    columns = steps.check_columns(frame, settings, order)
+    if not work:
+        master = frame.sparkSession.conf.get("spark.master", "")
+        if not str(master).startswith("local["):
+            raise SettingsError(
+                f"Spark runs on {master}; name a work folder on a file system that all executors "
+                "share"
+            )
+        work = tempfile.mkdtemp(prefix="streamdedup-backfill-")
+    return _run(Workspace(frame, settings, work), columns, order, progress)
 
 
 def _run(
-    work: Workspace, columns: Sequence[str], order: Sequence[str], progress: Progress
+    work: Workspace, columns: Sequence[str], order: Sequence[str], progress: Progress | None
 ) -> Backfill:
     seconds: dict[str, float] = {}
     context = work.spark.sparkContext
@@ -131,27 +126,91 @@ def _run(
         yield
         seconds[name] = time.monotonic() - started
         context.setJobDescription("")
-        progress(name, seconds[name])
+        if progress is not None:
+            progress(name, seconds[name])
 
     with step("order"):
-        rows = ordering.place_rows(work, order)
+        rows = steps.place_rows(work, order)
     with step("sketch"):
-        sketches = ordering.sketch_rows(work, rows, columns)
+        sketches = steps.sketch_rows(work, rows, columns)
     with step("clock"):
-        clock = ordering.tell_times(work, sketches)
+        clock = steps.tell_times(work, sketches)
     with step("buckets"):
-        found = matching.find_pairs(work, sketches)
+        found = steps.find_pairs(work, sketches)
     with step("compare"):
-        edges = matching.compare(work, found, sketches)
+        edges = steps.compare(work, found, sketches)
     with step("components"):
-        components = connected_components(edges.select("a", "b"), work.store)
+        components = steps.connected_components(edges.select("a", "b"), work.store)
     with step("judge"):
-        judged = matching.judge(work, found, edges, components, sketches, clock)
+        judged = steps.judge(work, found, edges, components, sketches, clock)
     with step("count"):
-        report = results.count_all(work, sketches, found, edges, judged)
-    return Backfill(
-        results.with_verdicts(work, rows, sketches, judged),
-        results.kept_sketches(work, sketches, judged),
-        report,
-        seconds,
+        report = _count_all(work, sketches, found, edges, judged)
+    duplicates = judged.where("matches IS NOT NULL")
+    frame = _with_verdicts(work, rows, sketches, duplicates)
+    return Backfill(frame, _kept_sketches(work, sketches, duplicates), report, seconds)
+
+
+def _count_all(
+    work: Workspace, sketches: DataFrame, found: DataFrame, edges: DataFrame, judged: DataFrame
+) -> dict[str, int]:
+    """Count documents by outcome, pairs and buckets; docs/backfill.md explains each count."""
+    is_rejected = sf.col("reason").isNotNull()
+    is_blank = sf.col("grp").isNull() & ~is_rejected
+    duplicates = judged.where("matches IS NOT NULL").count()
+    [(rejected, blank)] = sketches.agg(sf.count_if(is_rejected), sf.count_if(is_blank)).collect()
+    return {
+        "documents": work.documents,
+        "kept": work.documents - duplicates - rejected,
+        "duplicates": duplicates,
+        "rejected": rejected,
+        "without_text": blank,
+        "candidates": work.table("pairs").count(),
+        "matches": edges.count(),
+        "buckets_truncated": _count_truncated(work, found, judged),
+        "buckets_bounded": told(found, buckets.BOUNDED).count(),
+    }
+
+
+def _count_truncated(work: Workspace, found: DataFrame, judged: DataFrame) -> int:
+    """Count the buckets with more kept documents than the index would hold."""
+    full = told(found, buckets.FULL).withColumnRenamed("b", "grp")
+    kept = sf.count_if(sf.col("matches").isNull())
+    dropped = judged.groupBy("grp").agg(kept.alias("kept")).where("kept = 0")
+    sizes = full.join(dropped, "grp", "left_anti").groupBy("a").count()
+    return int(sizes.where(sf.col("count") > work.rule.bucket_size).count())
+
+
+def _with_verdicts(
+    work: Workspace, rows: DataFrame, sketches: DataFrame, duplicates: DataFrame
+) -> DataFrame:
+    """Return the rows with their verdicts."""
+    rejection = sf.struct("stage", "reason", "message").alias("rejection")
+    rejected = sketches.where(sf.col("reason").isNotNull()).select(PLACE, rejection)
+    matched = duplicates.select(PLACE, "matches")
+    others = matched.unionByName(rejected, allowMissingColumns=True)
+    outcome = (
+        sf.when(sf.col("matches").isNotNull(), "duplicate")
+        .when(sf.col("rejection").isNotNull(), "rejected")
+        .otherwise("kept")
     )
+    return rows.join(others, PLACE, "left").select(
+        *map(named, work.frame.columns),
+        sf.col(PLACE).alias("place"),
+        outcome.alias("outcome"),
+        *("matches", "rejection"),
+    )
+
+
+def _kept_sketches(work: Workspace, sketches: DataFrame, duplicates: DataFrame) -> DataFrame:
+    """Return the kept sketches that the window needs, in order.
+
+    A join would bring all sketches together by their places, and another step would sort them.
+    """
+    documents = sketches.where(sf.col("reason").isNull()).select(
+        PLACE, sf.lit(True).alias("is_document"), *parts.SKETCHED
+    )
+    marks = duplicates.select(PLACE, sf.lit(False).alias("is_document"))
+    both = documents.unionByName(marks, allowMissingColumns=True)
+    rule, fingerprint = work.rule, work.parameters.fingerprint()
+    keep = parts.keep(work.clocks, rule.allowances, rule.reach_ms, fingerprint)
+    return work.in_parts(both, "is_document").mapInArrow(keep, parts.KEPT)

@@ -45,9 +45,7 @@ _SHOWN_CHARACTERS = 300
 def session(master: str | None, options: Mapping[str, str]) -> Iterator[SparkSession]:
     """Start Spark, or use the session of spark-submit; errors of Spark become our own.
 
-    Args:
-        master: where Spark runs; default: as configured, else in this process.
-        options: of Spark.
+    Without a master it runs as configured, else in this process.
 
     Raises:
         SettingsError: Spark does not start.
@@ -101,10 +99,10 @@ def _end_java(spark: SparkSession) -> None:
 
 
 def _line(error: Exception) -> str:
-    """Return the line of a message that says most.
+    """Return the line of a message that says most: of a Python traceback the last one.
 
-    That is the last one of an exception in Python, and of one in Java, which is a list of causes,
-    the last one with the name of an error of Spark, or else the last one.
+    Java's message is a list of causes. The last one that names an error of Spark counts, or else
+    the last one.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "Traceback (most recent call last)" in str(error):
@@ -136,12 +134,7 @@ def _is_json_lines(name: str) -> bool:
 
 
 class Folder:
-    """A folder on a file system that Spark knows.
-
-    Args:
-        spark: the session.
-        path: the folder.
-    """
+    """A folder on a file system that Spark knows."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         gateway: Any = spark.sparkContext._jvm  # noqa: SLF001 # PySpark has no other way
@@ -150,7 +143,7 @@ class Folder:
         self._files = self._path.getFileSystem(configuration)
 
     def exists(self) -> bool:
-        """Tell whether it exists."""
+        """Return whether it exists."""
         return bool(self._files.exists(self._path))
 
     def contains(self, other: Folder) -> bool:

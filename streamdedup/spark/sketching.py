@@ -12,10 +12,8 @@ from streamdedup.engine.arrow import TableFields
 from streamdedup.engine.prepare import Preparer
 from streamdedup.formats.kept_sketches import TOPIC
 from streamdedup.settings.sections import Settings
-from streamdedup.spark.batches import Batches, Task, as_binary, numbers, of_blobs
+from streamdedup.spark.batches import PLACE, Batches, Task, as_binary, numbers, of_blobs
 
-PLACE = "_place"
-"""Name of the column with a document's place in the order of the archive, from 0."""
 SKETCHES = (
     f"{PLACE} long, id string, event_time_ms long, namespace long, signature binary, "
     "band_keys binary, text binary, grp long, stage string, reason string, message string"
@@ -24,11 +22,7 @@ SKETCHES = (
 
 
 def sketch(settings: Settings) -> Task:
-    """Return the task that sketches documents: rows with a place, to rows of ``SKETCHES``.
-
-    Args:
-        settings: all settings; ``records`` names the columns.
-    """
+    """Return the task that sketches documents: rows with a place, to rows of ``SKETCHES``."""
 
     def task(batches: Batches) -> Batches:
         preparer = Preparer(settings)

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from streamdedup.analysis.exact import TooManyPairs, similar_pairs
 from streamdedup.analysis.sets import NO_SET, collect
+from streamdedup.analysis.truth import similar_pairs
+from streamdedup.errors import InputError
 from streamdedup.files.docstrings import docstrings
 from streamdedup.sketch.shingle import Shingling
 from tests.analysis.made_up import CHARACTERS, WORDS, made_up_texts, shingles
@@ -73,7 +74,7 @@ def test_too_many_pairs() -> None:
     """More pairs than the caller accepts are an error."""
     texts = [f"one and the same long sentence, number {number}" for number in range(40)]
     sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
-    with pytest.raises(TooManyPairs):
+    with pytest.raises(InputError, match="more than 100 pairs"):
         similar_pairs(sets, 0.5, 100)
 
 
@@ -82,7 +83,7 @@ def test_progress_reaches_the_end() -> None:
     texts = made_up_texts(600, seed=5)
     sets = collect(texts, np.zeros(len(texts), dtype=np.uint64), CHARACTERS)
     calls: list[tuple[int, int]] = []
-    similar_pairs(sets, 0.5, 10**6, lambda done, total: calls.append((done, total)))
+    similar_pairs(sets, 0.5, 10**6, lambda _, done, total: calls.append((done, total)))
     assert calls[-1] == (len(sets), len(sets))
     assert calls == sorted(calls)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamdedup.analysis.join import jaccards
-from streamdedup.analysis.sets import collect
+from streamdedup.analysis.sets import collect, jaccards
 from tests.analysis.made_up import CHARACTERS, made_up_texts, shingles
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamdedup.analysis.agreement import Answer, Label, report_on
-from streamdedup.analysis.label_html import page, picture
+from streamdedup.analysis.html import label_page, label_picture
 from streamdedup.analysis.labels import read_labels
 from streamdedup.errors import InputError
 from streamdedup.settings.dedup import DedupSettings
@@ -181,12 +181,12 @@ def test_what_is_missing_for_a_proposal(labels: list[Label], words: str) -> None
     report = report_on(labels, 0.8)
     assert report.proposal is None
     assert words in report.missing
-    assert words.replace('"', "&#34;") in page(report)
+    assert words.replace('"', "&#34;") in label_page(report)
 
 
 def test_the_picture() -> None:
     """Circles, curve and lines are in the frame, and the curve rises through the proposal."""
-    shown = picture(report_on(rising(), 0.8))
+    shown = label_picture(report_on(rising(), 0.8))
     frame = shown.frame
     assert len(shown.points) == 7
     for point in shown.points:

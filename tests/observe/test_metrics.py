@@ -21,8 +21,7 @@ from streamdedup.model import DiskRoom, IndexStats, Outcome, Position, Record, R
 from streamdedup.observe import catalogue
 from streamdedup.observe.catalogue import CATALOGUE, MetricSpec
 from streamdedup.observe.metrics import BatchHistogram, Metrics
-from streamdedup.observe.quality import LiveQuality
-from streamdedup.observe.shadow import Shadow
+from streamdedup.observe.quality import LiveQuality, Shadow
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import PoolSettings, Settings
 from tests.support.builders import verdicts_of
@@ -339,7 +338,7 @@ def test_nothing_is_global() -> None:
 @pytest.mark.parametrize("values", [[], [0.5], [0.1, 0.5, 0.50001, 1.0, 7.0], [-1.0, 0.5] * 50])
 def test_a_batch_histogram_equals_single_observations(values: list[float]) -> None:
     """An array changes the same buckets as one call per value."""
-    entry = MetricSpec("x", "batch histogram", "An x.", buckets=(0.1, 0.5, 1.0))
+    entry = MetricSpec("batch histogram", "x", "An x.", buckets=(0.1, 0.5, 1.0))
     histogram = BatchHistogram(entry)
     histogram.observe(np.array(values, dtype=np.float64))
     histogram.observe(np.array([0.3]))

@@ -14,10 +14,9 @@ import pytest
 from streamdedup.batches import KEPT, REJECTED, Verdicts
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.model import Match, Outcome, Position, Record, Verdict
-from streamdedup.observe import audit, shadow
+from streamdedup.observe import audit, quality
 from streamdedup.observe.audit import BLOCK, Audit, is_sampled
-from streamdedup.observe.quality import LiveQuality
-from streamdedup.observe.shadow import Shadow
+from streamdedup.observe.quality import LiveQuality, Shadow
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.support.browser.samples import article
@@ -160,7 +159,7 @@ def test_what_cannot_be_compared_is_left_out() -> None:
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old documents leave when there are enough newer ones, and large ones are not held."""
     monkeypatch.setattr(audit, "DOCUMENTS", 3)
-    monkeypatch.setattr(shadow, "DOCUMENTS", 3)
+    monkeypatch.setattr(quality, "DOCUMENTS", 3)
     batches = [(records_of({"text": f"{row} {OTHER}"}, first=row), kept(1)) for row in range(1, 9)]
     first = (records_of({"text": TEXT}), kept(1))
     late = (records_of({"text": TEXT}, first=10), kept(1))
@@ -168,14 +167,14 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = results(settings_of(), first, *batches, late)
     assert found["missed"] == 7
     monkeypatch.setattr(audit, "VALUES_BYTES", 10)
-    monkeypatch.setattr(shadow, "VALUES_BYTES", 10)
+    monkeypatch.setattr(quality, "VALUES_BYTES", 10)
     assert results(settings_of(), first, late) == {"alone": 2}
 
 
 def test_many_bytes_displace_older_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest batch fits alone; both do not."""
     monkeypatch.setattr(audit, "VALUES_BYTES", 2 * len(TEXT))
-    monkeypatch.setattr(shadow, "VALUES_BYTES", 2 * len(TEXT))
+    monkeypatch.setattr(quality, "VALUES_BYTES", 2 * len(TEXT))
     batches = [
         (records_of({"text": text}, first=row), kept(1))
         for row, text in enumerate([TEXT, OTHER, f"{OTHER} again", TEXT])

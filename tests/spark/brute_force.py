@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.spark.judging import NOT_COMPARED, Window
+from streamdedup.spark.verdicts import NOT_COMPARED, Window
 
 NO_WINDOW = Window(-1, -1)
 Match = tuple[int, float, float]

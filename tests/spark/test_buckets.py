@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamdedup.dedup.buckets import IGNORED_KEY_BITS
-from streamdedup.spark import pairing
+from streamdedup.spark import buckets as pairing
 from streamdedup.spark.batches import Batches, as_binary
 from streamdedup.spark.buckets import (
     BOUNDED,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.spark.judging import NOT_COMPARED, Members, Neighbours, Window, judge
+from streamdedup.spark.verdicts import NOT_COMPARED, Members, Neighbours, Window, judge
 from tests.spark.brute_force import Component, Document, Match, by_definition, made_up
 from tests.support.builders import examples
 

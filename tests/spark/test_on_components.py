@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamdedup.spark.components import connected_components
+from streamdedup.spark.steps import connected_components
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamdedup.columns import I64
-from streamdedup.spark import pairing
-from streamdedup.spark.pairing import BucketRows, bounded, copies, full_buckets, groups_of, pairs
+from streamdedup.spark import buckets as pairing
+from streamdedup.spark.buckets import BucketRows, bounded, copies, full_buckets, groups_of, pairs
 
 Bucket = dict[int, list[int]]
 """The places of each group of a bucket, in order."""

@@ -14,7 +14,7 @@ from streamdedup.columns import I64
 from streamdedup.dedup.clock import RECENT, UNLIMITED, Allowances, Clock, effective_ms
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.batches import Batches
-from streamdedup.spark.times import chain, summarise, tell
+from streamdedup.spark.parts import chain, summarise, tell
 from tests.support.builders import examples
 
 NOON = 1_700_000_000_000

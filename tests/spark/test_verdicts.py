@@ -14,8 +14,7 @@ from streamdedup.dedup.resolve import Rule
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark import verdicts
 from streamdedup.spark.batches import Batches
-from streamdedup.spark.judging import Window
-from streamdedup.spark.verdicts import EDGE, MEMBER, judge_components
+from streamdedup.spark.verdicts import EDGE, MEMBER, Window, judge_components
 from tests.spark.brute_force import Component, Document, by_definition, made_up
 
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
 from streamdedup.observe.audit import DOCUMENTS, VALUES_BYTES, is_sampled
-from streamdedup.observe.shadow import Shadow
+from streamdedup.observe.quality import Shadow
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.normalize import PROFILES

@@ -13,9 +13,8 @@ from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Position, Record
-from streamdedup.observe.quality import LiveQuality
+from streamdedup.observe.quality import LiveQuality, Shadow
 from streamdedup.observe.recent import RecentActivity
-from streamdedup.observe.shadow import Shadow
 from streamdedup.observe.state import WorkerState
 from streamdedup.settings.sections import Settings, StatusSettings
 
