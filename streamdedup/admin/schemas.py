@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamdedup.errors import SettingsError
-from streamdedup.formats.duplicate_schemas import duplicates_schema
+from streamdedup.formats.schemas import duplicates_schema
 from streamdedup.registry.opening import open_registry
 from streamdedup.settings.sections import Settings
 

@@ -97,7 +97,7 @@ def replay(
 
     from streamdedup.admin.corrections import MOST_REPLAYS, choose, list_letters
     from streamdedup.admin.corrections import replay as run_replay
-    from streamdedup.formats.positions import format_position
+    from streamdedup.model import format_position
     from streamdedup.settings.load import load_settings
 
     settings = load_settings(config)
@@ -128,7 +128,7 @@ def replay(
 
 
 def _facts(letter: Letter) -> dict[str, Any]:
-    from streamdedup.formats.positions import format_position
+    from streamdedup.model import format_position
 
     return {
         "position": format_position(letter.position),
@@ -145,7 +145,7 @@ def _print(letters: Sequence[Letter], counts: dict[str, int]) -> None:
     from rich.text import Text
 
     from streamdedup.cli import screen
-    from streamdedup.formats.positions import format_position
+    from streamdedup.model import format_position
 
     console = screen.standard_output()
     now_s = time.time()

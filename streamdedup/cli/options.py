@@ -116,7 +116,7 @@ def positions(texts: Iterable[str]) -> list[Position]:
     Raises:
         typer.BadParameter: a text is not a position.
     """
-    from streamdedup.formats.positions import parse_position
+    from streamdedup.model import parse_position
 
     try:
         return list(dict.fromkeys(parse_position(text) for text in texts))

@@ -63,7 +63,7 @@ def schema(config: options.ConfigFile = None, *, register: Register = False) -> 
     import asyncio
 
     from streamdedup.admin.schemas import register_duplicates
-    from streamdedup.formats.duplicate_schemas import duplicates_schema
+    from streamdedup.formats.schemas import duplicates_schema
     from streamdedup.settings.load import load_settings
 
     settings = load_settings(config)

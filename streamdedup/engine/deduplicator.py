@@ -23,9 +23,9 @@ from streamdedup.engine.documents import TOPIC, Item, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
 from streamdedup.engine.tables import repeatable, to_fields
 from streamdedup.errors import IndexUnusable
-from streamdedup.formats.records import Decoder, default_id
+from streamdedup.formats.records import Decoder
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import NO_TIMESTAMP, Outcome, Position, Verdict
+from streamdedup.model import NO_TIMESTAMP, Outcome, Position, Verdict, format_position
 from streamdedup.settings.sections import Settings
 
 
@@ -226,4 +226,4 @@ def _named(verdict: Verdict, id_: str) -> Verdict:
     """Return the verdict with the id that the caller has given to a rejected document."""
     if verdict.outcome is not Outcome.REJECTED:
         return verdict
-    return replace(verdict, id=id_ or default_id(verdict.position))
+    return replace(verdict, id=id_ or format_position(verdict.position))

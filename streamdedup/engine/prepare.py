@@ -26,9 +26,9 @@ from streamdedup.columns import (
 )
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.objects import Refusal
-from streamdedup.formats.records import Decoder, default_id
+from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import NO_SCHEMAS, Schema, frame_of, prefixes
-from streamdedup.model import Document, Position, Record, Rejection, SourceRange
+from streamdedup.model import Document, Position, Record, Rejection, SourceRange, format_position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import TextPacker
@@ -232,7 +232,7 @@ class Preparer:
     ) -> DocumentColumns:
         ids = [document.id for document in documents]
         if not all(ids):
-            ids = [id_ or default_id(positions[row]) for row, id_ in enumerate(ids)]
+            ids = [id_ or format_position(positions[row]) for row, id_ in enumerate(ids)]
         namespaces = _namespaces([document.namespace for document in documents])
         times_ms = [document.event_time_ms for document in documents]
         return DocumentColumns(

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamdedup.columns import I64, U64
-from streamdedup.dedup.buckets import IGNORED_KEY_BITS
+from streamdedup.dedup.judge import IGNORED_KEY_BITS
 from streamdedup.spark.batches import Batches, Task, from_ends, numbers, rows_of
 from streamdedup.spark.pairing import BucketRows, bounded, copies, full_buckets, groups_of, pairs
 from streamdedup.spark.sketching import PLACE

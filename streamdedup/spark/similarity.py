@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from streamdedup.columns import F64
 from streamdedup.dedup.resolve import Rule
 from streamdedup.dedup.rule import which_near
-from streamdedup.dedup.similarity import TextSimilarity
-from streamdedup.sketch.texts import NOT_STORED
+from streamdedup.sketch.texts import NOT_STORED, TextSimilarity
 from streamdedup.spark.batches import Batches, Task, floats, rows_of
 
 ESTIMATED = "a long, b long, estimate double, is_near boolean"
@@ -29,7 +28,7 @@ def estimate(rule: Rule) -> Task:
     def task(batches: Batches) -> Batches:
         for batch in batches:
             ones, others = (rows_of(batch.column(name), width) for name in ("one", "two"))
-            estimates = rule.codec.estimate_pairs(ones, others)
+            estimates = rule.codec.estimate_jaccard(ones, others)
             near = is_near(estimates, rule)
             columns = {
                 "a": batch.column("a"),
