@@ -20,7 +20,7 @@ from streamdedup.columns import (
     Positions,
     Strings,
 )
-from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Rejection, SourceRange, Verdict
+from streamdedup.model import Match, Outcome, Rejection, SourceRange, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,9 @@ class DocumentColumns(Columns):
     """``n`` sketched documents as columns, in order of judgement.
 
     Attributes:
-        ids: ``n`` ids.
-        positions: ``n`` positions.
         event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``; an event
             time that is not believed is replaced, see :mod:`streamdedup.dedup.clock`.
         namespaces: ``(n,)`` uint64, a hash of each namespace.
-        sketches: signatures and band keys, ``n`` rows each.
         texts: the ``n`` normalised texts as :mod:`streamdedup.sketch.texts` packs them; empty if
             texts are not stored.
     """
@@ -99,7 +96,6 @@ class SketchedRange:
     """The records of one source range after decoding and sketching.
 
     Attributes:
-        source: the range.
         documents: the sketched documents, in order of offset.
         blank: rows of ``documents`` without text after normalisation.
         rejections: the reason for each refused record, by its offset.
@@ -213,82 +209,6 @@ KEPT, DUPLICATE, REJECTED = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
-    """The matches of the ``n`` documents of a batch.
-
-    Attributes:
-        counts: ``(n,)`` int64: how many each document has.
-        places: ``(n, most)`` int64, best first: a row of ``stored``, or from its length on, a row
-            of the batch.
-        estimates: ``(n, most)`` float64: the estimated similarities.
-        compared: similarities of texts, by row and place.
-        stored: the kept documents of the index.
-    """
-
-    counts: I64
-    places: I64
-    estimates: F64
-    compared: Mapping[tuple[int, int], float]
-    stored: DocumentColumns
-
-    def columns(self, documents: DocumentColumns) -> MatchColumns:
-        """Return the matches of all documents of the batch.
-
-        Args:
-            documents: the documents of the batch.
-        """
-        stored, ends = self.stored, np.cumsum(self.counts)
-        given = np.arange(self.places.shape[1]) < self.counts[:, None]
-        # A place is a row of ``stored``, or behind it, a row of the batch.
-        places = self.places[given]
-        jaccards = np.full(len(places), np.nan)
-        for (row, place), jaccard in self.compared.items():
-            first, last = ends[row] - self.counts[row], ends[row]
-            jaccards[first:last][places[first:last] == place] = jaccard
-        theirs = np.concatenate([stored.event_times_ms, documents.event_times_ms])[places]
-        mine = np.repeat(documents.event_times_ms, self.counts)
-        known = (mine != NO_TIMESTAMP) & (theirs != NO_TIMESTAMP)
-        return MatchColumns(
-            ends=ends,
-            ids=Strings.concatenate([stored.ids, documents.ids]).take(places),
-            positions=Positions.concatenate([stored.positions, documents.positions]).take(places),
-            estimates=self.estimates[given],
-            jaccards=jaccards,
-            ages_s=np.where(known, (mine - theirs) / 1000, np.nan),
-        )
-
-    def of(self, row: int, documents: DocumentColumns) -> tuple[Match, ...]:
-        """Return the matches of a document of the batch.
-
-        Args:
-            row: its row.
-            documents: the documents of the batch.
-        """
-        count = self.counts[row]
-        if count == 0:
-            return ()
-        places = self.places[row, :count].tolist()
-        estimates = self.estimates[row, :count].tolist()
-        mine_ms, stored = documents.event_times_ms[row].item(), len(self.stored)
-        matches = []
-        for place, estimate in zip(places, estimates, strict=True):
-            within = place - stored
-            others, other = (documents, within) if within >= 0 else (self.stored, place)
-            theirs_ms = others.event_times_ms[other].item()
-            known = NO_TIMESTAMP not in (mine_ms, theirs_ms)
-            matches.append(
-                Match(
-                    others.ids[other],
-                    others.positions[other],
-                    estimate,
-                    (mine_ms - theirs_ms) / 1000 if known else None,
-                    self.compared.get((row, place)),
-                )
-            )
-        return tuple(matches)
-
-
-@dataclass(frozen=True, slots=True)
 class MatchColumns:
     """The ``m`` matches of the ``n`` documents of a batch, document by document, best first.
 
@@ -308,6 +228,19 @@ class MatchColumns:
     jaccards: F64
     ages_s: F64
 
+    def of(self, row: int) -> tuple[Match, ...]:
+        """Return the matches of a document."""
+        return tuple(
+            Match(
+                self.ids[place],
+                self.positions[place],
+                float(self.estimates[place]),
+                _known(self.ages_s[place]),
+                _known(self.jaccards[place]),
+            )
+            for place in range(self.ends[row - 1] if row else 0, self.ends[row])
+        )
+
     def take(self, rows: I64) -> MatchColumns:
         """Return the matches of some documents, given by their ascending rows."""
         counts = np.diff(self.ends, prepend=0)[rows]
@@ -321,6 +254,10 @@ class MatchColumns:
             jaccards=self.jaccards[chosen],
             ages_s=self.ages_s[chosen],
         )
+
+
+def _known(value: np.float64) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 class Verdicts(Column[Verdict]):
@@ -351,10 +288,8 @@ class Verdicts(Column[Verdict]):
 class JudgedVerdicts(Verdicts):
     """The verdicts on a batch that was judged in this process.
 
-    Args:
-        batch: the batch.
-        matches: the matches of its documents.
-        refuted: of each document without matches, the best candidate below the threshold, if any.
+    ``refuted`` are, of each document without matches, the best candidate below the threshold, if
+    any.
 
     Attributes:
         documents: the documents of the batch.
@@ -363,7 +298,7 @@ class JudgedVerdicts(Verdicts):
         document_rows: ``(n,)`` int64, the row of each record in ``documents``; -1 if rejected.
     """
 
-    def __init__(self, batch: SketchedBatch, matches: Matches, refuted: Matches) -> None:
+    def __init__(self, batch: SketchedBatch, matches: MatchColumns, refuted: MatchColumns) -> None:
         self._batch = batch
         self.documents = batch.documents
         self.matches = matches
@@ -373,19 +308,18 @@ class JudgedVerdicts(Verdicts):
         self.document_rows = np.full(count, -1, dtype=np.int64)
         self.document_rows[batch.rows] = np.arange(len(batch.rows))
         outcomes = np.full(count, REJECTED, dtype=np.uint8)
-        outcomes[batch.rows] = np.where(matches.counts > 0, DUPLICATE, KEPT)
+        outcomes[batch.rows] = np.where(np.diff(matches.ends, prepend=0), DUPLICATE, KEPT)
         super().__init__(outcomes, batch.rejections)
 
     def rows_refuted(self, low: float) -> list[int]:
         """Return the rows of kept records with a refuted candidate whose estimate is >= ``low``."""
-        refuted = self._refuted
-        is_near = (refuted.counts > 0) & (refuted.estimates[:, 0] >= low)
-        rows: list[int] = self._batch.rows[is_near].tolist()
+        documents = np.flatnonzero(np.diff(self._refuted.ends, prepend=0))
+        rows: list[int] = self._batch.rows[documents[self._refuted.estimates >= low]].tolist()
         return rows
 
     def refuted(self, row: int) -> tuple[Match, ...]:
         """Return the best candidate below the threshold of a kept record, if there is one."""
-        return self._refuted.of(int(self.document_rows[row]), self.documents)
+        return self._refuted.of(int(self.document_rows[row]))
 
     def _element(self, row: int) -> Verdict:
         batch = self._batch
@@ -399,7 +333,7 @@ class JudgedVerdicts(Verdicts):
             documents.ids[document],
             position,
             int(documents.event_times_ms[document]),
-            self.matches.of(document, documents),
+            self.matches.of(document),
         )
 
 

@@ -6,7 +6,7 @@ Each is a sequence, so code that is not in a hurry reads it like a list.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -119,11 +119,8 @@ class _Concatenated(Column[T]):
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts, in order."""
-        lengths = [part.lengths() for part in parts]
-        return cls(
-            np.concatenate([part.data[: part.size] for part in parts]),
-            np.cumsum(np.concatenate(lengths)),
-        )
+        data = np.concatenate([part.data[: part.size] for part in parts])
+        return cls(data, np.cumsum(np.concatenate([part.lengths() for part in parts])))
 
     @property
     def size(self) -> int:
@@ -142,17 +139,15 @@ class _Concatenated(Column[T]):
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                return self._between(start, max(start, stop))
+                stop = max(start, stop)
+                first, last = (int(self.ends[row - 1]) if row else 0 for row in (start, stop))
+                return type(self)(self.data[first:last], self.ends[start:stop] - first)
         lengths = self.lengths()[rows]
         ends = np.cumsum(lengths)
         # For each byte of the result: where it is in ``data``.
         shifts = self.ends[rows] - ends
         where = np.repeat(shifts, lengths) + np.arange(ends[-1] if len(ends) else 0)
         return type(self)(self.data[where], ends)
-
-    def _between(self, start: int, stop: int) -> Self:
-        first, last = (int(self.ends[row - 1]) if row else 0 for row in (start, stop))
-        return type(self)(self.data[first:last], self.ends[start:stop] - first)
 
     def _raw(self, row: int) -> bytes:
         start = self.ends[row - 1] if row else 0
@@ -238,23 +233,21 @@ class Strings(_Concatenated[str]):
         return self._raw(row).decode()
 
 
+@dataclass(eq=False, repr=False)
 class Positions(Column[Position]):
     """A column of positions.
 
-    Args:
+    Attributes:
         topics: the distinct topics.
         topic_indices: index of each position's topic, ``(n,)`` int64.
         partitions: ``(n,)`` int64.
         offsets: ``(n,)`` int64.
     """
 
-    def __init__(
-        self, topics: tuple[str, ...], topic_indices: I64, partitions: I64, offsets: I64
-    ) -> None:
-        self.topics = topics
-        self.topic_indices = topic_indices
-        self.partitions = partitions
-        self.offsets = offsets
+    topics: tuple[str, ...]
+    topic_indices: I64
+    partitions: I64
+    offsets: I64
 
     @classmethod
     def of(cls, positions: Sequence[Position]) -> Positions:
@@ -327,35 +320,25 @@ class Positions(Column[Position]):
         )
 
 
+@dataclass(eq=False, repr=False)
 class RecordColumns(Column[Record]):
-    """A batch of records as columns.
+    """A batch of ``n`` records as columns.
 
-    Args:
-        positions: ``n`` positions.
+    Attributes:
         values: ``n`` undecoded documents; None for a tombstone.
         keys: ``n`` keys; None for a record without one.
-        headers: the headers of each.
         timestamps_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
         fields: the ``n`` decoded documents, if they come from a table; the values and keys are
             then not decoded.
     """
 
-    def __init__(
-        self,
-        positions: Positions,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None],
-        headers: Sequence[Headers],
-        timestamps_ms: I64,
-        fields: Fields | None = None,
-    ) -> None:
-        self.positions = positions
-        self.values = values
-        self.keys = keys
-        self.headers = headers
-        self.timestamps_ms = timestamps_ms
-        self.fields = fields
-        self._sizes: I64 | None = None
+    positions: Positions
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    headers: Sequence[Headers]
+    timestamps_ms: I64
+    fields: Fields | None = None
+    _sizes: I64 | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> RecordColumns:
@@ -390,36 +373,30 @@ class RecordColumns(Column[Record]):
 
     def sizes(self) -> I64:
         """Return the bytes of each value, or text of a table, ``(n,)``; 0 for a tombstone."""
-        if self._sizes is None and self.fields is not None:
-            self._sizes = self.fields.texts.lengths()
         if self._sizes is None:
             sizes = (len(value) if value else 0 for value in self.values)
-            self._sizes = np.fromiter(sizes, dtype=np.int64, count=len(self))
+            self._sizes = (
+                np.fromiter(sizes, dtype=np.int64, count=len(self))
+                if self.fields is None
+                else self.fields.texts.lengths()
+            )
         return self._sizes
 
     def take(self, rows: Any) -> RecordColumns:
         """Return the given rows, in the given order."""
+        lists: list[Sequence[Any]] = [self.values, self.keys, self.headers]
         if isinstance(rows, slice):
-            taken = RecordColumns(
-                self.positions.take(rows),
-                self.values[rows],
-                self.keys[rows],
-                self.headers[rows],
-                self.timestamps_ms[rows],
-                None if self.fields is None else self.fields.take(rows),
-            )
-            if self._sizes is not None:
-                taken._sizes = self._sizes[rows]
-            return taken
-        chosen = np.asarray(rows).tolist()
-        return RecordColumns(
-            self.positions.take(rows),
-            [self.values[row] for row in chosen],
-            [self.keys[row] for row in chosen],
-            [self.headers[row] for row in chosen],
-            self.timestamps_ms[rows],
-            None if self.fields is None else self.fields.take(rows),
-        )
+            lists = [each[rows] for each in lists]
+        else:
+            chosen = np.asarray(rows).tolist()
+            lists = [[each[row] for row in chosen] for each in lists]
+        values, keys, headers = lists
+        fields = None if self.fields is None else self.fields.take(rows)
+        positions, times_ms = self.positions.take(rows), self.timestamps_ms[rows]
+        taken = RecordColumns(positions, values, keys, headers, times_ms, fields)
+        if self._sizes is not None:
+            taken._sizes = self._sizes[rows]
+        return taken
 
     def _element(self, row: int) -> Record:
         return Record(

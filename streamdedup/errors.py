@@ -24,97 +24,70 @@ class StreamdedupError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-
-class SettingsError(StreamdedupError):
-    """The operator's settings are invalid; nothing was started. Exit code 3."""
-
-    exit_code = 3
+    def __init_subclass__(cls, exit_code: int | None = None) -> None:
+        if exit_code is not None:
+            cls.exit_code = exit_code
 
 
-class InputError(StreamdedupError):
-    """An input or output file of a command cannot be used, or holds no document. Exit code 4."""
-
-    exit_code = 4
+class SettingsError(StreamdedupError, exit_code=3):
+    """The operator's settings are invalid; nothing was started."""
 
 
-class TopicError(StreamdedupError):
-    """A topic is missing or misconfigured, or the offsets and the index belong to another.
-
-    Exit code 5.
-    """
-
-    exit_code = 5
+class InputError(StreamdedupError, exit_code=4):
+    """An input or output file of a command cannot be used, or holds no document."""
 
 
-class BrokerRefused(StreamdedupError):
-    """The broker or registry refuses this client: login, certificate or permission. Exit code 6."""
-
-    exit_code = 6
+class TopicError(StreamdedupError, exit_code=5):
+    """A topic is missing or misconfigured, or the offsets and the index belong to another."""
 
 
-class BrokerUnavailable(StreamdedupError):
-    """No broker answers, or the outcome of a request is unknown; retry later. Exit code 7."""
+class BrokerRefused(StreamdedupError, exit_code=6):
+    """The broker or registry refuses this client: login, certificate or permission."""
 
-    exit_code = 7
+
+class BrokerUnavailable(StreamdedupError, exit_code=7):
+    """No broker answers, or the outcome of a request is unknown; retry later."""
 
 
 class ProducerForgotten(BrokerUnavailable):
-    """The brokers have forgotten an idle producer; nothing was begun. Exit code 7."""
+    """The brokers have forgotten an idle producer; nothing was begun."""
 
 
 class RegistryUnavailable(BrokerUnavailable):
-    """The schema registry does not answer; retry later. Exit code 7."""
+    """The schema registry does not answer; retry later."""
 
 
-class Fenced(StreamdedupError):
-    """Another worker with the same changelog has taken over; this one must end. Exit code 8."""
-
-    exit_code = 8
+class Fenced(StreamdedupError, exit_code=8):
+    """Another worker with the same changelog has taken over; this one must end."""
 
 
-class IndexUnusable(StreamdedupError):
-    """The index directory cannot be created, opened or written. Exit code 9."""
-
-    exit_code = 9
+class IndexUnusable(StreamdedupError, exit_code=9):
+    """The index directory cannot be created, opened or written."""
 
 
-class IndexLocked(StreamdedupError):
-    """Another process has the index open. Exit code 10."""
-
-    exit_code = 10
+class IndexLocked(StreamdedupError, exit_code=10):
+    """Another process has the index open."""
 
 
-class IndexMismatch(StreamdedupError):
-    """The index was built with other parameters, or belongs to another changelog. Exit code 11."""
-
-    exit_code = 11
+class IndexMismatch(StreamdedupError, exit_code=11):
+    """The index was built with other parameters, or belongs to another changelog."""
 
 
-class IndexDamaged(StreamdedupError):
-    """The index on disk, or the changelog, differs from what was written. Exit code 12."""
-
-    exit_code = 12
+class IndexDamaged(StreamdedupError, exit_code=12):
+    """The index on disk, or the changelog, differs from what was written."""
 
 
-class IndexFull(StreamdedupError):
-    """The index has reached its size limit, or the disk is full. Exit code 13."""
-
-    exit_code = 13
+class IndexFull(StreamdedupError, exit_code=13):
+    """The index has reached its size limit, or the disk is full."""
 
 
-class TooManyDeadLetters(StreamdedupError):
-    """A limit on dead letters was reached; the batch was not committed. Exit code 14."""
-
-    exit_code = 14
+class TooManyDeadLetters(StreamdedupError, exit_code=14):
+    """A limit on dead letters was reached; the batch was not committed."""
 
 
-class ClockWrong(StreamdedupError):
-    """The clock of this machine differs too much from the brokers'. Exit code 15."""
-
-    exit_code = 15
+class ClockWrong(StreamdedupError, exit_code=15):
+    """The clock of this machine differs too much from the brokers'."""
 
 
-class PoolUnusable(StreamdedupError):
-    """The processes that sketch cannot start, or die without a record. Exit code 16."""
-
-    exit_code = 16
+class PoolUnusable(StreamdedupError, exit_code=16):
+    """The processes that sketch cannot start, or die without a record."""

@@ -11,19 +11,14 @@ from importlib import metadata
 
 
 def install(extra: str) -> str:
-    """Return the command that installs the packages of an extra of this release.
-
-    Args:
-        extra: such as ``arrow``; ``pyproject.toml`` lists them.
-    """
+    """Return the command that installs the packages of an extra in this release's pyproject."""
     try:
         requirements = metadata.requires("streamdedup") or []
     except metadata.PackageNotFoundError:  # the source tree is on the path, and not installed
         return f"pip install '.[{extra}]' in the checkout"
     marked = [each.partition(";") for each in requirements]
-    packages = [name.strip() for name, _, marker in marked if _is_of(marker, extra)]
+    wanted = f'extra == "{extra}"'
+    packages = [
+        name.strip() for name, _, marker in marked if marker.replace("'", '"').strip() == wanted
+    ]
     return shlex.join(["pip", "install", *packages])
-
-
-def _is_of(marker: str, extra: str) -> bool:
-    return marker.replace("'", '"').strip() == f'extra == "{extra}"'

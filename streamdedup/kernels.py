@@ -71,9 +71,7 @@ def kernel(
     Array indices are not checked. The annotations are for readers and mypy: numba infers types from
     the arguments. With ``NUMBA_DISABLE_JIT=1`` the function stays plain Python.
 
-    Args:
-        function: the function.
-        inline: ``always`` copies the function into every kernel that calls it.
+    With ``inline="always"`` it is copied into every kernel that calls it.
     """
 
     def compiled(plain: Callable[P, R]) -> Callable[P, R]:
@@ -110,7 +108,17 @@ def _enable_caching(dispatcher: Any) -> None:
         finally:
             config.CACHE_DIR = configured  # which other libraries use
     cache = dispatcher._cache  # noqa: SLF001 - numba has no other way to keep a full disk harmless
-    cache.save_overload = _if_possible(cache.save_overload)
+    save = cache.save_overload
+
+    def save_if_possible(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError as error:
+            log.warning(
+                "cannot cache a kernel: %s; set NUMBA_CACHE_DIR to a folder with free space", error
+            )
+
+    cache.save_overload = save_if_possible
     # Nor to make a cached kernel depend on other files than its own.
     stamps = [(path.stat().st_mtime, path.stat().st_size) for path in _called(dispatcher.py_func)]
     if stamps:
@@ -127,20 +135,6 @@ def _called(function: Callable[..., Any]) -> list[Path]:
         plain = (getattr(each, "py_func", None) for each in named)
         unseen += [each for each in plain if each is not None and each is not caller]
     return sorted(Path(path) for path in found - {own})
-
-
-def _if_possible(save: Callable[..., None]) -> Callable[..., None]:
-    """Cache a compiled kernel; a disk that is full or read-only does not stop the work."""
-
-    def saved(*arguments: Any) -> None:
-        try:
-            save(*arguments)
-        except OSError as error:
-            log.warning(
-                "cannot cache a kernel: %s; set NUMBA_CACHE_DIR to a folder with free space", error
-            )
-
-    return saved
 
 
 def uninterrupted(compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -196,19 +190,15 @@ class WarmedCacheLocator(UserProvidedCacheLocator):
         try:
             super().ensure_cache_path()  # type: ignore[no-untyped-call]
         except OSError:
+            folder = Path(self._cache_path)
             with contextlib.suppress(OSError):
-                self._cache_path = _writable_copy(Path(self._cache_path))
-
-
-def _writable_copy(folder: Path) -> str:
-    """Return a folder that belongs to this user and links to every file of another folder."""
-    copy = _own_folder() / folder.name
-    copy.mkdir(exist_ok=True)
-    for file in folder.glob("*.nb[ci]"):
-        # Another process may create the same links at the same time.
-        with contextlib.suppress(FileExistsError):
-            copy.joinpath(file.name).symlink_to(file)
-    return str(copy)
+                copy = _own_folder() / folder.name
+                copy.mkdir(exist_ok=True)
+                for file in folder.glob("*.nb[ci]"):
+                    # Another process may create the same links at the same time.
+                    with contextlib.suppress(FileExistsError):
+                        copy.joinpath(file.name).symlink_to(file)
+                self._cache_path = str(copy)
 
 
 def _own_folder() -> Path:

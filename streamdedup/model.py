@@ -6,6 +6,7 @@ Up to the sketch and for verdicts there is a value per document; in between ther
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,27 @@ class Position(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+_POSITION = re.compile(r"([^:\s]+):(\d{1,10}):(\d{1,19})")  # topic names contain no colon
+
+
+def format_position(position: Position) -> str:
+    """Return a position as text: ``TOPIC:PARTITION:OFFSET``."""
+    return ":".join(map(str, position))
+
+
+def parse_position(text: str) -> Position:
+    """Parse the text of :func:`format_position`.
+
+    Raises:
+        ValueError: the text is not a position.
+    """
+    parts = _POSITION.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"invalid position {text!r}; expected TOPIC:PARTITION:OFFSET")
+    topic, partition, offset = parts.groups()
+    return Position(topic, int(partition), int(offset))
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -95,8 +117,6 @@ class Match:
     """A kept document that a duplicate repeats.
 
     Attributes:
-        id: id of the kept document.
-        position: position of the kept document.
         jaccard_estimate: similarity, estimated from the signatures.
         age_s: by how many seconds the kept document is older; None if a time is unknown.
         jaccard: similarity of the texts; None if it was not computed.
@@ -122,9 +142,7 @@ class Verdict:
     """The verdict on one record.
 
     Attributes:
-        outcome: kept, duplicate or rejected.
         id: id of the document; empty for a rejected record of Kafka or a file.
-        position: position of the record.
         event_time_ms: event time of the document, or ``NO_TIMESTAMP``.
         matches: the kept documents that a duplicate repeats: best first, ties to the earliest, up
             to ``output.max_matches``. Empty for other outcomes.

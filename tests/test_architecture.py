@@ -79,9 +79,9 @@ BLOCKING = '"""*Blocking.* A module."""\n'
             id="a second importer of prometheus_client",
         ),
         pytest.param(
-            "streamdedup.dedup.similarity",
+            "streamdedup.sketch.texts",
             PURE + "import time",
-            "streamdedup.dedup.similarity:2: is pure, and imports time",
+            "streamdedup.sketch.texts:2: is pure, and imports time",
             id="a clock in a pure module",
         ),
         pytest.param(

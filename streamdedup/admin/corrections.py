@@ -21,7 +21,6 @@ from streamdedup.formats.corrections import (
 )
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.outputs import Headers, OutputRule
-from streamdedup.formats.positions import format_position
 from streamdedup.formats.records import Decoder
 from streamdedup.kafka.append import Appender
 from streamdedup.kafka.compose import accepted_timestamps
@@ -29,7 +28,7 @@ from streamdedup.kafka.messages import ClusterFacts, Outgoing, TopicFacts
 from streamdedup.kafka.partition import partitions_of
 from streamdedup.kafka.readers import Reader
 from streamdedup.kafka.sizes import fits
-from streamdedup.model import Position, Record
+from streamdedup.model import Position, Record, format_position
 from streamdedup.registry.opening import schemas_of
 from streamdedup.settings.sections import Settings
 

@@ -16,16 +16,14 @@ from streamdedup.columns import NO_BLOBS, Blobs, Positions, Strings
 from streamdedup.dedup.clock import compared_ms, effective_ms
 from streamdedup.dedup.resolve import BORDERLINE, Rule, resolve
 from streamdedup.dedup.rule import oldest_in_window, which_in_reach, which_in_window
-from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexMismatch, InputError
 from streamdedup.index.rows import Bools
 from streamdedup.index.view import View
 from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
-from streamdedup.sketch.sets import shingle_sets
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
-from streamdedup.sketch.texts import NOT_STORED, TextPacker
+from streamdedup.sketch.texts import NOT_STORED, TextPacker, TextSimilarity, shingle_sets
 
 _NOWHERE = Position("", 0, 0)
 """The position of a document that is not in the stream."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamdedup.admin.findings import Findings
 from streamdedup.errors import SettingsError
-from streamdedup.formats.duplicate_schemas import duplicates_schema
+from streamdedup.formats.schemas import duplicates_schema
 from streamdedup.formats.written import SchemaError, compile_schema
 from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.settings.sections import Settings

@@ -13,8 +13,8 @@ from streamdedup.analysis.agreement import DIFFERENT, SAME, UNSURE, Answer, Labe
 from streamdedup.errors import InputError
 from streamdedup.files.lines import LineReader
 from streamdedup.settings.sections import Settings
-from streamdedup.sketch.sets import jaccard, shingle_sets
 from streamdedup.sketch.sketcher import Sketcher
+from streamdedup.sketch.texts import jaccard, shingle_sets
 
 _ANSWERS = (SAME, DIFFERENT, UNSURE)
 _LINE_BYTES = 4 * 1024**2

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from streamdedup.columns import F64, I64, U64
 from streamdedup.kernels import kernel
-from streamdedup.sketch.sets import shingle_sets
 from streamdedup.sketch.shingle import Shingling
+from streamdedup.sketch.texts import shingle_sets
 
 I32 = NDArray[np.int32]
 

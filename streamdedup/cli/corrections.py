@@ -93,7 +93,7 @@ def replay(
 
     from streamdedup.admin.corrections import MOST_REPLAYS, choose, list_letters
     from streamdedup.admin.corrections import replay as run_replay
-    from streamdedup.formats.positions import format_position
+    from streamdedup.model import format_position
 
     settings = options.load(config)
     positions = options.positions(position or [])
@@ -149,7 +149,7 @@ def reinstate(
 
 
 def _facts(letter: Letter) -> dict[str, Any]:
-    from streamdedup.formats.positions import format_position
+    from streamdedup.model import format_position
 
     return {
         "position": format_position(letter.position),
@@ -166,7 +166,7 @@ def _print(letters: list[Letter], counts: dict[str, int]) -> None:
     from rich.text import Text
 
     from streamdedup.cli import screen
-    from streamdedup.formats.positions import format_position
+    from streamdedup.model import format_position
 
     console = screen.standard_output()
     now_s = time.time()

@@ -105,7 +105,7 @@ def load(config: Path | None, **flags: dict[str, Any]) -> Settings:
 
 def positions(texts: Iterable[str]) -> list[Position]:
     """Return the positions that arguments name, each once; refuse a text that is not one."""
-    from streamdedup.formats.positions import parse_position
+    from streamdedup.model import parse_position
 
     try:
         return list(dict.fromkeys(parse_position(text) for text in texts))

@@ -62,7 +62,7 @@ def schema(config: options.ConfigFile = None, *, register: Register = False) -> 
     import asyncio
 
     from streamdedup.admin.registry_checks import register_duplicates
-    from streamdedup.formats.duplicate_schemas import duplicates_schema
+    from streamdedup.formats.schemas import duplicates_schema
 
     settings = options.load(config)
     if not register:

@@ -80,10 +80,7 @@ class Clock:
         self._recent_ms = np.array(recent_ms, dtype=np.int64)
 
     def advance(self, event_times_ms: I64) -> I64:
-        """Take in the event times of documents that are judged for the first time.
-
-        Args:
-            event_times_ms: ``(n,)``, in order of judgement.
+        """Take in the event times, ``(n,)``, of documents that are judged for the first time.
 
         Returns:
             ``(n,)`` int64: the clock when each of them is judged, before its own time counts.
@@ -128,13 +125,7 @@ class Clock:
 
 
 def effective_ms(event_times_ms: I64, now_ms: I64, allowances: Allowances) -> I64:
-    """Return the effective times of documents.
-
-    Args:
-        event_times_ms: ``(n,)``.
-        now_ms: the clock when each is judged, ``(n,)``.
-        allowances: limits of the times around the clock.
-    """
+    """Return the effective times of ``(n,)`` documents, by the clock when each is judged."""
     bounded = event_times_ms
     if allowances.lateness_ms is not None:
         bounded = np.maximum(bounded, now_ms - allowances.lateness_ms)
@@ -152,12 +143,7 @@ def compared_ms(event_times_ms: I64, effective_times_ms: I64) -> I64:
 def believed_ms(event_times_ms: I64, records_ms: I64, allowances: Allowances) -> I64:
     """Return the event times that are within the allowances around their records' timestamps.
 
-    The timestamp replaces each other one. ``NO_TIMESTAMP`` for either means that it is unknown.
-
-    Args:
-        event_times_ms: ``(n,)``.
-        records_ms: ``(n,)``.
-        allowances: the allowances.
+    Both are ``(n,)``. The timestamp replaces each other time. ``NO_TIMESTAMP`` means unknown.
     """
     late_ms = records_ms - event_times_ms
     unbelieved = event_times_ms == NO_TIMESTAMP

@@ -41,7 +41,8 @@ def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
             if same:
                 side.append(TextPart(_shortened(words, index > 0 or last, not last), differs=False))
             elif words:
-                side.append(TextPart(_beginning(words), differs=True))
+                more = " …" if len(words) > _DIFFERING else ""
+                side.append(TextPart("".join(words[:_DIFFERING]) + more, differs=True))
         if not last and max(sum(len(part.text) for part in side) for side in sides) > _EXCERPT:
             all_shown = False
             break
@@ -77,10 +78,6 @@ def _shortened(words: list[str], head: bool, tail: bool) -> str:
     if len(words) <= before + after + 1:
         return "".join(words)
     return "".join(words[:before]) + " …" + "".join(words[len(words) - after :])
-
-
-def _beginning(words: list[str]) -> str:
-    return "".join(words[:_DIFFERING]) + (" …" if len(words) > _DIFFERING else "")
 
 
 def _trimmed(parts: list[TextPart]) -> Iterable[TextPart]:

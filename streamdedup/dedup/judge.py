@@ -19,6 +19,9 @@ from streamdedup.kernels import kernel
 I32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 
+IGNORED_KEY_BITS = np.uint64(24)
+"""Documents share a bucket if their band keys agree in the bits above these, in a batch as in the
+index, which stores no others."""
 CANDIDATES, VERIFIED, TRUNCATED = range(3)
 """Indices of the counters."""
 _BYTE, _NIBBLE, _PAIR = 8, 4, 2
@@ -106,6 +109,32 @@ class RuleArrays(NamedTuple):
     has_texts: bool
 
 
+class BestArrays(NamedTuple):
+    """The best of some candidates of each of ``n`` documents: best first, ties to the earliest.
+
+    Attributes:
+        counts: ``(n,)`` int64: how many are known of each document.
+        places: ``(n, most)`` int64.
+        estimates: ``(n, most)`` float64.
+        similarities: ``(n, most)`` float64: what has decided.
+    """
+
+    counts: I64
+    places: I64
+    estimates: F64
+    similarities: F64
+
+    @classmethod
+    def of(cls, count: int, most: int) -> BestArrays:
+        """Return the arrays for ``count`` documents, before any candidate is known."""
+        return cls(
+            np.zeros(count, dtype=np.int64),
+            np.empty((count, most), dtype=np.int64),
+            np.empty((count, most)),
+            np.empty((count, most)),
+        )
+
+
 class JudgingState(NamedTuple):
     """What the judgement of each document changes.
 
@@ -125,13 +154,8 @@ class JudgingState(NamedTuple):
         seen: ``(m + n,)`` int64: 1 + the last row that has met the place.
         found: the places of the current document's candidates.
         differences: their numbers of unequal values.
-        match_counts: ``(n,)`` int64: matches of each row.
-        match_places: ``(n, most)`` int64: best first, ties to the earliest.
-        match_estimates: ``(n, most)`` float64.
-        match_similarities: ``(n, most)`` float64: what has decided.
-        refuted_places: ``(n,)`` int64: the best candidate below the threshold, or -1.
-        refuted_estimates: ``(n,)`` float64: its estimate.
-        refuted_similarities: ``(n,)`` float64: what has decided; -1 without one.
+        matches: the best matches of each row.
+        refuted: the best candidate of each row that is below the threshold.
     """
 
     counters: I64
@@ -147,13 +171,8 @@ class JudgingState(NamedTuple):
     seen: I64
     found: I64
     differences: I64
-    match_counts: I64
-    match_places: I64
-    match_estimates: F64
-    match_similarities: F64
-    refuted_places: I64
-    refuted_estimates: F64
-    refuted_similarities: F64
+    matches: BestArrays
+    refuted: BestArrays
 
 
 def words_of(signatures: U8) -> U64:
@@ -172,7 +191,7 @@ def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, I32, int]:
 
     Args:
         keys: ``(n, columns)`` band keys.
-        ignored_bits: the lowest bits of a key, which do not count.
+        ignored_bits: ``IGNORED_KEY_BITS``.
 
     Returns:
         The bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; the
@@ -314,11 +333,7 @@ def compare(
     limits: RuleArrays,
     state: JudgingState,
 ) -> bool:
-    """Count the unequal values of a document's signature and those of its candidates.
-
-    Returns:
-        Whether the texts decide about any of them.
-    """
+    """Count the unequal values of each candidate; return whether texts decide about any of them."""
     places, signature = len(stored.signatures), mine.signatures[row]
     of_batch, of_index = mine.signatures, stored.signatures
     candidates, differences, counts = state.found, state.differences, state.unequal
@@ -337,6 +352,27 @@ def compare(
     return is_near
 
 
+@kernel(inline="always")
+def _enter(row: int, place: int, estimate: float, similarity: float, best: BestArrays) -> None:
+    """Enter a candidate of a document if it is one of the best."""
+    # The places of the index and the kept rows of the batch ascend with the numbers.
+    most, count = best.places.shape[1], best.counts[row]
+    at = count
+    while at > 0 and is_better(
+        similarity, place, best.similarities[row, at - 1], best.places[row, at - 1]
+    ):
+        at -= 1
+    if at < most:
+        best.counts[row] = min(count + 1, most)
+        for later in range(min(count, most - 1), at, -1):
+            best.places[row, later] = best.places[row, later - 1]
+            best.estimates[row, later] = best.estimates[row, later - 1]
+            best.similarities[row, later] = best.similarities[row, later - 1]
+        best.places[row, at] = place
+        best.estimates[row, at] = estimate
+        best.similarities[row, at] = similarity
+
+
 @kernel
 def decide(
     row: int,
@@ -346,56 +382,28 @@ def decide(
     limits: RuleArrays,
     state: JudgingState,
 ) -> None:
-    """Enter the matches of a document, or keep it.
+    """Enter the matches of a document into ``state``, or keep it.
 
-    Args:
-        row: the document.
-        found: its candidates, which ``state`` holds.
-        similarities: what decides about each candidate, ``(found,)`` or longer.
-        batch: the batch.
-        limits: the rule.
-        state: is changed.
+    ``similarities``, ``(found,)`` or longer, decide about its candidates, which ``state`` holds.
     """
-    most = state.match_places.shape[1]
-    matches = 0
     candidates, differences, nearest = state.found, state.differences, state.nearest
+    matches, estimates = state.matches, limits.estimates
+    refuted, refuted_place, refuted_difference = -1.0, NO_PLACE, 0
     for candidate in range(found):
         similarity, place = similarities[candidate], candidates[candidate]
         is_match, difference = similarity >= limits.threshold, differences[candidate]
         if (is_match or not limits.has_texts) and difference < nearest[row, 1]:
             nearest[row, 1] = max(difference, nearest[row, 0])
             nearest[row, 0] = min(difference, nearest[row, 0])
-        if not is_match:
-            best, best_place = state.refuted_similarities[row], state.refuted_places[row]
-            if is_better(similarity, place, best, best_place):
-                state.refuted_places[row] = place
-                state.refuted_estimates[row] = limits.estimates[difference]
-                state.refuted_similarities[row] = similarity
-            continue
-        state.counters[VERIFIED] += 1
-        state.accepted[difference] += 1
-        # The places of the index and the kept rows of the batch ascend with the numbers.
-        at = matches
-        while at > 0 and is_better(
-            similarity,
-            place,
-            state.match_similarities[row, at - 1],
-            state.match_places[row, at - 1],
-        ):
-            at -= 1
-        if at == most:
-            continue
-        if matches < most:
-            matches += 1
-        for later in range(matches - 1, at, -1):
-            state.match_places[row, later] = state.match_places[row, later - 1]
-            state.match_estimates[row, later] = state.match_estimates[row, later - 1]
-            state.match_similarities[row, later] = state.match_similarities[row, later - 1]
-        state.match_places[row, at] = place
-        state.match_estimates[row, at] = limits.estimates[difference]
-        state.match_similarities[row, at] = similarity
-    state.match_counts[row] = matches
-    if matches == 0 and not batch.judged[row]:
+        if is_match:
+            state.counters[VERIFIED] += 1
+            state.accepted[difference] += 1
+            _enter(row, place, estimates[difference], similarity, matches)
+        elif is_better(similarity, place, refuted, refuted_place):
+            refuted, refuted_place, refuted_difference = similarity, place, difference
+    if refuted_place != NO_PLACE:
+        _enter(row, refuted_place, estimates[refuted_difference], refuted, state.refuted)
+    if matches.counts[row] == 0 and not batch.judged[row]:
         _keep(row, batch, state)
 
 
@@ -415,16 +423,10 @@ def _keep(row: int, batch: BatchArrays, state: JudgingState) -> None:
 
 @kernel
 def shared_bands(rows: I64, places: I64, batch: BatchArrays, hits: Hits) -> Bools:
-    """Return in which bands documents share a bucket with another one.
-
-    Args:
-        rows: ``(n,)``, the documents.
-        places: ``(n,)``, the place of the other one of each, or ``NO_PLACE``.
-        batch: the batch.
-        hits: the hits in the index.
+    """Return in which bands documents, ``(n,)``, share a bucket with the one at a place, ``(n,)``.
 
     Returns:
-        ``(n, bands)`` bool, without the column of whole texts.
+        ``(n, bands)`` bool, without the column of whole texts; none at ``NO_PLACE``.
     """
     columns, stored = batch.buckets.shape[1], len(hits.numbers)
     shared = np.zeros((len(rows), columns - 1), dtype=np.bool_)
@@ -453,16 +455,7 @@ def run(
     limits: RuleArrays,
     state: JudgingState,
 ) -> tuple[int, int]:
-    """Judge documents from ``start`` on, up to one whose texts must be compared.
-
-    Args:
-        start: the first row.
-        mine: the documents of the batch.
-        stored: the candidates in the index.
-        batch: more on the batch.
-        hits: the hits in the index.
-        limits: the rule.
-        state: is changed.
+    """Judge documents from row ``start`` on, up to one whose texts must be compared.
 
     Returns:
         The row whose texts must be compared, and how many candidates ``state`` holds for it; its
@@ -479,8 +472,7 @@ def run(
             if not batch.judged[row]:
                 _keep(row, batch, state)
             continue
-        is_near = compare(row, found, mine, stored, limits, state)
-        if is_near:
+        if compare(row, found, mine, stored, limits, state):
             return row, found
         for candidate in range(found):
             similarities[candidate] = estimates[differences[candidate]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -164,13 +165,8 @@ class _Counts:
 
     def add(self, other: _Counts) -> None:
         """Add other counts."""
-        self.documents += other.documents
-        self.near += other.near
-        self.accepted += other.accepted
-        self.met += other.met
-        self.repeated += other.repeated
-        self.shared += other.shared
-        self.expected += other.expected
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
     def ratio(self) -> Figure:
         """Return how many bands pairs share, relative to the expectation.
@@ -192,11 +188,7 @@ class _Counts:
 
 
 class Quality:
-    """Estimates recall and precision from what judgements count.
-
-    Args:
-        settings: how documents are compared.
-    """
+    """Estimates recall and precision from what judgements count."""
 
     def __init__(self, settings: DedupSettings) -> None:
         self._weighing = Weighing(settings)
@@ -214,15 +206,7 @@ class Quality:
         return total
 
     def add(self, counts: JudgementCounts, documents: int) -> Sums:
-        """Add a judgement.
-
-        Args:
-            counts: its counts.
-            documents: how many documents were judged.
-
-        Returns:
-            The sums of these documents, by what is known until now.
-        """
+        """Add a judgement of so many documents; return their sums by what is known until now."""
         if self._young.documents and self._young.documents + documents > GENERATION:
             self._old, self._young = self._young, self._new_counts()
         added = self._new_counts()
@@ -245,8 +229,8 @@ class Quality:
         added.shared += stands_for @ met.shared
         added.expected += float(stands_for @ weighing.expected[nearest[:, 0]])
         self._young.add(added)
-        counts_of_all = self._all_counts()
-        return self._sums(added, self._weights(counts_of_all, *self._assumed(counts_of_all)))
+        of_all = self._all_counts()
+        return self._sums(added, weighing.weights(of_all.near, self._assumed(of_all)))
 
     def _repeated(self, texts: NDArray[np.uint64], stands_for: F64) -> NDArray[np.bool_]:
         """Return which duplicates have the text of an earlier one that was found by chance.
@@ -266,39 +250,35 @@ class Quality:
 
     def figures(self) -> Figures:
         """Return the figures over the latest one to two generations."""
-        counts = self._all_counts()
-        scale, has_slope, ratio = assumed = self._assumed(counts)
-        least, _, most = self._weighing.scales
+        counts, weighing = self._all_counts(), self._weighing
+        assumed, (least, _, most) = self._assumed(counts), weighing.scales
         low, high = counts.ratios()
-        sums = self._sums(counts, self._weights(counts, *assumed), is_all=True)
-        by_scale, by_slope, by_ratio = (
-            [self._sums(counts, self._weights(counts, *each)) for each in pair]
+        sums = self._sums(counts, weighing.weights(counts.near, assumed), is_all=True)
+        doubts = [
+            [self._sums(counts, weighing.weights(counts.near, each)) for each in pair]
             for pair in (
-                [(least, has_slope, ratio), (most, has_slope, ratio)],
-                [(scale, False, ratio), (scale, True, ratio)],
-                [(scale, has_slope, low), (scale, has_slope, high)],
+                (assumed._replace(scale=least), assumed._replace(scale=most)),
+                (assumed._replace(has_slope=False), assumed),
+                (assumed._replace(ratio=low), assumed._replace(ratio=high)),
             )
-        )
-        doubts = (by_scale, by_slope, by_ratio)
-        edges = np.linspace(self._weighing.threshold, 1.0, _LEVELS + 1).tolist()
+        ]
+
+        def doubted(of: Callable[[Sums], Figure]) -> Figure:
+            changes = ((of(one).value - of(other).value) / 2 for one, other in doubts)
+            return of(sums).with_doubts(*changes)
+
+        edges = np.linspace(weighing.threshold, 1.0, _LEVELS + 1).tolist()
         return Figures(
             counts.documents,
             sums,
-            sums.recall().with_doubts(
-                *((one.recall().value - other.recall().value) / 2 for one, other in doubts)
-            ),
-            sums.precision().with_doubts(
-                *((one.precision().value - other.precision().value) / 2 for one, other in doubts)
-            ),
-            self._level(counts, self._weighing.threshold, 1.0),
+            doubted(Sums.recall),
+            doubted(Sums.precision),
+            self._level(counts, weighing.threshold, 1.0),
             [self._level(counts, *each) for each in itertools.pairwise(edges)],
         )
 
     def _assumed(self, counts: _Counts) -> Assumption:
         return Assumption(self._weighing.scales[1], has_slope=True, ratio=counts.ratio().value)
-
-    def _weights(self, counts: _Counts, scale: float, has_slope: bool, ratio: float) -> Weights:
-        return self._weighing.weights(counts.near, Assumption(scale, has_slope, ratio))
 
     def _sums(self, counts: _Counts, weights: Weights, *, is_all: bool = False) -> Sums:
         """Return the sums of some documents, or of all of them.

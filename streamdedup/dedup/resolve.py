@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.batches import (
     Candidates,
@@ -31,12 +32,11 @@ from streamdedup.batches import (
     JudgedVerdicts,
     Judgement,
     JudgementCounts,
-    Matches,
+    MatchColumns,
     Met,
     SketchedBatch,
 )
-from streamdedup.columns import I64, Positions
-from streamdedup.dedup.buckets import first_rows, hits_of, judged_within
+from streamdedup.columns import F64, I64, Positions, Strings
 from streamdedup.dedup.clock import (
     UNLIMITED,
     Allowances,
@@ -48,7 +48,9 @@ from streamdedup.dedup.clock import (
 from streamdedup.dedup.judge import (
     NO_PLACE,
     BatchArrays,
+    BestArrays,
     Documents,
+    Hits,
     JudgingState,
     RuleArrays,
     decide,
@@ -57,12 +59,11 @@ from streamdedup.dedup.judge import (
     words_of,
 )
 from streamdedup.dedup.rule import NO_LIMIT, limit_ms, which_near
-from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
 from streamdedup.sketch.shingle import Shingling
-from streamdedup.sketch.texts import NOT_STORED, text_bytes
+from streamdedup.sketch.texts import NOT_STORED, TextSimilarity, text_bytes
 
 BORDERLINE = 2.0
 """The texts are compared if the estimate is this many standard errors from the threshold, or fewer;
@@ -148,12 +149,7 @@ def resolve(
 class _Judging:
     """The judgement of one batch: prepares the arguments of the kernels, and reads their results.
 
-    Args:
-        batch: the sketched batch.
-        candidates: the documents of the index that share a bucket with the batch.
-        rule: what makes a duplicate.
-        next_number: number of the next kept document.
-        clock: the clock after the last judged document; it is advanced.
+    A *place* is that of :mod:`streamdedup.dedup.judge`.
     """
 
     def __init__(
@@ -170,8 +166,9 @@ class _Judging:
         self._next_number = next_number
         self._counts = JudgementCounts()
         self._clock = clock
+        self._compared: dict[tuple[int, int], float] = {}  # similarities of texts, by row and place
         documents = batch.documents
-        count = len(documents)
+        count, stored = len(documents), len(candidates.numbers)
         judged = candidates.already_judged | judged_within(batch)
         # A document that was judged before does not advance the clock.
         times_ms = documents.event_times_ms
@@ -179,9 +176,10 @@ class _Judging:
         self._effective_ms = effective_ms(times_ms, now_ms, rule.allowances)
         skipped = np.zeros(count, dtype=np.bool_)
         skipped[list(batch.blank | candidates.already_kept)] = True
-        both = Positions.concatenate([candidates.documents.positions, documents.positions])
-        _, sources = both.sources()
-        stored = len(candidates.numbers)
+        self._positions = Positions.concatenate(
+            [candidates.documents.positions, documents.positions]
+        )
+        _, sources = self._positions.sources()
         self._mine = _comparable(documents, self._effective_ms, sources[stored:])
         self._stored = _comparable(
             candidates.documents, candidates.effective_times_ms, sources[:stored]
@@ -195,35 +193,32 @@ class _Judging:
             candidates.leaders,
         )
         self._hits = hits_of(candidates)
-        self._limits = self._limits_of(rule)
-        self._state = self._new_state(count, stored)
-
-    def _limits_of(self, rule: Rule) -> RuleArrays:
         estimates = rule.codec.estimates()
         compares = rule.shingling is not None
-        return RuleArrays(
+        self._limits = RuleArrays(
             threshold=rule.threshold,
             bucket_size=rule.bucket_size,
             window_documents=rule.window_documents,
             window_ms=rule.window_ms,
             reach_ms=rule.reach_ms,
-            first_number=self._next_number,
+            first_number=next_number,
             bits=rule.codec.bits,
             estimates=estimates,
             near=compares & which_near(estimates, rule.threshold, rule.borderline),
             has_texts=compares,
         )
+        self._state = self._new_state(count, stored)
 
     def _new_state(self, count: int, stored: int) -> JudgingState:
-        most, shared = self._rule.max_matches, self._candidates.shared
+        values, shared = len(self._limits.estimates), self._candidates.shared
         columns = self._candidates.buckets.shape[1]
         # A document has no more candidates than its buckets hold.
         room = min(stored + count, columns * self._rule.bucket_size)
         return JudgingState(
             counters=np.zeros(3, dtype=np.int64),
-            unequal=np.zeros(len(self._limits.estimates), dtype=np.int64),
-            accepted=np.zeros(len(self._limits.estimates), dtype=np.int64),
-            nearest=np.full((count, 2), len(self._limits.estimates), dtype=np.int64),
+            unequal=np.zeros(values, dtype=np.int64),
+            accepted=np.zeros(values, dtype=np.int64),
+            nearest=np.full((count, 2), values, dtype=np.int64),
             kept=np.zeros(1, dtype=np.int64),
             kept_rows=np.empty(count, dtype=np.int64),
             kept_index=np.full(count, -1, dtype=np.int64),
@@ -233,18 +228,13 @@ class _Judging:
             seen=np.zeros(stored + count, dtype=np.int64),
             found=np.empty(room, dtype=np.int64),
             differences=np.empty(room, dtype=np.int64),
-            match_counts=np.zeros(count, dtype=np.int64),
-            match_places=np.empty((count, most), dtype=np.int64),
-            match_estimates=np.empty((count, most), dtype=np.float64),
-            match_similarities=np.empty((count, most), dtype=np.float64),
-            refuted_places=np.full(count, -1, dtype=np.int64),
-            refuted_estimates=np.zeros(count, dtype=np.float64),
-            refuted_similarities=np.full(count, -1.0, dtype=np.float64),
+            matches=BestArrays.of(count, self._rule.max_matches),
+            refuted=BestArrays.of(count, 1),
         )
 
     def judgement(self) -> Judgement:
         """Judge all documents."""
-        compared = self._run()
+        self._run()
         state, batch, counts = self._state, self._batch, self._counts
         kept_rows = state.kept_rows[: state.kept[0]]
         counts.candidates, counts.verified, counts.buckets_truncated = state.counters.tolist()
@@ -260,85 +250,88 @@ class _Judging:
             effective_times_ms=self._effective_ms[kept_rows],
             clock=self._clock.state(),
         )
-        matches = Matches(
-            state.match_counts,
-            state.match_places,
-            state.match_estimates,
-            compared,
-            self._candidates.documents,
+        matches, refuted = state.matches, state.refuted
+        is_refuted = (matches.counts == 0) & (refuted.counts > 0)
+        verdicts = JudgedVerdicts(
+            batch,
+            self._columns(matches),
+            self._columns(refuted._replace(counts=is_refuted.astype(np.int64))),
         )
-        refuted = Matches(
-            ((state.match_counts == 0) & (state.refuted_places >= 0)).astype(np.int64),
-            state.refuted_places[:, np.newaxis],
-            state.refuted_estimates[:, np.newaxis],
-            compared,
-            self._candidates.documents,
+        return Judgement(verdicts, update, counts)
+
+    def _columns(self, best: BestArrays) -> MatchColumns:
+        """Return the ids, positions and ages of the best candidates."""
+        stored, documents = self._candidates.documents, self._batch.documents
+        given = np.arange(best.places.shape[1]) < best.counts[:, None]
+        places = best.places[given]
+        rows = np.repeat(np.arange(len(given)), best.counts)
+        theirs = np.concatenate([stored.event_times_ms, documents.event_times_ms])[places]
+        mine = documents.event_times_ms[rows]
+        known = (mine != NO_TIMESTAMP) & (theirs != NO_TIMESTAMP)
+        pairs = zip(rows.tolist(), places.tolist(), strict=True)
+        return MatchColumns(
+            ends=np.cumsum(best.counts),
+            ids=Strings.concatenate([stored.ids, documents.ids]).take(places),
+            positions=self._positions.take(places),
+            estimates=best.estimates[given],
+            jaccards=np.array([self._compared.get(pair, np.nan) for pair in pairs], np.float64),
+            ages_s=np.where(known, (mine - theirs) / 1000, np.nan),
         )
-        return Judgement(JudgedVerdicts(batch, matches, refuted), update, counts)
 
     def _met(self) -> Met:
         """Return what the documents met that were judged for the first time."""
         state, documents = self._state, self._batch.documents
         has_met = state.nearest[:, 0] < len(self._limits.estimates)
         rows = np.flatnonzero(has_met & ~self._arrays.judged)
-        is_duplicate = state.match_counts[rows] > 0
-        best = np.where(is_duplicate, state.match_places[rows, 0], NO_PLACE)
+        is_duplicate = state.matches.counts[rows] > 0
+        best = np.where(is_duplicate, state.matches.places[rows, 0], NO_PLACE)
         shared = shared_bands(rows, best, self._arrays, self._hits)
         # Copies of one text have the same last key.
         texts = documents.sketches.band_keys[rows, -1]
         return Met(state.nearest[rows], is_duplicate, shared, texts)
 
-    def _run(self) -> dict[tuple[int, int], float]:
-        """Judge all documents; return the similarities of texts, by row and place."""
+    def _run(self) -> None:
+        """Judge all documents, and compare the texts of those that need it."""
         state, limits, batch = self._state, self._limits, self._arrays
         documents = self._mine, self._stored
-        compared: dict[tuple[int, int], float] = {}
         texts = None if self._rule.shingling is None else TextSimilarity(self._rule.shingling)
         row, found = run(0, *documents, batch, self._hits, limits, state)
         while texts is not None and found:
             similarities = limits.estimates[state.differences[:found]]
-            for candidate, jaccard in self._compare_texts(row, found, texts).items():
-                similarities[candidate] = jaccard
-                compared[row, int(state.found[candidate])] = jaccard
+            self._compare_texts(row, found, texts, similarities)
             decide(row, found, similarities, batch, limits, state)
             row, found = run(row + 1, *documents, batch, self._hits, limits, state)
-        return compared
 
-    def _compare_texts(self, row: int, found: int, texts: TextSimilarity) -> dict[int, float]:
-        """Compare the texts of the candidates whose estimate is too near the threshold to decide.
+    def _compare_texts(
+        self, row: int, found: int, texts: TextSimilarity, similarities: F64
+    ) -> None:
+        """Replace the similarities of candidates whose estimate is too near the threshold.
 
-        Returns:
-            The similarity of the texts by the candidate's index; without candidates whose text is
-            not stored, and those beyond ``compared_bytes``.
+        The estimate stays for candidates whose text is not stored, and beyond ``compared_bytes``.
         """
         state, limits, counts = self._state, self._limits, self._counts
-        differences = state.differences[:found]
+        differences, stored = state.differences[:found], len(self._candidates.numbers)
         near = np.flatnonzero(limits.near[differences])
         # The best first, ties to the earliest.
         in_order = near[np.lexsort((state.found[near], differences[near]))]
-        mine = self._batch.documents.texts[row]
-        exact: dict[int, float] = {}
+        of_batch, of_index = self._batch.documents.texts, self._candidates.documents.texts
+        mine = of_batch[row]
         compared_bytes = 0
         for candidate in in_order.tolist():
-            theirs = self._text_at(int(state.found[candidate]))
+            place = int(state.found[candidate])
+            theirs = of_index[place] if place < stored else of_batch[place - stored]
             if NOT_STORED in (mine, theirs):
                 counts.exact_without_text += 1
             elif compared_bytes >= self._rule.compared_bytes:
                 counts.exact_over_budget += 1
             else:
                 compared_bytes += text_bytes(theirs)
-                jaccard = exact[candidate] = texts.jaccard(mine, theirs)
+                jaccard = texts.jaccard(mine, theirs)
+                similarities[candidate] = self._compared[row, place] = jaccard
                 if jaccard >= self._rule.threshold:
                     counts.exact_confirmed += 1
                 else:
                     counts.exact_refuted += 1
-        return exact
-
-    def _text_at(self, place: int) -> bytes:
-        stored = len(self._candidates.numbers)
-        if place < stored:
-            return self._candidates.documents.texts[place]
-        return self._batch.documents.texts[place - stored]
 
 
 def _comparable(documents: DocumentColumns, effective_times_ms: I64, sources: I64) -> Documents:
@@ -351,3 +344,46 @@ def _comparable(documents: DocumentColumns, effective_times_ms: I64, sources: I6
         sources=sources,
         offsets=documents.positions.offsets,
     )
+
+
+def judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
+    """Return which documents have an offset that an earlier record of the batch has reached."""
+    sources, of_rows = batch.positions.sources()
+    judged = np.zeros(len(of_rows), dtype=np.bool_)
+    for source in range(len(sources)):
+        rows = np.flatnonzero(of_rows == source)
+        offsets = batch.positions.offsets[rows]
+        judged[rows[1:]] = offsets[1:] <= np.maximum.accumulate(offsets)[:-1]
+    return judged[batch.rows]
+
+
+def first_rows(positions: Positions, judged: NDArray[np.bool_]) -> I64:
+    """Return the row in which the position of a document that was judged before first occurs.
+
+    Returns:
+        ``(n,)`` int64; -1 for positions that were not judged before, and in the first row itself.
+    """
+    firsts = np.full(len(positions), -1, dtype=np.int64)
+    if judged.any():
+        _, of_rows = positions.sources()
+        seen: dict[tuple[int, int], int] = {}
+        places = zip(of_rows.tolist(), positions.offsets.tolist(), strict=True)
+        for row, place in enumerate(places):
+            first = seen.setdefault(place, row)
+            if first != row and judged[row]:
+                firsts[row] = first
+    return firsts
+
+
+def hits_of(candidates: Candidates) -> Hits:
+    """Return the hits of a batch as the kernels need them."""
+    numbers = candidates.numbers
+    places = np.searchsorted(numbers, candidates.hit_numbers)
+    if candidates.erased:
+        erased = np.array(sorted(candidates.erased), dtype=np.int64)
+        places = np.where(np.isin(candidates.hit_numbers, erased), -1, places)
+    rows, columns = candidates.buckets.shape
+    starts = np.zeros(rows * columns + 1, dtype=np.int64)
+    cells = candidates.hit_rows * columns + candidates.hit_columns
+    np.cumsum(np.bincount(cells, minlength=rows * columns), out=starts[1:])
+    return Hits(starts, places, numbers)

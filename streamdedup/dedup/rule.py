@@ -53,11 +53,7 @@ def is_in_reach(effective_ms: int, now_ms: int, reach_ms: int) -> bool:
 def is_better(similarity: float, ordinal: int, other_similarity: float, other_ordinal: int) -> bool:
     """Return whether a match comes before another one: by similarity, ties by order of judgement.
 
-    Args:
-        similarity: of the match.
-        ordinal: ascends with the order in which documents were judged.
-        other_similarity: of the other match.
-        other_ordinal: of the other match.
+    An ordinal ascends with the order in which documents were judged.
     """
     return similarity > other_similarity or (
         similarity == other_similarity and ordinal < other_ordinal

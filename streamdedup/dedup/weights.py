@@ -1,11 +1,16 @@
 """*Pure.* What a candidate counts: how probably it is at the threshold, and was found.
 
 A pair with ``e`` of ``m`` equal values is found with the probability of
-:mod:`streamdedup.sketch.inclusion`, so that it stands for the reciprocal of that number of pairs
+:func:`found_probability`, so that it stands for the reciprocal of that number of pairs
 (Horvitz and Thompson 1952). Its similarity is an estimate with a known error. If the logarithm of
 the density of similarities has the slope ``s`` near the threshold, the true similarity is
 distributed around ``estimate + s * error^2`` (Tweedie's formula, Efron 2011).
 docs/internals/quality.md explains both.
+
+The S-curve needs the true similarity of a pair. The number of equal values is known instead, and it
+is all that a signature tells about the bands: every choice of as many equal positions is equally
+probable, whatever the similarity. So the probability is a matter of counting, and exact also for
+the pairs whose estimate is far from the truth.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from streamdedup.columns import F64, I64
 from streamdedup.dedup.resolve import BORDERLINE
 from streamdedup.dedup.rule import which_near
 from streamdedup.settings.dedup import DedupSettings
+from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.codec import SignatureCodec
-from streamdedup.sketch.inclusion import band_probability, found_probability, given_stored_bits
 
 SCALES = {"fast": (0.6, 0.78, 1.0), "classic": (0.8, 1.0, 1.0)}
 """Least, assumed and greatest error of the estimate, relative to that of independent values. That
@@ -66,9 +71,6 @@ class Assumption(NamedTuple):
 
 class Weighing:
     """Weighs candidates by their number of unequal values, which is divided into classes.
-
-    Args:
-        settings: how documents are compared.
 
     Attributes:
         threshold: similarity of a duplicate.
@@ -116,21 +118,13 @@ class Weighing:
         The number of shared bands is nearly distributed as Poisson's: if pairs share ``ratio``
         times as many as expected, the probability of none is raised to that power.
 
-        Args:
-            ratio: see :class:`Assumption`.
-
         Returns:
             ``(num_perm + 1,)`` float64.
         """
         return np.maximum(1.0 - self._missed**ratio, LEAST_PROBABILITY)
 
     def weights(self, near: I64, assumption: Assumption) -> Weights:
-        """Return what candidates count.
-
-        Args:
-            near: ``(num_perm + 1,)``: candidates by their number of unequal values.
-            assumption: what to assume.
-        """
+        """Return what candidates count; ``near``, ``(num_perm + 1,)``, are by unequal values."""
         found = np.append(self.found(assumption.ratio)[self._middles], 1.0)
         error = self._error * assumption.scale
         shift = self._slope(near, error) * error**2 if assumption.has_slope else 0.0
@@ -172,3 +166,84 @@ def missed_variances(weights: Weights, is_match: NDArray[np.bool_]) -> F64:
     matching = (p * (1.0 - h)) ** 2 / h + p * (1.0 - h)
     refuted = p**2 * (1.0 / h - 1.0) + p * (1.0 - p)
     return np.where(is_match, matching, refuted) / h
+
+
+def found_probability(banding: Banding, num_perm: int) -> F64:
+    """Return the probability that a pair shares a band, by its number of equal values.
+
+    ``1 - [x^e] ((1 + x)^rows - x^rows)^bands (1 + x)^rest / C(num_perm, e)``, band after band: the
+    equal values of the bands so far are spread over them hypergeometrically.
+
+    Returns:
+        ``(num_perm + 1,)`` float64, ascending from 0 to 1.
+    """
+    logs = _log_factorials(num_perm)
+    rows, rest = banding.rows, num_perm - banding.values
+    # By the number of equal values in the bands so far: the probability that none of them is full.
+    none_full = np.ones(1)
+    for _ in range(banding.bands):
+        none_full = _with_positions(none_full, rows, rows - 1, logs)
+    return np.clip(1.0 - _with_positions(none_full, rest, rest, logs), 0.0, 1.0)
+
+
+def _with_positions(before: F64, count: int, most: int, logs: F64) -> F64:
+    """Add ``count`` positions, of which at most ``most`` may hold equal values."""
+    size = len(before) - 1
+    after = np.zeros(size + count + 1)
+    for equal in range(most + 1):
+        total = np.arange(equal, size + equal + 1)
+        weight = (
+            _log_choose(logs, count, equal)
+            + _log_choose(logs, size, total - equal)
+            - _log_choose(logs, size + count, total)
+        )
+        after[total] += np.exp(weight) * before
+    return after
+
+
+def band_probability(banding: Banding, num_perm: int) -> F64:
+    """Return the probability that a pair agrees in a given band, by its number of equal values.
+
+    Returns:
+        ``(num_perm + 1,)`` float64, ascending from 0 to 1.
+    """
+    equal = np.arange(num_perm + 1)
+    result = np.ones(num_perm + 1)
+    for row in range(banding.rows):
+        result *= np.maximum(equal - row, 0) / (num_perm - row)
+    return result
+
+
+def given_stored_bits(probabilities: F64, bits: int) -> F64:
+    """Return the same by the number of unequal stored values, of so many bits each.
+
+    Unequal values agree in their stored bits with probability ``2^-bits``. Every number of equal
+    values is taken to be equally probable beforehand; the stored bits leave a few.
+
+    Args:
+        probabilities: ``(num_perm + 1,)``, by the number of equal values.
+        bits: bits that are stored of each value.
+
+    Returns:
+        ``(num_perm + 1,)`` float64, descending from 1 to 0.
+    """
+    num_perm = len(probabilities) - 1
+    logs = _log_factorials(num_perm)
+    chance = -bits * math.log(2.0)
+    result = np.empty(num_perm + 1)
+    for unequal in range(num_perm + 1):
+        agreeing = num_perm - unequal
+        equal = np.arange(agreeing + 1)
+        weights = _log_choose(logs, num_perm - equal, unequal) + (agreeing - equal) * chance
+        weights = np.exp(weights - weights.max())
+        result[unequal] = weights @ probabilities[: agreeing + 1] / weights.sum()
+    return result
+
+
+def _log_factorials(most: int) -> F64:
+    return np.array([math.lgamma(number + 1) for number in range(most + 1)])
+
+
+def _log_choose(logs: F64, count: int | I64, chosen: int | I64) -> F64:
+    """Return the logarithm of a binomial coefficient."""
+    return np.asarray(logs[count] - logs[chosen] - logs[count - chosen])

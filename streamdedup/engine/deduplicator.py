@@ -22,9 +22,9 @@ from streamdedup.engine.arrow import repeatable, to_fields
 from streamdedup.engine.documents import TOPIC, Item, VerdictArrays, to_documents, to_positions
 from streamdedup.engine.prepare import Preparer
 from streamdedup.errors import IndexUnusable
-from streamdedup.formats.records import Decoder, default_id
+from streamdedup.formats.records import Decoder
 from streamdedup.index.store import LOCAL_LOG, Index
-from streamdedup.model import NO_TIMESTAMP, Outcome, Position, Verdict
+from streamdedup.model import NO_TIMESTAMP, Outcome, Position, Verdict, format_position
 from streamdedup.settings.sections import Settings
 
 
@@ -107,7 +107,7 @@ class Deduplicator:
         return [
             verdict
             if verdict.outcome is not Outcome.REJECTED
-            else replace(verdict, id=id_ or default_id(verdict.position))
+            else replace(verdict, id=id_ or format_position(verdict.position))
             for verdict, id_ in zip(verdicts, ids, strict=True)
         ]
 

@@ -195,8 +195,7 @@ class VerdictArrays:
         estimate, jaccard = (np.full(count, np.nan) for _ in range(2))
         rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
         if len(rows):
-            columns = verdicts.matches.columns(verdicts.documents)
-            matches = columns.take(verdicts.document_rows[rows])
+            matches = verdicts.matches.take(verdicts.document_rows[rows])
             first = np.concatenate([[0], matches.ends[:-1]])
             original[rows] = matches.ids.take(first).tolist()
             estimate[rows], jaccard[rows] = matches.estimates[first], matches.jaccards[first]

@@ -17,9 +17,9 @@ from streamdedup.batches import DocumentColumns, SketchedBatch
 from streamdedup.columns import I64, NO_BLOBS, Blobs, Fields, Positions, RecordColumns, Strings
 from streamdedup.dedup.clock import UNLIMITED, Allowances, believed_ms
 from streamdedup.formats.objects import Refusal
-from streamdedup.formats.records import Decoder, default_id
+from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import NO_SCHEMAS, Schema, frame_of, prefixes
-from streamdedup.model import Document, Position, Record, Rejection, SourceRange
+from streamdedup.model import Document, Position, Record, Rejection, SourceRange, format_position
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 from streamdedup.sketch.texts import TextPacker
@@ -184,7 +184,7 @@ class Preparer:
         of_documents = positions.take(rows)
         ids = [document.id for document in decoded.documents]
         if not all(ids):
-            ids = [id_ or default_id(of_documents[row]) for row, id_ in enumerate(ids)]
+            ids = [id_ or format_position(of_documents[row]) for row, id_ in enumerate(ids)]
         names = [document.namespace for document in decoded.documents]
         hashes = {name: namespace_hash(name) for name in set(names)}
         namespaces = np.array([hashes[name] for name in names], dtype=np.uint64)

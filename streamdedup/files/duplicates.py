@@ -60,7 +60,7 @@ def _columns(verdicts: JudgedVerdicts) -> dict[str, Any]:
     arrow = load()
     rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
     document_rows = verdicts.document_rows[rows]
-    matches = verdicts.matches.columns(verdicts.documents).take(document_rows)
+    matches = verdicts.matches.take(document_rows)
     of_matches = _match_columns(matches)
     bests = arrow.array(np.concatenate([[0], matches.ends])[:-1])  # the first match of each
     times_ms = verdicts.documents.event_times_ms[document_rows]

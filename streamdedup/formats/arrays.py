@@ -29,7 +29,7 @@ class _Version(msgspec.Struct):
 
 
 def has_version(data: bytes) -> bool:
-    """Tell whether the value of a record begins with a version, so that it may be ours."""
+    """Return whether the value of a record begins with a version, so that it may be ours."""
     try:
         msgspec.msgpack.decode(data, type=_Version)
     except _UNREADABLE:
@@ -44,14 +44,14 @@ class Codec(Generic[T]):
     Attributes:
         struct: the map.
         version: the version that this release writes and reads.
-        unreadable: returns the error for bytes that cannot be parsed, from a reason of one line.
-        other_version: returns the error for another version.
+        unreadable: the error for bytes that cannot be parsed, and what its message begins with.
+        other_version: the error for another version, and its message with both versions.
     """
 
     struct: type[T]
     version: int
-    unreadable: Callable[[str], StreamdedupError]
-    other_version: Callable[[int], StreamdedupError]
+    unreadable: tuple[type[StreamdedupError], str]
+    other_version: tuple[type[StreamdedupError], str]
 
     def encode(self, **fields: Any) -> bytes:
         """Return the bytes of a map with these fields, and the version."""
@@ -70,8 +70,10 @@ class Codec(Generic[T]):
                 return msgspec.msgpack.decode(data, type=self.struct)
         except _UNREADABLE as error:
             # The message may quote the name of a field, with line breaks.
-            raise self.unreadable(" ".join(str(error).split())) from error
-        raise self.other_version(found)
+            kind, message = self.unreadable
+            raise kind(f"{message}: {' '.join(str(error).split())}") from error
+        kind, message = self.other_version
+        raise kind(message.format(found=found, own=self.version))
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -83,13 +85,9 @@ def encoded_parts(
     halves: Callable[[T, int], Sequence[T]],
     most_bytes: int,
 ) -> list[bytes]:
-    """Encode an item as one value, or as several if one would be too large.
+    """Encode an item as one value, or as several if one would exceed ``most_bytes``.
 
-    Args:
-        item: the item.
-        encode: returns the bytes of an item.
-        halves: cuts an item, of so many bytes, into two; returns nothing if that is not possible.
-        most_bytes: largest value; one that cannot be cut may take more.
+    ``halves`` cuts an item, of so many bytes, into two; it returns nothing if that is not possible.
     """
     value = encode(item)
     parts = halves(item, len(value)) if len(value) > most_bytes else ()
@@ -116,11 +114,8 @@ def document_fields(documents: DocumentColumns) -> dict[str, Any]:
 def read_documents(row: Any, positions: Callable[[I64], Positions]) -> DocumentColumns:
     """Return the documents of a map with :func:`document_fields`.
 
-    The arrays are copies: kernels have another variant for arrays that cannot be changed.
-
-    Args:
-        row: the map.
-        positions: returns the positions, given the ``(n,)`` offsets.
+    ``positions`` returns the positions, given the ``(n,)`` offsets. The arrays are copies: kernels
+    have another variant for arrays that cannot be changed.
 
     Raises:
         ValueError: the fields do not fit together.
@@ -199,12 +194,7 @@ def unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDAr
 
 
 def check_range(source: SourceRange, offsets: I64, others: Iterable[int]) -> None:
-    """Check a source range, and that what is said of it lies within.
-
-    Args:
-        source: the range.
-        offsets: of documents, ``(n,)``; they must ascend.
-        others: more offsets, in any order.
+    """Check a source range, and that the ascending offsets of documents and others lie within.
 
     Raises:
         ValueError: the range is none, or an offset is not in it.

@@ -12,9 +12,8 @@ from typing import Any
 import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
-from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.objects import Refusal, as_object
-from streamdedup.formats.schemas import SINGLE_OBJECT, Schema
+from streamdedup.formats.schemas import SINGLE_OBJECT, Schema, duplicates_schema
 
 
 def avro_parser(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
@@ -51,12 +50,7 @@ def single_object_prefix(text: str) -> bytes:
 
 
 def write_duplicate(content: dict[str, Any], schema_id: int) -> bytes:
-    """Return a duplicate record in the wire format of a registry.
-
-    Args:
-        content: the record's fields.
-        schema_id: the registry's id of its schema.
-    """
+    """Return a duplicate record in the wire format of a registry, with the id of its schema."""
     buffer = io.BytesIO()
     buffer.write(struct.pack(">bI", 0, schema_id))
     fastavro.schemaless_writer(buffer, _duplicates(), content)

@@ -20,7 +20,6 @@ from streamdedup.formats.arrays import (
     Codec,
     document_fields,
     encoded_parts,
-    has_version,
     pack,
     position_fields,
     read_documents,
@@ -56,31 +55,25 @@ class ChangelogEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     is_ahead: bool = False
 
 
-def _other_version(version: int) -> IndexMismatch:
-    return IndexMismatch(
-        f"the changelog holds entries of version {version}, this release reads {VERSION}; "
-        "use the release that wrote it, or choose a new changelog topic and index"
-    )
-
-
 _CODEC = Codec(
     ChangelogEntry,
     VERSION,
-    lambda reason: IndexDamaged(f"a changelog entry cannot be read: {reason}"),
-    _other_version,
+    (IndexDamaged, "a changelog entry cannot be read"),
+    (
+        IndexMismatch,
+        (
+            "the changelog holds entries of version {found}, this release reads {own}; "
+            "use the release that wrote it, or choose a new changelog topic and index"
+        ),
+    ),
 )
 
 
 def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes]:
-    """Encode an update as one entry, or as several if one would be too large.
+    """Encode an update as one entry, or as several if one would exceed ``most_bytes``.
 
     Only the last entry has the source ranges, the clock and the deletions, so that positions count
     as judged after all documents are in the index.
-
-    Args:
-        update: the update.
-        fingerprint: fingerprint of the sketch parameters.
-        most_bytes: largest entry.
 
     Raises:
         ValueError: an entry with one document is too large.
@@ -125,15 +118,6 @@ def _halves(update: IndexUpdate) -> Sequence[IndexUpdate]:
         effective_times_ms=update.effective_times_ms[middle:],
     )
     return head, tail
-
-
-def is_entry(data: bytes) -> bool:
-    """Return whether the value of a record is an entry, of any version.
-
-    A record of another program can be left out: the numbers of the documents show if an entry is
-    missing.
-    """
-    return has_version(data)
 
 
 def decode(data: bytes, fingerprint: str) -> IndexUpdate:

@@ -17,8 +17,7 @@ from streamdedup.formats.outputs import (
     OutputRule,
     clean_headers,
 )
-from streamdedup.formats.positions import format_position, parse_position
-from streamdedup.model import Outcome, Position, Record, Verdict
+from streamdedup.model import Outcome, Position, Record, Verdict, format_position, parse_position
 
 REPLAYED_FROM = HEADER_PREFIX + "replayed-from"
 """Header of a replayed record: the position at which its last copy became a dead letter."""
@@ -122,10 +121,7 @@ def count_replays(copies: Mapping[Position, Copy]) -> dict[Position, int]:
 
     A producer may have sent headers with our names, e.g. another streamdedup upstream. So only a
     record counts that is equal to an earlier dead letter of its partition, but for the headers of
-    the replay.
-
-    Args:
-        copies: of the dead letters, by source position.
+    the replay. Both mappings are by source position.
     """
     counts: dict[Position, int] = {}
     contents: dict[Position, bytes] = {}
@@ -142,12 +138,7 @@ def count_replays(copies: Mapping[Position, Copy]) -> dict[Position, int]:
 
 
 def replay_headers(original: Record, replays: int) -> Headers:
-    """Return the headers of a replay.
-
-    Args:
-        original: the source record that became a dead letter.
-        replays: how often it was replayed before, from :func:`count_replays`.
-    """
+    """Return the headers of a replay of a source record, which was replayed ``replays`` times."""
     return [
         *(original.headers[:-_ADDED] if replays else original.headers),
         (REPLAYED_FROM, format_position(original.position).encode()),
@@ -156,13 +147,9 @@ def replay_headers(original: Record, replays: int) -> Headers:
 
 
 def reinstated_headers(record: Record, id_: str, time: str, rule: OutputRule) -> Headers:
-    """Return the headers of a clean record that an operator puts onto the clean topic.
+    """Return the headers of a source record that an operator puts onto the clean topic.
 
-    Args:
-        record: the source record.
-        id_: id of its document.
-        time: the present time in ISO 8601.
-        rule: the form of the headers.
+    ``id_`` is the id of its document, and ``time`` the present time in ISO 8601.
     """
     kept = Verdict(Outcome.KEPT, id_, record.position)
     return [*record.headers, *clean_headers(kept, rule), (REINSTATED, time.encode())]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from streamdedup.columns import Positions
-from streamdedup.model import NO_TIMESTAMP, Match, Position, Record, Rejection, Verdict
+from streamdedup.model import NO_TIMESTAMP, Record, Rejection, Verdict
 from streamdedup.settings.sections import HeaderForm, Settings
 
 SCHEMA_VERSION = 1
@@ -42,12 +42,7 @@ class OutputRule:
 
     @classmethod
     def from_settings(cls, settings: Settings, schema_id: int | None = None) -> OutputRule:
-        """Return the rule of these settings.
-
-        Args:
-            settings: all settings.
-            schema_id: the id of the Avro schema of duplicate records; None for JSON.
-        """
+        """Return the rule of these settings; without the id of an Avro schema, that of JSON."""
         output, fingerprint = settings.output, settings.fingerprint
         return cls(
             settings.dedup.threshold, fingerprint, output.include_value, output.headers, schema_id
@@ -103,18 +98,13 @@ def _full_headers(verdict: Verdict, rule: OutputRule) -> Headers:
 def duplicate_record(value: bytes | None, verdict: Verdict, rule: OutputRule) -> bytes:
     """Return a duplicate record, which names the kept documents that it repeats.
 
-    It is JSON, or Avro in the wire format of a registry.
-
-    Args:
-        value: the value of the source record, which the rule may include.
-        verdict: the verdict on it.
-        rule: what the record contains.
+    It is JSON, or Avro in the wire format of a registry. The rule may include the source's value.
     """
     original = verdict.original
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "id": verdict.id,
-        "position": _position(verdict.position),
+        "position": verdict.position._asdict(),
         "original": original.id if original else None,
         "matches": _matches(verdict),
         "threshold": rule.threshold,
@@ -136,10 +126,7 @@ def duplicate_record(value: bytes | None, verdict: Verdict, rule: OutputRule) ->
 def dead_letter_headers(record: Record, rejection: Rejection, *, omitted: bool) -> Headers:
     """Return the original headers of a record, followed by the reason, as Kafka Connect does.
 
-    Args:
-        record: the rejected record.
-        rejection: the reason.
-        omitted: whether the value is omitted because it is too large for the dead-letter topic.
+    ``omitted`` tells whether the value is too large for the dead-letter topic.
     """
     position = record.position
     ours = {
@@ -165,7 +152,7 @@ def rejected_record(record: Record, rejection: Rejection) -> bytes:
     """Return the JSON line that the embedded mode writes for a rejected line."""
     content = {
         "schema_version": SCHEMA_VERSION,
-        "position": _position(record.position),
+        "position": record.position._asdict(),
         "stage": rejection.stage,
         "reason": rejection.reason,
         "message": rejection.message.encode("utf-8", "backslashreplace").decode(),
@@ -177,22 +164,13 @@ def _matches(verdict: Verdict) -> list[dict[str, Any]]:
     return [
         {
             "id": match.id,
-            "position": _position(match.position),
+            "position": match.position._asdict(),
             "jaccard_estimate": round(match.jaccard_estimate, 6),
             "age_s": match.age_s,
         }
-        | _jaccard(match)
+        | ({} if match.jaccard is None else {"jaccard": round(match.jaccard, 6)})
         for match in verdict.matches
     ]
-
-
-def _jaccard(match: Match) -> dict[str, float]:
-    """Return the similarity of the texts, if it was computed."""
-    return {} if match.jaccard is None else {"jaccard": round(match.jaccard, 6)}
-
-
-def _position(position: Position) -> dict[str, str | int]:
-    return position._asdict()
 
 
 def _time(event_time_ms: int) -> str | None:

@@ -10,23 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    json_format,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import json_format, struct_pb2, wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -39,19 +27,12 @@ from streamdedup.formats.schemas import Schema
 _MAIN = "schema.proto"
 _PROTOC_S = 30.0
 _WELL_KNOWN = tuple(
-    FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
-    for module in (
-        any_pb2,
-        api_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        source_context_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        type_pb2,
-        wrappers_pb2,
+    FileDescriptorProto.FromString(
+        import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.serialized_pb
+    )
+    for name in (
+        *("any", "api", "descriptor", "duration", "empty", "field_mask", "source_context"),
+        *("struct", "timestamp", "type", "wrappers"),
     )
 )
 """Files that every compiler of Protobuf has."""
@@ -221,7 +202,8 @@ def _plain(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = dict.fromkeys(_empty_texts(message.DESCRIPTOR), "")
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            fields[field.name] = _map(field.message_type.fields_by_name["value"], value)
+            kind = field.message_type.fields_by_name["value"]
+            fields[field.name] = {str(key): _scalar(kind, each) for key, each in value.items()}
         elif not field.is_repeated:
             fields[field.name] = _scalar(field, value)
     return fields
@@ -235,10 +217,6 @@ def _empty_texts(message: Descriptor) -> tuple[str, ...]:
         for field in message.fields
         if field.type == field.TYPE_STRING and not (field.is_repeated or field.has_presence)
     )
-
-
-def _map(field: FieldDescriptor, entries: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(key): _scalar(field, value) for key, value in entries.items()}
 
 
 def _scalar(field: FieldDescriptor, value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from streamdedup.formats.objects import Refusal, parse_json, parse_messagepack
 from streamdedup.formats.schemas import NO_SCHEMAS, Schema, frame_of
 from streamdedup.formats.written import SchemaParser
-from streamdedup.model import NO_TIMESTAMP, Document, Position, Record
+from streamdedup.model import NO_TIMESTAMP, Document, Record, format_position
 from streamdedup.settings.sections import LimitSettings, RecordSettings
 
 _EPOCH_UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))
@@ -53,7 +53,7 @@ class Decoder:
         """
         frame = frame_of(record.headers)
         document = self.decode_value(record.value, record.key, record.timestamp_ms, frame)
-        return document if document.id else replace(document, id=default_id(record.position))
+        return document if document.id else replace(document, id=format_position(record.position))
 
     def portable(self, record: Record) -> bytes | None:
         """Return the value of a record in a form that can be decoded without its headers."""
@@ -66,11 +66,7 @@ class Decoder:
     ) -> Document:
         """Decode the parts of a record; without an id and a key, the id is empty.
 
-        Args:
-            value: the value.
-            key: the key.
-            timestamp_ms: the timestamp.
-            frame: what the headers say about the schema; see :mod:`streamdedup.formats.schemas`.
+        The frame of the headers is that of :mod:`streamdedup.formats.schemas`.
 
         Raises:
             Refusal: the record cannot become a document.
@@ -83,16 +79,19 @@ class Decoder:
                 f"the value has {len(value)} bytes, limits.value_bytes is "
                 f"{self._limits.value_bytes}",
             )
-        if self._format == "text":
-            return self._from_text(value, key, timestamp_ms)
-        return self._from_object(self._parse(value, frame), key, timestamp_ms)
-
-    def _parse(self, value: bytes, frame: bytes) -> dict[str, Any]:
-        if self._format == "json":
-            return parse_json(value)
-        if self._format == "messagepack":
-            return parse_messagepack(value)
-        return self._parser.parse(value, frame)
+        match self._format:
+            case "text":
+                return self.check(Document(_utf8(value, "the value"), _as_id(key), timestamp_ms))
+            case "json":
+                content = parse_json(value)
+            case "messagepack":
+                content = parse_messagepack(value)
+            case _:
+                content = self._parser.parse(value, frame)
+        document = self.read(content, timestamp_ms)
+        if key and not document.id:
+            document = replace(document, id=_as_id(key))
+        return self.check(document)
 
     def decode_fields(
         self, text: bytes | memoryview, id_: bytes, namespace: bytes, time_ms: int
@@ -102,11 +101,8 @@ class Decoder:
         Raises:
             Refusal: the row cannot become a document.
         """
-        try:
-            document = Document(str(text, "utf-8"), id_.decode(), time_ms, namespace.decode())
-        except UnicodeDecodeError as error:
-            raise Refusal("InvalidUtf8", f"the row is not valid UTF-8: {error}") from error
-        return self.check(document)
+        read, id_read, of_namespace = (_utf8(each, "the row") for each in (text, id_, namespace))
+        return self.check(Document(read, id_read, time_ms, of_namespace))
 
     def check(self, document: Document) -> Document:
         """Return the document; its text is cut if ``limits.long_text`` is ``cut``.
@@ -119,29 +115,14 @@ class Decoder:
         else:
             _limit("TextTooLarge", "text", document.text, self._limits.text_bytes)
         _limit("IdTooLarge", "id", document.id, self._limits.id_bytes)
-        if not document.id.isascii() and _has_surrogates(document.id):
+        if not document.id.isascii() and any("\ud800" <= each <= "\udfff" for each in document.id):
             raise Refusal("IdNotUnicode", "the id contains a lone surrogate")
         return document
-
-    def _from_text(self, value: bytes, key: bytes | None, timestamp_ms: int) -> Document:
-        try:
-            text = value.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
-        return self.check(Document(text, _as_id(key), timestamp_ms))
-
-    def _from_object(self, value: dict[str, Any], key: bytes | None, timestamp_ms: int) -> Document:
-        document = self.read(value, timestamp_ms)
-        if key and not document.id:
-            document = replace(document, id=_as_id(key))
-        return self.check(document)
 
     def read(self, value: dict[str, Any], timestamp_ms: int = NO_TIMESTAMP) -> Document:
         """Return the document that an object describes, without a look at the limits.
 
-        Args:
-            value: the object.
-            timestamp_ms: event time of a document without one.
+        ``timestamp_ms`` replaces a missing event time.
 
         Raises:
             Refusal: the object is not a document.
@@ -159,7 +140,11 @@ class Decoder:
             part = field.find(value)
             if part is None:
                 continue
-            parts.append(part if isinstance(part, str) else _decoded(part, field.name))
+            if not isinstance(part, str | bytes):
+                kind = type(part).__name__
+                message = f"field {field.name!r} is of type {kind}, not a string"
+                raise Refusal("TextNotString", message)
+            parts.append(part if isinstance(part, str) else _utf8(part, f"field {field.name!r}"))
         if not parts:
             names = ", ".join(repr(field.name) for field in self._texts)
             raise Refusal("MissingText", f"the document has no text field {names}")
@@ -194,15 +179,11 @@ class _Field:
         return value.get(self._last)
 
 
-def _decoded(part: Any, name: str) -> str:
-    """Return bytes as text."""
-    if not isinstance(part, bytes):
-        kind = type(part).__name__
-        raise Refusal("TextNotString", f"field {name!r} is of type {kind}, not a string")
+def _utf8(data: bytes | memoryview, what: str) -> str:
     try:
-        return part.decode("utf-8")
+        return str(data, "utf-8")
     except UnicodeDecodeError as error:
-        raise Refusal("InvalidUtf8", f"field {name!r} is not valid UTF-8: {error}") from error
+        raise Refusal("InvalidUtf8", f"{what} is not valid UTF-8: {error}") from error
 
 
 def _name(value: dict[str, Any], field: _Field | None, reason: str) -> str:
@@ -232,8 +213,7 @@ def is_missing(value: Any) -> bool:
 def parse_time(value: Any) -> int:
     """Parse a time: ISO 8601, date or datetime (UTC without a zone), or a number since the epoch.
 
-    Args:
-        value: the time; a string may be bytes in UTF-8, as a text and an id may.
+    A string may be bytes in UTF-8, as a text and an id may.
 
     Returns:
         Milliseconds since the epoch.
@@ -249,7 +229,9 @@ def parse_time(value: Any) -> int:
             time = time.replace(tzinfo=dt.UTC)
         milliseconds = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        milliseconds = _since_epoch(value)
+        # The unit follows from the magnitude.
+        per_second = next((unit for end, unit in _EPOCH_UNITS if value < end), None)
+        milliseconds = round(value * 1000 / per_second) if per_second else -1
     else:
         raise TypeError(f"expected a string or number, found {type(value).__name__}")
     if milliseconds < 0:
@@ -257,25 +239,8 @@ def parse_time(value: Any) -> int:
     return milliseconds
 
 
-def _since_epoch(value: float) -> int:
-    """Return milliseconds, from a number whose unit follows from its magnitude."""
-    for end, per_second in _EPOCH_UNITS:
-        if value < end:
-            return round(value * 1000 / per_second)
-    raise ValueError(f"{value!r} is out of range")
-
-
-def default_id(position: Position) -> str:
-    """Return the id of a document that has none."""
-    return f"{position.topic}:{position.partition}:{position.offset}"
-
-
 def _as_id(key: bytes | None) -> str:
     return key.decode("utf-8", "backslashreplace") if key else ""
-
-
-def _has_surrogates(value: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _cut(text: str, most: int) -> str:

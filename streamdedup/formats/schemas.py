@@ -1,4 +1,4 @@
-"""*Pure.* Values that name the schema they were written with.
+"""*Blocking* (reads files of the package). Values that name the schema they were written with.
 
 A value of a registry begins with its *prefix*, in Confluent's wire format: a zero byte and the
 schema's id in four bytes, or a one byte and the schema's GUID in 16 bytes. The prefix may stand in
@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from types import MappingProxyType
 from typing import Literal
 
@@ -25,8 +26,9 @@ FRAME_HEADER = "__value_schema_id"
 """The header with the prefix of a value."""
 SINGLE_OBJECT = b"\xc3\x01"
 """The first bytes of Avro's single-object encoding."""
-_ID_BYTES, GUID_BYTES, _FINGERPRINT_BYTES = 5, 17, 10
-"""Lengths of prefixes."""
+GUID_BYTES = 17
+_SIZES = ((b"\0", 5), (b"\1", GUID_BYTES), (SINGLE_OBJECT, 10))
+"""How prefixes begin, and their lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +62,11 @@ def frame_of(headers: Headers) -> bytes:
 def prefix_of(value: bytes, frame: bytes) -> bytes:
     """Return the prefix of a value; empty if it has none.
 
-    Args:
-        value: the value.
-        frame: the prefix from the headers, which may go on with the place of a Protobuf message.
+    A frame may continue with the message indexes of Protobuf.
     """
     start = frame or value
-    kind = start[:1]
-    if kind == b"\0":
-        size = _ID_BYTES
-    elif kind == b"\1":
-        size = GUID_BYTES
-    elif start[:2] == SINGLE_OBJECT:
-        size = _FINGERPRINT_BYTES
-    else:
-        return b""
-    prefix = start[:size]
-    return prefix if len(prefix) == size else b""
+    size = next((size for begin, size in _SIZES if start.startswith(begin)), 0)
+    return start[:size] if len(start) >= size else b""
 
 
 def prefixes(values: Sequence[bytes | None], headers: Sequence[Headers]) -> list[bytes]:
@@ -95,3 +86,10 @@ def describe_prefix(prefix: bytes) -> str:
     if prefix[:1] == b"\1":
         return f"GUID {uuid.UUID(bytes=prefix[1:])}"
     return f"id {int.from_bytes(prefix[1:], 'big')}"
+
+
+def duplicates_schema(form: Literal["json", "avro"]) -> Schema:
+    """Return the schema of duplicate records, for a registry."""
+    name = "duplicate-record.avsc" if form == "avro" else "duplicate-record.schema.json"
+    path = resources.files("streamdedup.formats") / "published" / name
+    return Schema("AVRO" if form == "avro" else "JSON", path.read_text(encoding="utf-8"))

@@ -46,28 +46,24 @@ class SketchRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     rejections: dict[int, tuple[str, str, str]] = {}
 
 
-def _other_version(version: int) -> IndexMismatch:
-    return IndexMismatch(
-        f"an edge sends sketched ranges of version {version}, this release reads {VERSION}; run "
-        "the same release of both"
-    )
-
-
 _CODEC = Codec(
     SketchRow,
     VERSION,
-    lambda reason: TopicError(f"a sketched range cannot be read: {reason}"),
-    _other_version,
+    (TopicError, "a sketched range cannot be read"),
+    (
+        IndexMismatch,
+        (
+            "an edge sends sketched ranges of version {found}, this release reads {own}; run the "
+            "same release of both"
+        ),
+    ),
 )
 
 
 def encode(sketched: SketchedRange, fingerprint: str, most_bytes: int) -> list[bytes]:
-    """Encode a range as one value, or as several parts of it if one would be too large.
+    """Encode a range as one value, or as several parts of it if one would exceed ``most_bytes``.
 
-    Args:
-        sketched: the range.
-        fingerprint: fingerprint of the sketch parameters.
-        most_bytes: largest value; a single record may take more.
+    A single record may take more.
     """
 
     def encode_one(part: SketchedRange) -> bytes:
@@ -105,14 +101,9 @@ def decode(data: bytes, fingerprint: str) -> SketchedRange:
 
     try:
         documents = read_documents(row, positions)
-        blank = _blank(row, len(documents))
+        blank = frozenset(np.frombuffer(row.blank, dtype="<u4").tolist())
     except ValueError as error:
         raise TopicError(f"a sketched range is inconsistent: {error}") from error
+    if max(blank, default=-1) >= len(documents):
+        raise TopicError("a sketched range is inconsistent: a row without text does not exist")
     return SketchedRange(row.source, documents, blank, read_rejections(row.rejections))
-
-
-def _blank(row: SketchRow, count: int) -> frozenset[int]:
-    blank = np.frombuffer(row.blank, dtype="<u4").tolist()
-    if max(blank, default=-1) >= count:
-        raise ValueError("a row without text does not exist")
-    return frozenset(blank)

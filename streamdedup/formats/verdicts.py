@@ -6,7 +6,6 @@ version. A document that is neither a duplicate nor rejected is kept.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from streamdedup.batches import (
     KEPT,
     REJECTED,
     JudgedVerdicts,
+    MatchColumns,
     SketchedRange,
     Verdicts,
 )
@@ -36,13 +36,7 @@ from streamdedup.formats.arrays import (
     unpack,
     unpack_strings,
 )
-from streamdedup.model import (
-    Match,
-    Outcome,
-    Rejection,
-    SourceRange,
-    Verdict,
-)
+from streamdedup.model import Outcome, Position, Rejection, SourceRange, Verdict
 
 VERSION = 1
 
@@ -72,18 +66,17 @@ class VerdictRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     kept_id_ends: bytes = b""
 
 
-def _other_version(version: int) -> TopicError:
-    return TopicError(
-        f"the judge sends verdicts of version {version}, this release reads {VERSION}; run the "
-        "same release of both"
-    )
-
-
 _CODEC = Codec(
     VerdictRow,
     VERSION,
-    lambda reason: TopicError(f"verdicts cannot be read: {reason}"),
-    _other_version,
+    (TopicError, "verdicts cannot be read"),
+    (
+        TopicError,
+        (
+            "the judge sends verdicts of version {found}, this release reads {own}; run the same "
+            "release of both"
+        ),
+    ),
 )
 
 
@@ -93,58 +86,32 @@ class JudgedRange:
 
     Attributes:
         source: the range.
-        places: the place of each duplicate in the next two columns, by its offset.
+        rows: the row of each duplicate in the next three columns, by its offset.
         event_times_ms: event times of the duplicates.
         ids: their ids.
-        match_ends: where the matches of each end in the following columns.
-        match_ids: ids of the matches, best first.
-        match_positions: their topics, partitions and offsets.
-        estimates: their estimated similarities.
-        similarities: the similarities of their texts, NaN if not computed.
-        ages_s: how many seconds older they are, NaN if unknown.
+        matches: their matches.
         rejections: the reason for each rejected record, by its offset.
         kept_ids: ids of kept documents by offset; empty if the outputs do not need them.
     """
 
     source: SourceRange
-    places: dict[int, int]
+    rows: dict[int, int]
     event_times_ms: list[int]
     ids: list[str]
-    match_ends: list[int]
-    match_ids: list[str]
-    match_positions: Positions
-    estimates: list[float]
-    similarities: list[float]
-    ages_s: list[float]
+    matches: MatchColumns
     rejections: dict[int, Rejection]
     kept_ids: dict[int, str]
 
-    def verdict(self, row: int, positions: Positions) -> Verdict:
-        """Return the verdict on the record at a row of ``positions``."""
-        position = positions[row]
+    def verdict(self, position: Position) -> Verdict:
+        """Return the verdict on the record at a position in the range."""
         offset = position.offset
         if (rejection := self.rejections.get(offset)) is not None:
             return Verdict(Outcome.REJECTED, "", position, rejection=rejection)
-        place = self.places.get(offset)
-        if place is None:
+        row = self.rows.get(offset)
+        if row is None:
             return Verdict(Outcome.KEPT, self.kept_ids.get(offset, ""), position)
-        first = self.match_ends[place - 1] if place else 0
-        matches = tuple(map(self._match, range(first, self.match_ends[place])))
-        time_ms = self.event_times_ms[place]
-        return Verdict(Outcome.DUPLICATE, self.ids[place], position, time_ms, matches)
-
-    def _match(self, place: int) -> Match:
-        return Match(
-            self.match_ids[place],
-            self.match_positions[place],
-            self.estimates[place],
-            _known(self.ages_s[place]),
-            _known(self.similarities[place]),
-        )
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+        time_ms, matches = self.event_times_ms[row], self.matches.of(row)
+        return Verdict(Outcome.DUPLICATE, self.ids[row], position, time_ms, matches)
 
 
 class ReadVerdicts(Verdicts):
@@ -163,7 +130,7 @@ class ReadVerdicts(Verdicts):
         starts = np.array([judged.source.start for judged in ranges], dtype=np.int64)
         self._of_rows = np.searchsorted(starts, offsets, side="right") - 1
         outcomes = np.full(len(offsets), KEPT, dtype=np.uint8)
-        duplicates = [offset for judged in ranges for offset in judged.places]
+        duplicates = [offset for judged in ranges for offset in judged.rows]
         outcomes[np.isin(offsets, np.array(duplicates, dtype=np.int64))] = DUPLICATE
         refused = {
             offset: rejection
@@ -178,7 +145,7 @@ class ReadVerdicts(Verdicts):
         # Outputs, metrics and the page ask for the same ones.
         if row not in self._elements:
             judged = self._ranges[int(self._of_rows[row])]
-            self._elements[row] = judged.verdict(row, self._positions)
+            self._elements[row] = judged.verdict(self._positions[row])
         return self._elements[row]
 
 
@@ -196,15 +163,12 @@ class VerdictEncoder:
         self._outcomes = verdicts.outcomes
         self._most_bytes = most_bytes
         self._keeps_ids = keeps_ids
-        self._counts = verdicts.matches.counts
-        self._matches = verdicts.matches.columns(verdicts.documents)
+        self._matches = verdicts.matches
 
     def encode(self, sketched: SketchedRange, first: int) -> list[bytes]:
-        """Encode the verdicts on one range, as several parts if one value would be too large.
+        """Encode the verdicts on one range, whose first document is in row ``first`` of the batch.
 
-        Args:
-            sketched: the range.
-            first: the row of its first document in the batch.
+        There are several parts if one value would be too large.
         """
         return encoded_parts((sketched, first), self._encode_one, _halves, self._most_bytes)
 
@@ -212,18 +176,18 @@ class VerdictEncoder:
         sketched, first = part
         rows = np.arange(first, first + len(sketched.documents))
         duplicates = rows[self._outcomes[rows] == DUPLICATE]
-        kept = rows[self._outcomes[rows] == KEPT]
+        kept: dict[str, bytes] = {}
+        if self._keeps_ids:
+            of_kept = rows[self._outcomes[rows] == KEPT]
+            ids, ends = pack_strings(self._documents.ids.take(of_kept))
+            offsets = pack(self._documents.positions.offsets[of_kept], "<i8")
+            kept = {"kept_offsets": offsets, "kept_ids": ids, "kept_id_ends": ends}
         return _CODEC.encode(
             source=sketched.source,
             rejections=rejection_field(sketched.rejections),
             **(self._duplicate_fields(duplicates) if len(duplicates) else {}),
-            **(self._kept_fields(kept) if self._keeps_ids else {}),
+            **kept,
         )
-
-    def _kept_fields(self, rows: I64) -> dict[str, Any]:
-        ids, ends = pack_strings(self._documents.ids.take(rows))
-        offsets = pack(self._documents.positions.offsets[rows], "<i8")
-        return {"kept_offsets": offsets, "kept_ids": ids, "kept_id_ends": ends}
 
     def _duplicate_fields(self, rows: I64) -> dict[str, Any]:
         documents, matches = self._documents, self._matches.take(rows)
@@ -235,7 +199,7 @@ class VerdictEncoder:
             "event_times_ms": pack(documents.event_times_ms[rows], "<i8"),
             "ids": ids,
             "id_ends": id_ends,
-            "match_counts": pack(self._counts[rows], "<u2"),
+            "match_counts": pack(np.diff(matches.ends, prepend=0), "<u2"),
             "match_ids": match_ids,
             "match_id_ends": match_id_ends,
             **{f"match_{name}": field for name, field in positions.items()},
@@ -270,16 +234,21 @@ def decode(data: bytes) -> JudgedRange:
 
 def _judged(row: VerdictRow) -> JudgedRange:
     ids = unpack_strings(row.ids, row.id_ends).tolist()
-    match_ids = unpack_strings(row.match_ids, row.match_id_ends).tolist()
-    matches = len(match_ids)
-    counts = unpack(row.match_counts, "<u2", len(ids)).astype(np.int64)
-    if counts.sum() != matches:
-        raise ValueError(f"{matches} matches instead of {counts.sum()}")
-    match_positions = read_positions(
-        row.match_topics,
-        row.match_topic_indices,
-        row.match_partitions,
-        unpack(row.match_offsets, "<i8", matches),
+    match_ids = unpack_strings(row.match_ids, row.match_id_ends)
+    count = len(match_ids)
+    ends = np.cumsum(unpack(row.match_counts, "<u2", len(ids)), dtype=np.int64)
+    if (wanted := ends[-1] if len(ends) else 0) != count:
+        raise ValueError(f"{count} matches instead of {wanted}")
+    match_offsets = unpack(row.match_offsets, "<i8", count)
+    matches = MatchColumns(
+        ends,
+        match_ids,
+        read_positions(
+            row.match_topics, row.match_topic_indices, row.match_partitions, match_offsets
+        ),
+        estimates=unpack(row.estimates, "<f8", count),
+        jaccards=unpack(row.similarities, "<f8", count),
+        ages_s=unpack(row.ages_s, "<f8", count),
     )
     offsets = unpack(row.offsets, "<i8", len(ids))
     kept_ids = unpack_strings(row.kept_ids, row.kept_id_ends).tolist()
@@ -287,15 +256,10 @@ def _judged(row: VerdictRow) -> JudgedRange:
     check_range(row.source, offsets, [*row.rejections, *kept_offsets])
     return JudgedRange(
         source=row.source,
-        places={offset: place for place, offset in enumerate(offsets.tolist())},
+        rows={offset: index for index, offset in enumerate(offsets.tolist())},
         event_times_ms=unpack(row.event_times_ms, "<i8", len(ids)).tolist(),
         ids=ids,
-        match_ends=np.cumsum(counts).tolist(),
-        match_ids=match_ids,
-        match_positions=match_positions,
-        estimates=unpack(row.estimates, "<f8", matches).tolist(),
-        similarities=unpack(row.similarities, "<f8", matches).tolist(),
-        ages_s=unpack(row.ages_s, "<f8", matches).tolist(),
+        matches=matches,
         rejections=read_rejections(row.rejections),
         kept_ids=dict(zip(kept_offsets, kept_ids, strict=True)),
     )

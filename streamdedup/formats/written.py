@@ -28,11 +28,7 @@ class SchemaParser:
         self._ready: dict[bytes, _Parse] = {}
 
     def parse(self, value: bytes, frame: bytes) -> dict[str, Any]:
-        """Parse a value.
-
-        Args:
-            value: the value.
-            frame: the prefix from its headers; empty if the value begins with it.
+        """Parse a value; the frame is empty if the value begins with its prefix.
 
         Raises:
             Refusal: the value cannot be parsed, or its schema is unknown or cannot be used.
@@ -58,16 +54,12 @@ class SchemaParser:
         try:
             return compile_schema(schema)
         except SchemaError as error:
-            return _refusing(f"the schema with {describe_prefix(prefix)} {error}")
+            message = f"the schema with {describe_prefix(prefix)} {error}"
 
+            def refuse(_: bytes, __: bytes) -> dict[str, Any]:
+                raise Refusal("UnusableSchema", message)
 
-def _refusing(message: str) -> _Parse:
-    """Return a parser that refuses every value."""
-
-    def refuse(_: bytes, __: bytes) -> dict[str, Any]:
-        raise Refusal("UnusableSchema", message)
-
-    return refuse
+            return refuse
 
 
 def compile_schema(schema: Schema) -> _Parse:
@@ -77,24 +69,20 @@ def compile_schema(schema: Schema) -> _Parse:
         SchemaError: the schema cannot be used.
     """
     try:
-        return _compiled(schema)
+        # Imports only the libraries that it needs.
+        if schema.kind == "JSON":
+            return lambda value, _: parse_json(value)
+        if schema.kind == "AVRO":
+            from streamdedup.formats.avro import avro_parser
+
+            parse = avro_parser(schema)
+            return lambda value, _: parse(value)
+        from streamdedup.formats.protobuf import protobuf_parser
+
+        return protobuf_parser(schema)
     except ImportError:
         raise
     except Exception as error:
         # The libraries raise errors of many kinds.
         text = " ".join(str(error).split())
         raise SchemaError(f"cannot be used: {type(error).__name__}: {text}") from error
-
-
-def _compiled(schema: Schema) -> _Parse:
-    # Imports only the libraries that it needs.
-    if schema.kind == "JSON":
-        return lambda value, _: parse_json(value)
-    if schema.kind == "AVRO":
-        from streamdedup.formats.avro import avro_parser
-
-        parse = avro_parser(schema)
-        return lambda value, _: parse(value)
-    from streamdedup.formats.protobuf import protobuf_parser
-
-    return protobuf_parser(schema)

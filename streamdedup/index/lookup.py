@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from streamdedup.batches import Candidates, DocumentColumns
 from streamdedup.columns import I64, U64, Positions
-from streamdedup.dedup.buckets import IGNORED_KEY_BITS
-from streamdedup.dedup.judge import group
+from streamdedup.dedup.judge import IGNORED_KEY_BITS, group
 from streamdedup.errors import REMEDY, IndexDamaged
 from streamdedup.index import blocks
 from streamdedup.index.blocks import BLOCK_DOCUMENTS

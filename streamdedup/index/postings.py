@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.columns import I64, U8, U64
-from streamdedup.dedup.buckets import IGNORED_KEY_BITS
+from streamdedup.dedup.judge import IGNORED_KEY_BITS
 from streamdedup.index.memory import load8, load16, load32, prefetch
 from streamdedup.kernels import kernel
 

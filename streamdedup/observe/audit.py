@@ -23,8 +23,8 @@ from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import FRAME_HEADER, NO_SCHEMAS, Schema
 from streamdedup.model import NO_TIMESTAMP, Document, Headers, Position
 from streamdedup.settings.sections import Settings
-from streamdedup.sketch.sets import shingle_sets, similarities
 from streamdedup.sketch.sketcher import Sketcher, namespace_hash
+from streamdedup.sketch.texts import shingle_sets, similarities
 
 Result = Literal["found", "wrong", "missed", "refuted", "alone"]
 """What became of a sampled document: a duplicate that repeats a recent kept document, or one whose

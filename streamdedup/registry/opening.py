@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamdedup.errors import SettingsError
 from streamdedup.extras import install
-from streamdedup.formats.duplicate_schemas import duplicates_schema
-from streamdedup.formats.schemas import Schema
+from streamdedup.formats.schemas import Schema, duplicates_schema
 from streamdedup.model import Record
 from streamdedup.settings.sections import Settings
 

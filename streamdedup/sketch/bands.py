@@ -39,10 +39,6 @@ class Banding(NamedTuple):
         """Number of MinHash values in all bands."""
         return self.bands * self.rows
 
-    def swapped(self) -> Banding:
-        """Return the banding with bands and rows exchanged."""
-        return Banding(self.rows, self.bands)
-
     def candidate_probability(self, jaccard: float) -> float:
         """Return the value of the S-curve: the probability that a pair shares a band."""
         agreement = jaccard**self.rows
@@ -51,31 +47,13 @@ class Banding(NamedTuple):
         return -math.expm1(self.bands * math.log1p(-agreement))
 
     def random_candidates(self, corpus: int, background: float) -> float:
-        """Return the expected number of unrelated documents among the candidates of a lookup.
-
-        Args:
-            corpus: documents in the index.
-            background: Jaccard similarity of unrelated documents.
-        """
+        """Return how many of a corpus's documents, all unrelated, are candidates of a lookup."""
         return corpus * self.candidate_probability(background)
 
     def similarity_at(self, probability: float) -> float:
         """Return the Jaccard similarity at which the S-curve has this value in [0, 1)."""
         agreement = -math.expm1(math.log1p(-probability) / self.bands)
         return float(agreement ** (1.0 / self.rows))
-
-    def steepest(self) -> float:
-        """Return the Jaccard similarity at which the S-curve rises fastest."""
-        if self.rows == 1:
-            return 0.0
-        if self.bands == 1:
-            return 1.0
-        share = (1.0 - 1.0 / self.rows) / (self.bands - 1.0 / self.rows)
-        return float(share ** (1.0 / self.rows))
-
-    def rough_threshold(self) -> float:
-        """Return ``(1/bands)^(1/rows)``, the common approximation of :meth:`steepest`."""
-        return float((1.0 / self.bands) ** (1.0 / self.rows))
 
 
 def choose_bands(
@@ -88,7 +66,7 @@ def choose_bands(
     """Choose the bands for a recall, with the fewest rows that keep random candidates below one.
 
     For each number of rows, ``ceil(ln(1 - recall) / ln(1 - threshold^rows))`` is the smallest
-    number of bands that reaches the recall at the threshold. A lookup then has about
+    number of bands that reaches the recall. A lookup then has about
     ``corpus * bands * background^rows`` unrelated candidates. The result has the fewest rows that
     keep this number below one, or else the most rows that fit.
 
@@ -151,24 +129,17 @@ def doubts(banding: Banding, threshold: float, recall: float, num_perm: int) -> 
             f"{banding} find {probability:.1%} of the pairs at {threshold:g}, less than "
             f"dedup.recall {recall:.4g}"
         )
-    if problems and _is_swapped(banding, threshold, probability):
-        problems.append(
-            f"did you mean {banding.swapped()}? They find "
-            f"{banding.swapped().candidate_probability(threshold):.2%} at {threshold:g}"
-        )
+    swapped = Banding(banding.rows, banding.bands)
+    found = swapped.candidate_probability(threshold)
+    is_useless = probability < _HALF or probability > _SATURATED
+    if problems and is_useless and _USEFUL <= found <= _SATURATED:
+        problems.append(f"did you mean {swapped}? They find {found:.2%} at {threshold:g}")
     if banding.values > num_perm:
         problems.append(
             f"{banding} need {banding.values} MinHash values, num_perm is {num_perm}, so that the "
             "settings refuse them; raise dedup.num_perm or lower dedup.bands or dedup.rows"
         )
     return problems
-
-
-def _is_swapped(banding: Banding, threshold: float, probability: float) -> bool:
-    """Tell whether the curve is useless, and that of exchanged bands and rows is useful."""
-    other = banding.swapped().candidate_probability(threshold)
-    is_useless = probability < _HALF or probability > _SATURATED
-    return is_useless and _USEFUL <= other <= _SATURATED
 
 
 def _bands_for(threshold: float, recall: float, rows: int) -> int:

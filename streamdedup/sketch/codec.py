@@ -56,31 +56,19 @@ class SignatureCodec:
         stored = (signatures[:, :, None] >> shifts) & np.uint8(2**self.bits - 1)
         return stored.reshape(len(signatures), -1)[:, : self.num_perm]
 
-    def estimate_jaccard(self, signature: U8, others: U8) -> NDArray[np.float64]:
-        """Estimate the Jaccard similarity of one document with ``m`` others.
+    def estimate_jaccard(self, ones: U8, others: U8) -> NDArray[np.float64]:
+        """Estimate the Jaccard similarity of one document with ``m`` others, or of ``m`` pairs.
 
         Args:
-            signature: ``(num_bytes,)`` uint8.
+            ones: ``(num_bytes,)`` or ``(m, num_bytes)`` uint8.
             others: ``(m, num_bytes)`` uint8.
 
         Returns:
             ``(m,)`` float64, between 0 and 1.
         """
-        equal = _count_equal(signature, others, _EQUAL_FIELDS[self.bits]) - self._padding
-        return self._estimate(equal)
-
-    def estimate_pairs(self, ones: U8, others: U8) -> NDArray[np.float64]:
-        """Estimate the Jaccard similarity of ``n`` pairs of documents.
-
-        Args:
-            ones: ``(n, num_bytes)`` uint8.
-            others: ``(n, num_bytes)`` uint8.
-
-        Returns:
-            ``(n,)`` float64, between 0 and 1.
-        """
-        equal = _count_equal_pairs(ones, others, _EQUAL_FIELDS[self.bits]) - self._padding
-        return self._estimate(equal)
+        equal = _count_equal(np.atleast_2d(ones), others, _EQUAL_FIELDS[self.bits])
+        # The fields of the last byte without a value always agree.
+        return self._estimate(equal - (self.num_bytes * 8 // self.bits - self.num_perm))
 
     def estimates(self) -> NDArray[np.float64]:
         """Return the estimated similarity for each number of unequal values.
@@ -107,20 +95,13 @@ class SignatureCodec:
         agreement = jaccard + (1 - jaccard) * collision
         return math.sqrt(agreement * (1 - agreement) / self.num_perm) / (1 - collision)
 
-    @property
-    def _padding(self) -> int:
-        """Fields of the last byte without a value: they always agree."""
-        return self.num_bytes * 8 // self.bits - self.num_perm
 
-
-def _zero_fields(bits: int) -> U8:
-    """Return for each byte the number of its ``bits``-wide fields that are 0: ``(256,)`` uint8."""
-    fields = np.arange(256)[:, None] >> np.arange(0, 8, bits)
-    zero: U8 = np.count_nonzero(fields & (2**bits - 1) == 0, axis=1).astype(np.uint8)
-    return zero
-
-
-_EQUAL_FIELDS = {bits: _zero_fields(bits) for bits in (1, 2, 4, 8)}
+_EQUAL_FIELDS: dict[int, U8] = {
+    bits: np.count_nonzero(
+        (np.arange(256)[:, None] >> np.arange(0, 8, bits)) & (2**bits - 1) == 0, axis=1
+    ).astype(np.uint8)
+    for bits in (1, 2, 4, 8)
+}
 """By bits per field: the number of equal fields of two bytes, by the bytes' exclusive or."""
 
 
@@ -139,24 +120,13 @@ def _pack(values: Values, bits: int, num_bytes: int) -> U8:
 
 
 @kernel
-def _count_equal(signature: U8, others: U8, equal_fields: U8) -> I64:
-    """Return the number of fields in which each of the others equals a signature: ``(m,)``."""
+def _count_equal(ones: U8, others: U8, equal_fields: U8) -> I64:
+    """Return the number of equal fields of two rows each, ``(m,)``, or of one row with each."""
     counts = np.zeros(others.shape[0], dtype=np.int64)
     for other in range(others.shape[0]):
-        count = np.int64(0)
-        for i in range(len(signature)):
-            count += np.int64(equal_fields[signature[i] ^ others[other, i]])
-        counts[other] = count
-    return counts
-
-
-@kernel
-def _count_equal_pairs(ones: U8, others: U8, equal_fields: U8) -> I64:
-    """Return the number of fields in which the rows of two arrays are equal: ``(n,)``."""
-    counts = np.zeros(ones.shape[0], dtype=np.int64)
-    for row in range(ones.shape[0]):
+        one = other if ones.shape[0] > 1 else 0
         count = np.int64(0)
         for i in range(ones.shape[1]):
-            count += np.int64(equal_fields[ones[row, i] ^ others[row, i]])
-        counts[row] = count
+            count += np.int64(equal_fields[ones[one, i] ^ others[other, i]])
+        counts[other] = count
     return counts

@@ -200,13 +200,9 @@ def _number_repetitions(hashes: U64, count: int) -> None:
 
 @kernel
 def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> U32:
-    """Compute the signatures of packed texts by Fast Similarity Sketching.
+    """Compute the signatures of :class:`PackedTexts` by Fast Similarity Sketching.
 
-    Args:
-        codes: see :class:`streamdedup.sketch.shingle.PackedTexts`.
-        offsets: see the same class, ``(n + 1,)`` int64.
-        shingling: how texts are cut into shingles.
-        multipliers: odd random words, ``(2 * num_perm,)`` uint64.
+    ``multipliers`` are odd random words, ``(2 * num_perm,)`` uint64.
 
     Returns:
         ``(n, num_perm)`` uint32; all values of a text without shingles are 2^32 - 1.
@@ -337,14 +333,10 @@ def _rehash(value: np.uint64, multiplier: np.uint64) -> np.uint64:
 def classic(
     codes: Codes, offsets: I64, shingling: Shingling, multipliers: Values, increments: Values
 ) -> Values:
-    """Compute the MinHash signatures of packed texts.
+    """Compute the MinHash signatures of :class:`PackedTexts`.
 
-    Args:
-        codes: see :class:`streamdedup.sketch.shingle.PackedTexts`.
-        offsets: see the same class, ``(n + 1,)`` int64.
-        shingling: how texts are cut into shingles.
-        multipliers: odd, ``(num_perm,)`` uint32 or uint64; the values have the same type.
-        increments: of the same type and shape.
+    ``multipliers`` are odd, ``(num_perm,)`` uint32 or uint64; increments and values have the same
+    type.
 
     Returns:
         ``(n, num_perm)``; all values of a text without shingles are the largest of the type.

@@ -69,7 +69,6 @@ def nfkc(text: str) -> str:
 
 
 def _limit_marks(text: str) -> str:
-    """Drop all but the first thirty marks of each run."""
     if len(text) <= _MOST_MARKS:
         return text
     # The two half-width marks of Japanese are letters before NFKC.
@@ -179,7 +178,6 @@ class Step:
     """A named, versioned change of a text.
 
     Attributes:
-        name: its name in settings and indexes.
         version: raised when the result changes for any text.
         change: the function that changes a text.
         ascii: the function for ASCII texts; None if the step does not change them.
@@ -215,7 +213,6 @@ STEPS: dict[str, Step] = {
 }
 """All steps by name, in the order that every profile keeps."""
 
-_ORDER = {name: index for index, name in enumerate(STEPS)}
 CUSTOM = "custom"
 """Name of every profile that is composed of listed steps."""
 
@@ -273,20 +270,15 @@ def apply_changes(changes: tuple[Change, ...], text: str) -> str:
     return text
 
 
-def _profile(name: str, version: int, *steps: str) -> Profile:
-    return Profile(name, version, tuple(STEPS[step] for step in steps))
-
-
 _FOLD = ("drop_invisible", "nfkc", "casefold")
-_LINES = ("drop_quoted_lines", "drop_mail_signature")
 
 PROFILES: dict[str, Profile] = {
-    profile.name: profile
-    for profile in (
-        _profile("plain", 1, *_FOLD, "collapse_space"),
-        _profile("news", 2, *_FOLD, "mask_urls", "collapse_space"),
-        _profile("post", 2, *_FOLD, "drop_retweet", "mask_urls", "mask_handles", "collapse_space"),
-        _profile("forum", 2, *_FOLD, *_LINES, "mask_urls", "collapse_space"),
+    name: Profile(name, version, tuple(STEPS[step] for step in (*_FOLD, *steps, "collapse_space")))
+    for name, version, steps in (
+        ("plain", 1, ()),
+        ("news", 2, ("mask_urls",)),
+        ("post", 2, ("drop_retweet", "mask_urls", "mask_handles")),
+        ("forum", 2, ("drop_quoted_lines", "drop_mail_signature", "mask_urls")),
     )
 }
 """The named profiles."""
@@ -301,27 +293,23 @@ def compose(names: Sequence[str]) -> Profile:
     for name in names:
         if name not in STEPS:
             raise ValueError(f"unknown step {name!r}{_suggest(name, STEPS)}")
-    _check_order(names)
-    steps = tuple(STEPS[name] for name in names)
-    if "drop_retweet" in names and any(step.of_lines for step in steps):
-        lines = next(step.name for step in steps if step.of_lines)
-        raise ValueError(
-            f"drop_retweet and {lines} exclude each other; remove one from dedup.profile"
-        )
-    known = (profile for profile in PROFILES.values() if profile.steps == steps)
-    return next(known, Profile(CUSTOM, 1, steps))
-
-
-def _check_order(names: Sequence[str]) -> None:
     if not names:
         raise ValueError("a profile needs at least one step; expected e.g. [nfkc, casefold]")
-    right = sorted(set(names), key=_ORDER.__getitem__)
+    right = [name for name in STEPS if name in names]
     if len(right) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"step {repeated} is listed twice; remove one")
     if right != list(names):
         early, late = next((a, b) for a, b in zip(names, right, strict=True) if a != b)
         raise ValueError(f"step {late} must come before {early}; write [{', '.join(right)}]")
+    steps = tuple(STEPS[name] for name in names)
+    lines = next((step.name for step in steps if step.of_lines), None)
+    if "drop_retweet" in names and lines:
+        raise ValueError(
+            f"drop_retweet and {lines} exclude each other; remove one from dedup.profile"
+        )
+    known = (profile for profile in PROFILES.values() if profile.steps == steps)
+    return next(known, Profile(CUSTOM, 1, steps))
 
 
 def resolve(profile: str | Sequence[str]) -> Profile:
@@ -334,18 +322,13 @@ def resolve(profile: str | Sequence[str]) -> Profile:
         return compose(profile)
     name, _, steps = profile.partition(" (")
     if steps:
-        return _read(profile, [step.partition("/")[0] for step in steps.rstrip(")").split()])
+        found = compose([step.partition("/")[0] for step in steps.rstrip(")").split()])
+        if str(found) != profile:  # a step has another version
+            raise ValueError(f"profile {profile} is now {found}")
+        return found
     if name not in PROFILES:
         raise ValueError(f"unknown profile {name!r}{_suggest(name, PROFILES)}")
     return PROFILES[name]
-
-
-def _read(written: str, names: Sequence[str]) -> Profile:
-    """Return the profile of these steps, if its versions are still the written ones."""
-    profile = compose(names)
-    if str(profile) != written:
-        raise ValueError(f"profile {written} is now {profile}")
-    return profile
 
 
 def _suggest(name: str, known: dict[str, Step] | dict[str, Profile]) -> str:

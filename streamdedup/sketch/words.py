@@ -24,7 +24,7 @@ import numpy as np
 
 from streamdedup.columns import I64, U8
 from streamdedup.kernels import kernel
-from streamdedup.sketch.shingle import Codes, PackedTexts, pack
+from streamdedup.sketch.shingle import Codes, PackedTexts
 
 CONTINUOUS: dict[str, tuple[tuple[int, int], ...]] = {
     "Han": (
@@ -84,53 +84,40 @@ _TYPOGRAPHIC_APOSTROPHE = 0x2019
 _PICTURE_JOINER = 0x200D
 
 
-def split_words(text: str) -> list[str]:
-    """Return the words of a text, in order; typographic apostrophes become ASCII ones."""
-    codes, _, counts = _join(*pack([text]), _kinds())
-    return _text(codes).split(" ") if counts[0] else []
-
-
-def join_words(text: str) -> str:
-    """Return the words, joined by single spaces; a text without words is returned unchanged."""
-    return _text(join_packed(pack([text])).codes)
-
-
 def join_packed(texts: PackedTexts) -> PackedTexts:
-    """Join the words of each packed text, as :func:`join_words` does for one text."""
-    codes, offsets, _ = _join(*texts, _kinds())
-    return PackedTexts(codes, offsets)
+    """Join the words of each packed text by single spaces; a text without words stays unchanged.
 
-
-def _text(codes: Codes) -> str:
-    return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    Typographic apostrophes become ASCII ones.
+    """
+    return PackedTexts(*_join(*texts, _kinds()))
 
 
 @kernel
-def _join(codes: Codes, offsets: I64, kinds: U8) -> tuple[Codes, I64, I64]:
-    """Return the words joined by spaces, the offsets of the texts, and the texts' word counts."""
+def _join(codes: Codes, offsets: I64, kinds: U8) -> tuple[Codes, I64]:
+    """Return the words joined by spaces, and the offsets of the texts."""
     joined = np.empty(2 * len(codes), dtype=codes.dtype)
     ends = np.zeros(len(offsets), dtype=np.int64)
-    counts = np.zeros(len(offsets) - 1, dtype=np.int64)
     length = 0
-    for text in range(len(counts)):
+    for text in range(len(offsets) - 1):
+        has_words = False
         start, stop = offsets[text], offsets[text + 1]
         while start < stop:
             end = _word_end(codes, start, stop, kinds)
-            if end > start and counts[text]:
+            if end > start and has_words:
                 joined[length] = _SPACE
                 length += 1
-            counts[text] += end > start
+            has_words |= end > start
             for i in range(start, end):
                 typographic = codes[i] == _TYPOGRAPHIC_APOSTROPHE
                 joined[length] = _APOSTROPHE if typographic else codes[i]
                 length += 1
             start = max(end, start + 1)
-        if not counts[text]:
+        if not has_words:
             for i in range(offsets[text], stop):
                 joined[length] = codes[i]
                 length += 1
         ends[text + 1] = length
-    return joined[:length], ends, counts
+    return joined[:length], ends
 
 
 @kernel
@@ -170,8 +157,14 @@ def _kinds() -> U8:
     for letters in re.finditer(r"[^\W_]+", everything):
         kinds[letters.start() : letters.end()] = _LETTER
     kinds[[point for point in _MARKS if _is_mark(point)]] |= _MARK | _ON_PICTURE
-    kinds[list(_continuous())] |= _ALONE
+    of_scripts = _points(itertools.chain(*CONTINUOUS.values()))
+    continuous = (
+        point
+        for point in of_scripts
+        if point >= _BASIC_END or chr(point).isalnum() or _is_mark(point)
+    )
     for points, kind in (
+        (continuous, _ALONE),
         (map(ord, _JOINERS), _JOINER),
         (map(ord, _INNER), _INSIDE),
         (_points(_EMOJI), _PICTURE),
@@ -186,13 +179,6 @@ def _kinds() -> U8:
 
 def _is_mark(point: int) -> bool:
     return unicodedata.category(chr(point)).startswith("M")
-
-
-def _continuous() -> Iterator[int]:
-    """Yield the letters and marks of the scripts without spaces."""
-    for point in _points(itertools.chain(*CONTINUOUS.values())):
-        if point >= _BASIC_END or chr(point).isalnum() or _is_mark(point):
-            yield point
 
 
 def _points(ranges: Iterable[tuple[int, int]]) -> Iterator[int]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamdedup.columns import I64, U64
-from streamdedup.dedup.buckets import IGNORED_KEY_BITS
+from streamdedup.dedup.judge import IGNORED_KEY_BITS
 from streamdedup.spark.batches import PLACE, Batches, Task, from_ends, numbers, rows_of
 
 SLICED = "slice int, rows binary, copies binary"

@@ -19,10 +19,9 @@ from streamdedup.columns import F64, I64
 from streamdedup.dedup.clock import compared_ms
 from streamdedup.dedup.resolve import Rule
 from streamdedup.dedup.rule import is_better, is_in_reach, is_in_window, which_near
-from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.kernels import kernel
 from streamdedup.model import NO_TIMESTAMP
-from streamdedup.sketch.texts import NOT_STORED
+from streamdedup.sketch.texts import NOT_STORED, TextSimilarity
 from streamdedup.spark.batches import PLACE, Batches, Task, floats, numbers, rows_of
 
 ESTIMATED = "a long, b long, estimate double, is_near boolean"
@@ -57,7 +56,7 @@ def estimate(rule: Rule) -> Task:
     def task(batches: Batches) -> Batches:
         for batch in batches:
             ones, others = (rows_of(batch.column(name), width) for name in ("one", "two"))
-            estimates = rule.codec.estimate_pairs(ones, others)
+            estimates = rule.codec.estimate_jaccard(ones, others)
             near = is_near(estimates, rule)
             columns = [*(batch.column(name) for name in ("a", "b")), pa.array(estimates)]
             table = pa.RecordBatch.from_arrays(

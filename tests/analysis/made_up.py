@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamdedup.model import Document
 from streamdedup.sketch.shingle import Shingling
-from streamdedup.sketch.words import split_words
+from tests.support.words import split_words
 from tests.testkit.texts import Writer
 
 CHARACTERS = Shingling(words=False, size=3, bag=False, seed=1)

@@ -11,12 +11,12 @@ import pytest
 
 from streamdedup.batches import DocumentColumns, Met, SketchedBatch
 from streamdedup.dedup.resolve import Rule, resolve
-from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.engine.prepare import Preparer
 from streamdedup.model import Document, Position
 from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from streamdedup.sketch.codec import SignatureCodec
+from streamdedup.sketch.texts import TextSimilarity
 from tests.support.browser.samples import article, edited
 from tests.support.builders import open_index
 

@@ -36,13 +36,13 @@ import numpy as np
 
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
-from streamdedup.failpoints import POINTS
 from tests.support.checker import Checker
 from tests.support.faulty import ACTIONS, Fault
 from tests.support.feed import Feeder
 from tests.support.network import COMMIT_STEPS, Ending, Loss, Network
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import wait_until
+from tests.support.points import POINTS
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 

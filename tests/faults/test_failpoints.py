@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from deploy.broker.broker import Broker
-from streamdedup.failpoints import POINTS
 from tests.support import topics
 from tests.support.faulty import Action, Fault
 from tests.support.feed import PARTITIONS, Feed
 from tests.support.oracle import assert_undisturbed
 from tests.support.patience import PATIENCE_S
+from tests.support.points import POINTS
 from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 

@@ -13,7 +13,6 @@ import jsonschema
 import pytest
 
 from streamdedup.columns import Positions
-from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.outputs import (
     OutputRule,
     clean_headers,
@@ -22,6 +21,7 @@ from streamdedup.formats.outputs import (
     kept_headers,
     rejected_record,
 )
+from streamdedup.formats.schemas import duplicates_schema
 from streamdedup.model import NO_TIMESTAMP, Match, Outcome, Position, Record, Rejection, Verdict
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.settings.sections import OutputSettings, Settings

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.formats.positions import format_position, parse_position
-from streamdedup.model import Position
+from streamdedup.model import Position, format_position, parse_position
 from tests.support.builders import examples
 
 

@@ -18,13 +18,13 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from streamdedup.formats.avro import single_object_prefix, write_duplicate
-from streamdedup.formats.duplicate_schemas import duplicates_schema
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import (
     FRAME_HEADER,
     Schema,
     describe_prefix,
+    duplicates_schema,
     frame_of,
     prefix_of,
     prefixes,

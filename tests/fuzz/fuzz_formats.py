@@ -16,11 +16,18 @@ from streamdedup.columns import Blobs, Positions, Strings
 from streamdedup.dedup.clock import Clock
 from streamdedup.errors import IndexDamaged, IndexMismatch
 from streamdedup.formats import changelog
+from streamdedup.formats.arrays import has_version
 from streamdedup.formats.corrections import count_replays, read_dead_letter, replay_headers
 from streamdedup.formats.outputs import dead_letter_headers
-from streamdedup.formats.positions import format_position, parse_position
 from streamdedup.index.layout import Header, decode_header, difference, parameters_of
-from streamdedup.model import Position, Record, Rejection, SourceRange
+from streamdedup.model import (
+    Position,
+    Record,
+    Rejection,
+    SourceRange,
+    format_position,
+    parse_position,
+)
 from streamdedup.settings.dedup import DedupSettings
 from streamdedup.sketch.texts import TextPacker, text_bytes, unpack_text
 from tests.fuzz.cases import Block, each, expect, mutated, odd_integer, odd_text
@@ -183,7 +190,7 @@ def _plain(update: IndexUpdate) -> tuple[Any, ...]:
 
 
 def _check_entry(data: bytes) -> None:
-    changelog.is_entry(data)
+    has_version(data)
     try:
         update = changelog.decode(data, FINGERPRINT)
     except _REFUSALS as error:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -15,9 +16,8 @@ from aiokafka.protocol.commit import OffsetFetchResponse_v3
 from deploy.broker.broker import Broker
 from streamdedup.admin.checks import check
 from streamdedup.admin.findings import Severity
-from streamdedup.columns import Positions
 from streamdedup.errors import BrokerUnavailable, ProducerForgotten, SettingsError, TopicError
-from streamdedup.formats.verdicts import JudgedRange
+from streamdedup.formats import verdicts
 from streamdedup.kafka.cluster import inspect
 from streamdedup.kafka.compose import Composer
 from streamdedup.kafka.connection import new_consumer
@@ -152,8 +152,8 @@ async def test_verdicts_that_arrive_before_a_lane_begins(
             lane.add_progress(LaneProgress(progress, topic_id, Metadata(verdicts=5)))
         for offset, start in ((6, 20), (7, 25)):
             source = SourceRange(stage.topics["source"], 0, start, start + 5)
-            none = Positions.of([])
-            judged = JudgedRange(source, {}, [], [], [], [], none, [], [], [], {}, {})
+            row = verdicts.VerdictRow(verdicts.VERSION, source)
+            judged = verdicts.decode(msgspec.msgpack.encode(row))
             lane.add_verdicts(offset, judged)
         lane.reach_verdict(8)
         if progress is None:

@@ -15,8 +15,7 @@ import trustme
 
 from deploy.registry import Reference, SchemaRegistry
 from streamdedup.errors import BrokerRefused, RegistryUnavailable, SettingsError
-from streamdedup.formats.duplicate_schemas import duplicates_schema
-from streamdedup.formats.schemas import Schema
+from streamdedup.formats.schemas import Schema, duplicates_schema
 from streamdedup.model import Position, Record
 from streamdedup.registry.client import Registry
 from streamdedup.registry.opening import schemas_in_files, schemas_of

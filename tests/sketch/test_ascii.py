@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.sketch.ascii import collapse_ascii
+from streamdedup.sketch.batch import collapse_ascii
 from tests.support.builders import examples
 
 ASCII = [chr(code) for code in range(128)]

@@ -90,5 +90,5 @@ def test_pairs_are_estimated_as_one_document(
     is_same = chance.random((count, num_perm)) < chance.random((count, 1))
     ones, others = codec.pack(values), codec.pack(np.where(is_same, values, changed))
     single = [codec.estimate_jaccard(ones[n], others[n : n + 1])[0] for n in range(count)]
-    assert codec.estimate_pairs(ones, others).tolist() == single
-    assert codec.estimate_pairs(ones, ones).tolist() == [1.0] * count
+    assert codec.estimate_jaccard(ones, others).tolist() == single
+    assert codec.estimate_jaccard(ones, ones).tolist() == [1.0] * count

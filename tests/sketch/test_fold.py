@@ -6,8 +6,7 @@ import unicodedata
 
 import pytest
 
-from streamdedup.sketch.fold import rewrite
-from streamdedup.sketch.fold_table import make_table
+from streamdedup.sketch.fold import make_table, rewrite
 
 
 def nfkc_casefold(text: str) -> str:

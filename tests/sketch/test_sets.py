@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.sketch.sets import jaccard, shingle_sets, similarities
 from streamdedup.sketch.shingle import Shingling
+from streamdedup.sketch.texts import jaccard, shingle_sets, similarities
 from tests.support.builders import examples
 
 TEXTS = st.text(alphabet="ab \u00e9\u4e00", max_size=14)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from streamdedup.sketch.normalize import PROFILES
 from streamdedup.sketch.shingle import pack
-from streamdedup.sketch.words import CONTINUOUS, join_packed, join_words, split_words
+from streamdedup.sketch.words import CONTINUOUS, join_packed
 from tests.support.builders import examples
+from tests.support.words import join_words, split_words
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamdedup.dedup.buckets import IGNORED_KEY_BITS
+from streamdedup.dedup.judge import IGNORED_KEY_BITS
 from streamdedup.spark import buckets as pairing
 from streamdedup.spark.batches import Batches, as_binary
 from streamdedup.spark.buckets import (

@@ -17,7 +17,7 @@ from streamdedup.batches import (
     IndexUpdate,
     JudgedVerdicts,
     Judgement,
-    Matches,
+    MatchColumns,
     SketchedBatch,
     Sketches,
 )
@@ -165,17 +165,6 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> JudgedVerdicts:
     rows = [row for row, verdict in enumerate(verdicts) if verdict.rejection is None]
     judged = [verdicts[row] for row in rows]
     stored = [match for verdict in judged for match in verdict.matches]
-    places = np.zeros((len(rows), max([1, *(len(each.matches) for each in judged)])), np.int64)
-    estimates = np.zeros(places.shape)
-    for row, verdict in enumerate(judged):
-        for column, match in enumerate(verdict.matches):
-            places[row, column] = stored.index(match)
-            estimates[row, column] = match.jaccard_estimate
-    times_ms = {
-        match: 0 if match.age_s is None else each.event_time_ms - round(1000 * match.age_s)
-        for each in judged
-        for match in each.matches
-    }
     batch = SketchedBatch(
         Positions.of([verdict.position for verdict in verdicts]),
         _named([(each.id, each.position, each.event_time_ms) for each in judged]),
@@ -184,19 +173,18 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> JudgedVerdicts:
         {row: why for row, each in enumerate(verdicts) if (why := each.rejection) is not None},
         (),
     )
-    matches = Matches(
-        np.array([len(each.matches) for each in judged], dtype=np.int64),
-        places,
-        estimates,
-        {
-            (row, stored.index(match)): match.jaccard
-            for row, each in enumerate(judged)
-            for match in each.matches
-            if match.jaccard is not None
-        },
-        _named([(each.id, each.position, times_ms[each]) for each in stored]),
+    ages_s = [np.nan if each.age_s is None else each.age_s for each in stored]
+    matches = MatchColumns(
+        ends=np.cumsum([len(each.matches) for each in judged], dtype=np.int64),
+        ids=Strings.of([each.id for each in stored]),
+        positions=Positions.of([each.position for each in stored]),
+        estimates=np.array([each.jaccard_estimate for each in stored], dtype=np.float64),
+        jaccards=np.array([np.nan if each.jaccard is None else each.jaccard for each in stored]),
+        ages_s=np.array(ages_s, dtype=np.float64),
     )
-    return JudgedVerdicts(batch, matches, replace(matches, counts=np.zeros_like(matches.counts)))
+    none = np.zeros(0, dtype=np.int64)
+    refuted = replace(matches.take(none), ends=np.zeros_like(matches.ends))
+    return JudgedVerdicts(batch, matches, refuted)
 
 
 def _complete(verdict: Verdict) -> Verdict:

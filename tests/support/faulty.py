@@ -43,7 +43,7 @@ class Fault:
     """What happens once in a process.
 
     Attributes:
-        point: one of :data:`streamdedup.failpoints.POINTS`.
+        point: one of :data:`tests.support.points.POINTS`.
         turn: at which call of the point, counted from 1.
         action: ``kill`` and ``stop`` send a signal to the process, ``kill later`` after some
             seconds; ``delay`` blocks the thread for some seconds; ``error`` raises.

@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 from aiokafka import ConsumerRecord
 
-from streamdedup.formats.duplicate_schemas import duplicates_schema
+from streamdedup.formats.schemas import duplicates_schema
 
 
 def _clean_position(record: ConsumerRecord) -> tuple[int, int]:

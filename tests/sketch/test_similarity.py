@@ -6,28 +6,26 @@ import random
 
 import pytest
 
-from streamdedup.dedup import similarity
-from streamdedup.dedup.similarity import TextSimilarity
 from streamdedup.errors import IndexDamaged
-from streamdedup.sketch import sets
+from streamdedup.sketch import texts as stored
 from streamdedup.sketch.shingle import Shingling
-from streamdedup.sketch.texts import TextPacker, unpack_text
+from streamdedup.sketch.texts import TextPacker, TextSimilarity, unpack_text
 
 CHARACTERS = Shingling(words=False, size=3, bag=False, seed=1)
 
 
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a cache for two of ten texts, the similarities are those of the sets."""
-    monkeypatch.setattr(similarity, "_MOST_SHINGLES", 20)
+    """With a cache for two of ten texts, the similarities are those of the stored."""
+    monkeypatch.setattr(stored, "_MOST_SHINGLES", 20)
     draw = random.Random(5)
     texts = ["".join(draw.choices("ab", k=12)) for _ in range(10)]
     packer = TextPacker(1000)
     packed = [packer.pack(text) for text in texts]
-    known = list(sets.shingle_sets(texts, CHARACTERS))
+    known = list(stored.shingle_sets(texts, CHARACTERS))
     compared = TextSimilarity(CHARACTERS)
     for _ in range(200):
         one, other = draw.randrange(10), draw.randrange(10)
-        expected = sets.jaccard(known[one], known[other])
+        expected = stored.jaccard(known[one], known[other])
         assert compared.jaccard(packed[one], packed[other]) == expected
 
 
@@ -39,7 +37,7 @@ def test_a_text_is_shingled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(packed)
         return unpack_text(packed)
 
-    monkeypatch.setattr(similarity, "unpack_text", unpack)
+    monkeypatch.setattr(stored, "unpack_text", unpack)
     packer = TextPacker(1000)
     original, *others = [packer.pack(f"text number {number}") for number in range(5)]
     compared = TextSimilarity(CHARACTERS)

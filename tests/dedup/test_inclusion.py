@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from streamdedup.dedup.weights import band_probability, found_probability, given_stored_bits
 from streamdedup.sketch.bands import Banding
-from streamdedup.sketch.inclusion import band_probability, found_probability, given_stored_bits
 
 
 @pytest.mark.parametrize(
