@@ -48,7 +48,6 @@ from streamdedup.roles.lane import Lane, OffsetLost, VerdictsMissing
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
-    Phases,
     Runtime,
     decisive,
     now_ms,
@@ -92,12 +91,10 @@ class Edge:
     """Reads, sketches and writes the records of its partitions, until it is stopped."""
 
     def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
-        settings, metrics = runtime.settings, runtime.metrics
         self._runtime = runtime
-        self._phases = Phases(runtime.state, metrics)
         self._preparing = Preparing(runtime, pool)
-        self._group = EdgeGroup(settings)
-        self._commits = defaultdict[int, Commits](lambda: Commits(settings.kafka, metrics))
+        self._group = EdgeGroup(runtime.settings)
+        self._commits = defaultdict[int, Commits](lambda: Commits(runtime))
         self._warming = self._preparing.warm()
 
     async def run(self) -> None:
@@ -107,7 +104,7 @@ class Edge:
             StreamdedupError: an error that retrying cannot fix.
         """
         try:
-            await run_sessions(self._run_session, self._phases, self._runtime.stop, stands_by=False)
+            await run_sessions(self._run_session, self._runtime, stands_by=False)
         finally:
             await self._group.leave()
 
@@ -116,7 +113,7 @@ class Edge:
         await self._preparing.close()
 
     async def _run_session(self) -> None:
-        facts = await reach_brokers(self._runtime.settings, self._phases, self._preparing.reach)
+        facts = await reach_brokers(self._runtime, self._preparing.reach)
         if not self._group.is_member:
             await self._group.leave()
             # Partitions of an edge that cannot sketch yet would wait.
@@ -127,10 +124,10 @@ class Edge:
             resources.push_async_callback(session.close)
             await session.open()
             spare_collector()
-            self._phases.enter("running")
+            self._runtime.enter("running")
             log.info("running", partitions=len(self._group.partitions))
             await session.run()
-            self._phases.enter("draining")
+            self._runtime.enter("draining")
 
 
 class _Session:

@@ -50,7 +50,6 @@ from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
-    Phases,
     Runtime,
     decisive,
     reach_brokers,
@@ -140,13 +139,12 @@ class Keeper:
         make_feed: Callable[[ClusterFacts, ChangelogWriter, IndexThread], Feed[Any]],
         preparing: Preparing | None = None,
     ) -> None:
-        settings, metrics, state = runtime.settings, runtime.metrics, runtime.state
-        self._settings, self._stop = settings, runtime.stop
-        self._metrics, self._state = metrics, state
+        settings, state = runtime.settings, runtime.state
+        self._runtime, self._settings = runtime, settings
+        self._metrics, self._state = runtime.metrics, state
         self._make_feed = make_feed
         self._preparing = preparing
-        self._phases = Phases(state, metrics)
-        self._transactions = Commits(settings.kafka, metrics)
+        self._transactions = Commits(runtime)
         self._fingerprint = settings.fingerprint
         self._index = IndexThread(runtime)
         self._notes: dict[str, bytes] = {}
@@ -165,7 +163,7 @@ class Keeper:
         """
         try:
             stands_by = self._settings.standby.enabled
-            await run_sessions(self._run_session, self._phases, self._stop, stands_by=stands_by)
+            await run_sessions(self._run_session, self._runtime, stands_by=stands_by)
         finally:
             if self._election is not None:
                 await self._election.leave()
@@ -180,7 +178,7 @@ class Keeper:
         # A failed transaction leaves the lock of its session locked.
         self._commits = asyncio.Lock()
         reach_registry = self._preparing.reach if self._preparing is not None else None
-        facts = await reach_brokers(self._settings, self._phases, reach_registry)
+        facts = await reach_brokers(self._runtime, reach_registry)
         index = await self._open_index(facts)
         await claim(self._settings)
         log_facts = facts.topics[self._settings.topics.changelog]
@@ -202,10 +200,10 @@ class Keeper:
                     if applied := await writer.commit(transaction):
                         await self._index.call(index.apply, update, applied, self._notes)
                 spare_collector()
-                self._phases.enter("running")
+                self._runtime.enter("running")
                 log.info("running", partitions=self._state.partitions, documents=stats.documents)
                 await self._process(feed, writer)
-                self._phases.enter("draining")
+                self._runtime.enter("draining")
                 with contextlib.suppress(StreamdedupError):  # everything is committed
                     await self._pass_last_markers()
         finally:
@@ -226,14 +224,14 @@ class Keeper:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._win(election, caught_up)),
-                    group.create_task(self._stop.wait()),
+                    group.create_task(self._runtime.stop.wait()),
                     group.create_task(self._follow(index, reader, caught_up)),
                     group.create_task(self._keep_up()),
                 ]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:
                     task.cancel()
-            return not self._stop.is_set()
+            return not self._runtime.stop.is_set()
         except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
         finally:
@@ -245,7 +243,7 @@ class Keeper:
             await caught_up.wait()
         self._state.partitions, self._state.lag, self._state.positions = 0, {}, {}
         self._metrics.forget_partitions()
-        self._phases.enter("standby")
+        self._runtime.enter("standby")
         log.info("standing by")
         await election.join()
         await election.win()
@@ -258,7 +256,7 @@ class Keeper:
         applied = await self._index.call(lambda: index.applied)
         begin, end = self._first_offset(index, reader, applied), reader.end
         state.replay_done, state.replay_total = begin, end
-        self._phases.enter("replaying")
+        self._runtime.enter("replaying")
         log.info("following the changelog", begin=begin, end=end)
         reader.seek(begin)
         while True:
@@ -295,7 +293,7 @@ class Keeper:
         try:
             await reader.start()
             begin = self._first_offset(index, reader, applied)
-            self._phases.enter("replaying")
+            self._runtime.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
             log.info("replaying the changelog", begin=begin, end=reader.end)
             async with reporting_replay(self._state):
