@@ -15,16 +15,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 import structlog
-from aiokafka import AIOKafkaProducer, TopicPartition, errors
+from aiokafka import TopicPartition, errors
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable, ProducerForgotten, TopicError
 from streamdedup.failpoints import reach
+from streamdedup.kafka.append import new_producer
 from streamdedup.kafka.brokers import clock_warning, least_difference_ms
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
-from streamdedup.kafka.connection import POLL_S, connection_options, new_consumer, stop, translated
+from streamdedup.kafka.connection import POLL_S, new_consumer, stop, translated
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
 from streamdedup.kafka.topics import NEW_CHANGELOG, output_names
@@ -33,8 +34,6 @@ from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
-
-_MAX_BATCH_BYTES = 512 * 1024
 
 sender.BACKOFF_OVERRIDE = 0.003
 """Seconds between two attempts to begin a transaction while the coordinator still writes the
@@ -80,16 +79,12 @@ class TransactionalWriter:
         self._group_id = kafka.group_id
         self._outputs = [facts.topics[name] for name in outputs]
         self._timeout_s = kafka.transaction_timeout.total_seconds()
-        smallest = min(topic.max_message_bytes for topic in facts.topics.values())
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=list(kafka.bootstrap_servers),
+        self._producer = new_producer(
+            kafka,
+            facts,
             transactional_id=transactional_id,
             transaction_timeout_ms=milliseconds(kafka.transaction_timeout),
-            acks="all",
-            max_batch_size=min(_MAX_BATCH_BYTES, smallest),
-            compression_type=None if kafka.compression == "none" else kafka.compression,
             retry_backoff_ms=_RETRY_MS,
-            **connection_options(kafka),
         )
         partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._building = BatchBuilding(self._producer, partitions)
