@@ -45,6 +45,12 @@ class OutcomeTally:
         """Return the tally as the metadata of committed offsets."""
         return f"{_NOTE} {self.judged} {self.run} {self.window:x}"
 
+    def accepted(self, count: int) -> OutcomeTally:
+        """Return the tally after so many more records that are not dead letters."""
+        if count == 0:
+            return self
+        return OutcomeTally(self.judged + count, 0, self.window << count & _WINDOW_BITS)
+
 
 def is_by_worker(text: str) -> bool:
     """Return whether metadata is that of a worker, not of an edge or another program."""
@@ -102,35 +108,28 @@ class DeadLetterLimit:
         Raises:
             TooManyDeadLetters: a limit is reached within the batch.
         """
-        judged, run, window = tally.judged, tally.run, tally.window
         before = 0
         for row in sorted(rejections):
-            judged, run, window = _accepted(row - before, judged, run, window)
-            before = row + 1
+            tally, before = tally.accepted(row - before), row + 1
             if rejections[row].reason == _TOMBSTONE:
                 continue
-            judged, run, window = judged + 1, run + 1, (window << 1 | 1) & _WINDOW_BITS
-            if reached := self._reached(judged, run, window):
+            window = (tally.window << 1 | 1) & _WINDOW_BITS
+            tally = OutcomeTally(tally.judged + 1, tally.run + 1, window)
+            if reached := self._reached(tally):
                 raise TooManyDeadLetters(f"{reached}; {_explained(positions, rejections)}")
-        return OutcomeTally(*_accepted(len(positions) - before, judged, run, window))
+        return tally.accepted(len(positions) - before)
 
-    def _reached(self, judged: int, run: int, window: int) -> str:
+    def _reached(self, tally: OutcomeTally) -> str:
         """Return the limit that is reached, in words; empty if none is."""
+        run, dead = tally.run, tally.window.bit_count()
         if self.run and run >= self.run:
             return f"{run} records in a row became dead letters (limits.dead_letter_run {self.run})"
-        if self.ratio and judged >= WINDOW and window.bit_count() / WINDOW >= self.ratio:
+        if self.ratio and tally.judged >= WINDOW and dead / WINDOW >= self.ratio:
             return (
-                f"{window.bit_count()} of the last {WINDOW} records became dead letters "
+                f"{dead} of the last {WINDOW} records became dead letters "
                 f"(limits.dead_letter_ratio {self.ratio:g})"
             )
         return ""
-
-
-def _accepted(count: int, judged: int, run: int, window: int) -> tuple[int, int, int]:
-    """Return a tally's numbers after so many records that are no dead letters."""
-    if count == 0:
-        return judged, run, window
-    return judged + count, 0, window << count & _WINDOW_BITS
 
 
 def _explained(positions: Positions, rejections: Mapping[int, Rejection]) -> str:
