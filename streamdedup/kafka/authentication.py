@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import json
 import math
@@ -22,7 +23,7 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -66,22 +67,12 @@ class TokenUnavailable(errors.KafkaError):  # type: ignore[misc]
         return str(self.args[0])
 
 
-class _Token(NamedTuple):
-    """A token, and when it should be replaced, in seconds of the monotonic clock."""
-
-    text: str
-    replace_at: float
-
-    def __repr__(self) -> str:
-        return "<token>"
-
-
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     """Gives aiokafka a token for each connection; ``fetch`` returns one and its lifetime in s."""
 
     def __init__(self, fetch: Callable[[], Awaitable[tuple[str, float]]]) -> None:
         self._fetch = fetch
-        self._token = _Token("", 0.0)
+        self._token, self._replace_at = "", 0.0
 
     async def token(self) -> str:
         """Return a token that is valid for a while.
@@ -90,13 +81,13 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
             TokenRefused: only the operator can fix the cause.
             TokenUnavailable: a retry may succeed.
         """
-        if time.monotonic() >= self._token.replace_at:
+        if time.monotonic() >= self._replace_at:
             asked_at = time.monotonic()
             text, lifetime_s = await self._fetch()
             if not _TOKEN.fullmatch(text):
                 raise TokenRefused("the token has characters that no bearer token may have")
-            self._token = _Token(text, asked_at + _USED_SHARE * lifetime_s)
-        return self._token.text
+            self._token, self._replace_at = text, asked_at + _USED_SHARE * lifetime_s
+        return self._token
 
 
 @functools.lru_cache(maxsize=1)
@@ -165,7 +156,7 @@ async def _request(security: SecuritySettings, url: str) -> tuple[str, float]:
 
 
 def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
-    """Return the token of a token endpoint's answer, and its lifetime in seconds."""
+    """Return the token of an answer, and its lifetime in seconds; 0 if it is unknown."""
     try:
         facts: Any = json.loads(body)
     except ValueError:
@@ -173,9 +164,12 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
     if not isinstance(facts, dict):
         facts = {}
     if status == 200:  # noqa: PLR2004 - HTTP's OK
-        token = facts.get("access_token")
+        token, lifetime_s = facts.get("access_token"), 0.0
+        # RFC 6749 only recommends to tell the lifetime, and some providers write a string.
+        with contextlib.suppress(ValueError):
+            lifetime_s = float(str(facts.get("expires_in")))
         if isinstance(token, str) and token:
-            return token, _lifetime_s(facts.get("expires_in"))
+            return token, lifetime_s if math.isfinite(lifetime_s) else 0.0
         raise TokenRefused(
             f"the answer of {url} holds no token; set kafka.security.token_url to the provider's "
             "token endpoint"
@@ -189,18 +183,6 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
         f"{message}; fix kafka.security.sasl_username and sasl_password_file, which are the client "
         "id and secret, token_scope or token_url"
     )
-
-
-def _lifetime_s(value: object) -> float:
-    """Return the lifetime of a token; 0 if the provider does not tell.
-
-    RFC 6749 only recommends to tell, and some providers write a string.
-    """
-    try:
-        lifetime_s = float(str(value))
-    except ValueError:
-        return 0.0
-    return lifetime_s if math.isfinite(lifetime_s) else 0.0
 
 
 def _signer() -> Any:
