@@ -100,7 +100,15 @@ class Poller:
     def _move_into(self, batch: list[Any], room_bytes: int) -> int:
         """Move held messages into a batch, as many as fit; return their bytes."""
         held = self._held
-        sizes = np.cumsum([_size(message) for message in held[: self._max_records - len(batch)]])
+        sizes = np.cumsum(
+            [
+                len(each.value or b"")
+                + len(each.key or b"")
+                # Most records have no headers.
+                + (sum(len(k) + len(v or b"") for k, v in each.headers) if each.headers else 0)
+                for each in held[: self._max_records - len(batch)]
+            ]
+        )
         count = int(np.searchsorted(sizes, room_bytes, side="right"))
         if not batch:
             count = max(count, 1)
@@ -216,10 +224,3 @@ class Follower(Poller):
                     messages = [each for each in messages if self._is_read(each.partition)]
                 if messages is not None:
                     await deliver(messages)
-
-
-def _size(message: Any) -> int:
-    size = len(message.value or b"") + len(message.key or b"")
-    if message.headers:
-        size += sum(len(name) + len(value or b"") for name, value in message.headers)
-    return size

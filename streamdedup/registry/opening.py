@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import SettingsError
@@ -30,7 +29,10 @@ def schemas_in_files(settings: Settings) -> dict[bytes, Schema]:
         raise _missing("records.format avro") from error
     schemas = {}
     for path in settings.records.schema_files:
-        text = _read(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"records.schema_files: cannot read {path}: {error}") from error
         try:
             schemas[single_object_prefix(text)] = Schema("AVRO", text)
         except Exception as error:
@@ -96,10 +98,3 @@ async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[byte
 
 def _missing(what: str) -> SettingsError:
     return SettingsError(f"{what} needs packages that are not installed; run {install('registry')}")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"records.schema_files: cannot read {path}: {error}") from error

@@ -93,7 +93,10 @@ class _SketchFeed(Feed[_Read]):
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
                 messages = await unless_set(self._stop, self._reader.ranges())
-            self._observe(queue.qsize())
+            lag = self._reader.lag()
+            self._metrics.observe_queue(queue.qsize())
+            self._metrics.observe_sketches_lag(sum(lag.values()))
+            self._state.lag, self._state.positions = lag, self._reader.positions
             if not messages:
                 continue
             reach("poll")
@@ -228,13 +231,6 @@ class _SketchFeed(Feed[_Read]):
     async def close(self) -> None:
         """Stop the consumer."""
         await self._reader.close()
-
-    def _observe(self, waiting: int) -> None:
-        lag = self._reader.lag()
-        self._metrics.observe_queue(waiting)
-        self._metrics.observe_sketches_lag(sum(lag.values()))
-        self._state.lag = lag
-        self._state.positions = self._reader.positions
 
 
 def _firsts(ranges: list[SketchedRange]) -> list[int]:

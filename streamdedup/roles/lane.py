@@ -8,6 +8,7 @@ continues behind the committed offsets. There is no other recovery.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,25 +132,21 @@ class Lane:
     async def _check_progress(self) -> None:
         """Compare the group's offset with the progress that was written with the last outputs."""
         progress, offsets = self._progress, self.offsets
-        if (
-            progress is not None
-            and (offsets.is_new or (offsets.is_own and progress.source > offsets.source))
-            and await self._is_of_this_topic(progress)
+        if progress is not None and (
+            offsets.is_new or (offsets.is_own and progress.source > offsets.source)
         ):
-            found = None if offsets.is_new else offsets.source
-            warn_of_loss(self.partition, found, progress.source)
-            await self._commits.commit(self._writer, self._transaction([], progress))
-            raise OffsetLost
+            source = (await look_at_topics(self._settings)).topics.get(self._source[0])
+            # The progress may be that of a topic that was recreated since.
+            if source is not None and source.id and source.id == progress.topic_id:
+                found = None if offsets.is_new else offsets.source
+                warn_of_loss(self.partition, found, progress.source)
+                await self._commits.commit(self._writer, self._transaction([], progress))
+                raise OffsetLost
         self._is_checked = True
         if self._has_old_verdicts:
             raise outputs_unknown(self._kafka, *self._source)
         if self._missing is not None:
             raise self._missing
-
-    async def _is_of_this_topic(self, progress: LaneProgress) -> bool:
-        """Return whether the offset of a progress is one of the topic that exists now."""
-        facts = (await look_at_topics(self._settings)).topics.get(self._source[0])
-        return facts is not None and facts.id != b"" and facts.id == progress.topic_id
 
     def _progress_at(self, source: int, tally: OutcomeTally, verdicts: int) -> LaneProgress:
         metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
@@ -255,13 +252,14 @@ class Lane:
         while True:
             while not self.pairs.is_ready:
                 self._changed.clear()
-                try:
+                with contextlib.suppress(TimeoutError):
                     # Unlike wait_for() of Python 3.11, this never loses a cancellation.
                     async with asyncio.timeout(_LOOK_S):
                         await self._changed.wait()
-                except TimeoutError:
-                    pass
-                self._look(patience_s)
+                is_late = time.monotonic() - self._advanced_at > patience_s
+                judged_to = self._judged_to or self.pairs.judged_to
+                if self._is_refused or (is_late and self.sketched_to > judged_to):
+                    raise VerdictsMissing
             paired = self.pairs.take(self._most)
             with self._metrics.stage("encode"):
                 built = await asyncio.to_thread(self._build, paired)
@@ -276,11 +274,6 @@ class Lane:
                 self._state.quality.add_records(paired.records, paired.verdicts)
             if self._state.recent is not None:
                 self._state.recent.add(paired.records, paired.verdicts)
-
-    def _look(self, patience_s: float) -> None:
-        waits = self.sketched_to > (self._judged_to or self.pairs.judged_to)
-        if self._is_refused or (waits and time.monotonic() - self._advanced_at > patience_s):
-            raise VerdictsMissing
 
     def _build(self, paired: Paired) -> BuiltTransaction:
         records, verdicts = paired.records, paired.verdicts

@@ -129,7 +129,11 @@ class _SourceFeed(Feed[_Polled]):
             with self._metrics.stage("poll"):
                 # A long batch.linger must leave the drain its budget.
                 records = await unless_set(self._stop, source.records())
-            self._observe(queue.qsize())
+            lag = source.lag()
+            self._metrics.observe_lag(lag)
+            self._metrics.observe_queue(queue.qsize())
+            self._state.partitions = source.partitions
+            self._state.lag, self._state.positions = lag, source.positions
             if records is None:
                 break
             is_quiet = not records and time.monotonic() - read_at > QUIET_S
@@ -181,11 +185,3 @@ class _SourceFeed(Feed[_Polled]):
     async def close(self) -> None:
         """Stop the consumer."""
         await self._source.close()
-
-    def _observe(self, waiting: int) -> None:
-        self._state.partitions = self._source.partitions
-        lag = self._source.lag()
-        self._metrics.observe_lag(lag)
-        self._metrics.observe_queue(waiting)
-        self._state.lag = lag
-        self._state.positions = self._source.positions
