@@ -139,8 +139,7 @@ def describe_error(error: BaseException) -> str:
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     """Return the options that every aiokafka client takes.
 
-    Certificates and passwords are read from their files each time, so that every new client uses
-    the present ones.
+    Certificates and passwords are read from their files each time, since they may change.
 
     Raises:
         SettingsError: a certificate or secret cannot be read, or a package is missing.

@@ -64,10 +64,8 @@ class Poller:
     async def poll(self) -> list[Any]:
         """Return the next messages, ordered by partition; none if none arrive in time.
 
-        After a cancelled poll, :meth:`assign` must come before the next one.
-
         They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
-        one.
+        one. After a cancelled poll, :meth:`assign` must come before the next one.
 
         Raises:
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
@@ -154,12 +152,11 @@ class Poller:
 
     def lag(self) -> dict[int, int]:
         """Return the number of unread messages, for each partition whose end is known."""
-        lag = {}
-        for partition, offset in self.positions.items():
-            end = self.consumer.highwater(TopicPartition(self.topic, partition))
-            if end is not None:
-                lag[partition] = max(0, end - offset)
-        return lag
+        return {
+            partition: max(0, end - offset)
+            for partition, offset in self.positions.items()
+            if (end := self.consumer.highwater(TopicPartition(self.topic, partition))) is not None
+        }
 
     async def close(self) -> None:
         """Stop the consumer."""

@@ -36,23 +36,18 @@ class ChangelogReader:
     After a silence of ``patience_s`` it checks that the brokers still answer.
 
     Attributes:
-        first: the first offset of the partition, once started.
-        end: the offset after the last one, once started; it grows while more is read.
+        first, end: the bounds of the partition, once started; the end grows while more is read.
         position: the next offset to read.
-        strangers: how many of the records read another program has written.
-        first_stranger: offset of the first one.
+        strangers, first_stranger: how many of the records read another program has written, and
+            the offset of the first one.
     """
 
     def __init__(self, settings: Settings, patience_s: float = _LOOK_S) -> None:
         self._kafka = settings.kafka
         self._partition = TopicPartition(settings.topics.changelog, 0)
         self._consumer = new_consumer(settings.kafka)
-        self._patience_s = patience_s
-        self._looked_at = time.monotonic()
-        self.first = 0
-        self.end = 0
-        self.position = 0
-        self.strangers = 0
+        self._patience_s, self._looked_at = patience_s, time.monotonic()
+        self.first = self.end = self.position = self.strangers = 0
         self.first_stranger = -1
 
     async def start(self) -> None:
@@ -119,9 +114,9 @@ class ChangelogReader:
         The coordinator writes markers after it has confirmed the end of a transaction; this waits
         for them, for a moment.
         """
-        looks = _MARKER_LOOKS
-        while self.end <= offset and looks:
-            looks -= 1
+        for _ in range(_MARKER_LOOKS):
+            if self.end > offset:
+                break
             await asyncio.sleep(POLL_S)
             with translated(f"cannot read {self._partition.topic}"):
                 ends = await self._consumer.end_offsets([self._partition])
@@ -200,8 +195,7 @@ class SketchesReader(Poller):
     async def ranges(self) -> list[tuple[int, bytes]]:
         """Return the offsets and values of the next ranges; none if none arrive in time.
 
-        Raises:
-            BrokerUnavailable: the brokers do not answer.
+        Raises what :meth:`poll` raises.
         """
         found = []
         for message in await self.poll():

@@ -72,15 +72,9 @@ def taken(
 ) -> int:
     """Return how many bytes of a topic's ``max.message.bytes`` a record takes at most.
 
-    A topic may compress the batches itself. Unless it has the worker's codec, the record must fit
-    uncompressed.
-
-    Args:
-        topic: the topic.
-        record: the record.
-        compression: codec of the producer.
-        added: bytes that will be added. If there is room for them and the uncompressed record, the
-            record is not compressed, which would take time.
+    ``compression`` is the producer's. A topic may compress the batches itself: unless it has the
+    producer's codec, the record must fit uncompressed. If there is room for the uncompressed record
+    and the bytes that will be added, it is not compressed, which would take time.
     """
     # An upper bound, without its framing.
     uncompressed = len(record.value or b"") + len(record.key or b"")

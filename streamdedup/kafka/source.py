@@ -81,10 +81,10 @@ class Source(Poller):
         committed offset continues at the offset of the index: no record gets a second verdict.
 
         Returns:
-            First offsets of the partitions that had no committed offset, or one that no worker has
-            committed, whose offset the brokers have lost, or ``kafka.skip_unjudged`` accepts, by
-            (topic, partition). Commit them before anything else, and let the index count what is
-            before them as judged, so that a restart begins at the same offsets.
+            By (topic, partition) the first offsets that no worker has committed, that the brokers
+            have lost, or that ``kafka.skip_unjudged`` accepts. Commit them before anything else,
+            and let the index count what is before them as judged. Then a restart begins at the
+            same offsets.
 
         Raises:
             TopicError: a committed offset is not in the topic, or past records without a verdict,
@@ -157,8 +157,8 @@ class Source(Poller):
     ) -> dict[TopicPartition, int]:
         """Choose the offset at which to begin: committed, else judged, else by ``kafka.start``.
 
-        ``kafka.start: latest`` applies only if no partition was ever read. Later it would skip
-        records of a partition that is new to the group.
+        ``latest`` applies only if no partition was ever read. Later it would skip records of a
+        partition that is new to the group.
         """
         chosen = {
             part: (known.next_offset(*part) or None) if offset is None else offset

@@ -53,10 +53,8 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
 
     Missing topics are not in ``topics``.
     """
-    names = topic_names(settings)
-    problems = []
-    missing = [name for name in names if name not in topics]
-    if missing:
+    names, problems = topic_names(settings), list[str]()
+    if missing := [name for name in names if name not in topics]:
         problems.append(
             f"missing topics: {', '.join(missing)}; create them, e.g. with "
             "'streamdedup topics create'"

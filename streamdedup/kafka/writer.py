@@ -154,17 +154,19 @@ class TransactionalWriter:
 
     async def _described(self) -> dict[str, Any]:
         """Return what the coordinator knows about the transactional id."""
-        sender = self._producer._sender
-        id_ = sender._txn_manager.transactional_id
-        node = await sender._find_coordinator(CoordinationType.TRANSACTION, id_)
-        request = DescribeTransactionsRequest(id_)
+        request = DescribeTransactionsRequest(self._producer._txn_manager.transactional_id)
         try:
-            answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
+            answer = await self._ask_coordinator(request)
         except errors.IncompatibleBrokerVersion:
             # A broker before Kafka 3.0 does not tell.
             return {"error_code": 0, "transaction_start_time_ms": -1}
         (state,) = answer.to_object()["transaction_states"]
         return dict(state)
+
+    async def _ask_coordinator(self, request: Any) -> Any:
+        sender, id_ = self._producer._sender, self._producer._txn_manager.transactional_id
+        node = await sender._find_coordinator(CoordinationType.TRANSACTION, id_)
+        return await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
 
     async def _join(self, partitions: Sequence[TopicPartition]) -> None:
         """Add partitions and the group's offsets to the transaction, as aiokafka does on writes."""
@@ -218,8 +220,7 @@ class TransactionalWriter:
         Raises:
             ProducerFenced: another producer has taken over.
         """
-        sender = self._producer._sender
-        manager = sender._txn_manager
+        manager = self._producer._txn_manager
         request = EndTxnRequest(
             transactional_id=manager.transactional_id,
             producer_id=manager.producer_id,
@@ -228,10 +229,7 @@ class TransactionalWriter:
         )
         for _ in range(_END_REQUESTS):
             await asyncio.sleep(POLL_S)
-            node = await sender._find_coordinator(
-                CoordinationType.TRANSACTION, manager.transactional_id
-            )
-            answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
+            answer = await self._ask_coordinator(request)
             error = errors.for_code(answer.error_code)
             if error is errors.InvalidProducerEpoch or answer.error_code == _PRODUCER_FENCED:
                 raise errors.ProducerFenced
@@ -257,10 +255,7 @@ class TransactionalWriter:
         )
 
     async def commit(self, transaction: BuiltTransaction) -> int:
-        """Write one transaction: messages, changelog entries and consumed offsets.
-
-        Returns:
-            The changelog offset after the last entry, 0 without entries.
+        """Write one transaction; return the changelog offset after its last entry, 0 without one.
 
         Raises:
             Fenced: another producer has taken over.
