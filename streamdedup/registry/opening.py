@@ -64,10 +64,7 @@ def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry:
 async def id_of_duplicates(registry: Registry, settings: Settings) -> int:
     """Return the registry's id of the Avro schema of duplicate records.
 
-    Raises:
-        SettingsError: it is not registered.
-        RegistryUnavailable: the registry does not answer.
-        BrokerRefused: it refuses the login.
+    Raises what :meth:`Registry.reach` raises, and SettingsError if it is not registered.
     """
     subject = settings.duplicates_subject()
     number = await registry.id_of(subject, duplicates_schema("avro"))
@@ -82,9 +79,7 @@ async def id_of_duplicates(registry: Registry, settings: Settings) -> int:
 async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[bytes, Schema]:
     """Return the schemas of some records, by prefix; none if values do not name theirs.
 
-    Raises:
-        RegistryUnavailable: the registry does not answer.
-        BrokerRefused: it refuses the login.
+    Raises what :meth:`Registry.reach` raises.
     """
     known = schemas_in_files(settings)
     if settings.records.format == "registry":

@@ -71,7 +71,7 @@ this one within that time."""
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The records of one lane in a batch that the pool sketches, and the range that they cover."""
+    """How many records of a batch in the pool a lane has, and the range that they cover."""
 
     lane: Lane
     source: SourceRange
@@ -144,10 +144,8 @@ class _Session:
         settings = runtime.settings
         self._runtime, self._settings = runtime, settings
         self._metrics, self._state = runtime.metrics, runtime.state
-        self._commits = commits
-        self._preparing = preparing
-        self._facts = facts
-        self._group = group
+        self._preparing, self._facts = preparing, facts
+        self._group, self._commits = group, commits
         self._fingerprint = settings.fingerprint
         self._composer = Composer(settings, facts)
         self._appender = Appender(settings.kafka, facts, compressed=False)
@@ -205,8 +203,7 @@ class _Session:
         """Wait until the edge may hold more records."""
         while True:
             records, size = self._waiting()
-            has_room = records < self._most_waiting and size < self._most_bytes
-            if has_room and not self._stopping:
+            if records < self._most_waiting and size < self._most_bytes and not self._stopping:
                 return True
             await asyncio.sleep(_LOOK_S)
 
@@ -223,8 +220,7 @@ class _Session:
             bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(records)]
             for first, last in itertools.pairwise(bounds):
                 lane = self._lanes[int(partitions[first])]
-                unjudged = lane.add_records(records[first:last])
-                if len(unjudged):
+                if unjudged := lane.add_records(records[first:last]):
                     source = lane.sketch_to(positions[lane.partition])
                     parts.append(_Part(lane, source, len(unjudged)))
                     new.append(unjudged)

@@ -72,8 +72,7 @@ class _SketchFeed(Feed[_Read]):
         settings = runtime.settings
         self._settings, self._stop = settings, runtime.stop
         self._metrics, self._state = runtime.metrics, runtime.state
-        self._writer = writer
-        self._index = index
+        self._writer, self._index = writer, index
         self._topics = settings.topics
         self._fingerprint = settings.fingerprint
         self._partitions = facts.topics[self._topics.verdicts].partitions
@@ -135,17 +134,14 @@ class _SketchFeed(Feed[_Read]):
     def _judge(self, batch: _Read) -> tuple[Judgement, BuiltTransaction]:
         accepted, refused = self._sorted(batch.ranges, self._index.opened)
         documents = DocumentColumns.concatenate(
-            [self._nothing, *(sketched.documents for sketched in accepted)]
+            [self._nothing, *(each.documents for each in accepted)]
         )
+        firsts = zip(_firsts(accepted), accepted, strict=True)
         sketched = SketchedBatch(
             positions=documents.positions,
             documents=documents,
             rows=np.arange(len(documents)),
-            blank=frozenset(
-                first + row
-                for first, each in zip(_firsts(accepted), accepted, strict=True)
-                for row in each.blank
-            ),
+            blank=frozenset(first + row for first, each in firsts for row in each.blank),
             rejections={},
             ranges=tuple(each.source for each in accepted),
         )
@@ -162,9 +158,8 @@ class _SketchFeed(Feed[_Read]):
     ) -> tuple[list[SketchedRange], list[SketchedRange]]:
         """Return the ranges, or their parts, that continue what was judged of their partition.
 
-        Returns:
-            The accepted ranges; and for each partition with a range that is left out an empty
-            range, at the offset up to which the partition is judged.
+        Each partition whose ranges are all left out gets an empty range in the second list, at the
+        offset up to which it is judged.
         """
         counts = {"accepted": 0, "repeated": 0, "ahead": 0}
         ends: dict[int, int] = {}

@@ -86,26 +86,22 @@ class InFlight:
             self._idle.set()
 
     async def none(self) -> None:
-        """Wait until there are none, unless none was ever read."""
+        """Wait until no batch is in flight."""
         if self._count:
             await self._idle.wait()
 
 
 class Feed(ABC, Generic[Batch]):
-    """Where the batches of one session come from, and what becomes of their verdicts.
-
-    Attributes:
-        ahead: how many batches may wait for their judgement.
-    """
+    """Where the batches of one session come from, and what becomes of their verdicts."""
 
     ahead: int
+    """How many batches may wait for their judgement."""
 
     @abstractmethod
     async def begin(self, index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
-        """Find the place to read from; the index holds all that was committed.
+        """Find the offsets to read from; the index holds all that was committed.
 
-        Returns:
-            A transaction that comes before the first batch, if there is one, and its update.
+        Returns an update and its transaction, if they come before the first batch.
         """
 
     @abstractmethod
@@ -128,9 +124,8 @@ class Feed(ABC, Generic[Batch]):
 class Keeper:
     """The role of a process with an index: judges the batches of one feed after another.
 
-    Args:
-        make_feed: makes the feed of a session.
-        preparing: the pool, which starts when the index is open; None if the feed needs none.
+    ``make_feed`` makes the feed of a session. The pool, if a feed needs it, starts when the index
+    is open.
     """
 
     def __init__(
@@ -238,7 +233,7 @@ class Keeper:
             await reader.close()
 
     async def _win(self, election: Election, caught_up: asyncio.Event) -> None:
-        # An elected worker that has to replay first would keep one waiting that need not.
+        # An elected worker that has to replay first would delay one that is caught up.
         async with reporting_replay(self._state):
             await caught_up.wait()
         self._state.partitions, self._state.lag, self._state.positions = 0, {}, {}

@@ -52,11 +52,9 @@ class OffsetLost(Exception):  # noqa: N818 - not an error: the lane begins again
 
 
 class Lane:
-    """One partition of an edge.
+    """One partition of an edge; it has ``offsets`` and ``pairs`` when it is open.
 
     Attributes:
-        offsets: where the lane begins, once opened.
-        pairs: records and verdicts, once opened.
         sketched_to: the source offset up to which records are sketched or need not be, exclusive.
         has_written: whether it has committed records.
     """
@@ -72,11 +70,8 @@ class Lane:
         composer: Composer,
         commits: Commits,
     ) -> None:
-        settings = runtime.settings
-        topics = settings.topics
-        self.partition = partition
-        self.sketched_to = 0
-        self.has_written = False
+        settings, topics = runtime.settings, runtime.settings.topics
+        self.partition, self.sketched_to, self.has_written = partition, 0, False
         self._judged_to, self._accepted_from, self._is_refused = 0, 0, False
         self._progress: LaneProgress | None = None
         self._has_old_verdicts, self._is_checked = False, False
@@ -86,11 +81,9 @@ class Lane:
         self._verdicts_topic = topics.verdicts
         self._source_id = facts.topics[topics.source].id
         self._settings, self._kafka = settings, settings.kafka
-        self._most = settings.batch.documents
-        self._composer = composer
         self._metrics, self._state = runtime.metrics, runtime.state
         self._limit = DeadLetterLimit.from_settings(settings.limits)
-        self._commits = commits
+        self._composer, self._commits = composer, commits
         self._written, self._sketched = OutcomeTally(), OutcomeTally()
         self._changed = asyncio.Event()
         self._advanced_at = time.monotonic()
@@ -118,15 +111,13 @@ class Lane:
             TopicError: the offset is not in the topic, or past records without a verdict.
         """
         await self._is_caught_up.wait()
-        offsets = self.offsets
         await self._check_progress()
-        begin = SourceOffsets(
-            *self._source, offsets.source, self._judged_to, offsets.first, offsets.end
-        )
+        at = self.offsets
+        begin = SourceOffsets(*self._source, at.source, self._judged_to, at.first, at.end)
         warn_of_skips(check_begin([begin], self._kafka))
-        if not offsets.is_own:
+        if not at.is_own:
             # From here on a judge may be ahead of the outputs.
-            progress = self._progress_at(offsets.source, offsets.metadata.tally, offsets.verdicts)
+            progress = self._progress_at(at.source, at.metadata.tally, at.verdicts)
             await self._commits.commit(self._writer, self._transaction([], progress))
 
     async def _check_progress(self) -> None:
@@ -260,7 +251,7 @@ class Lane:
                 judged_to = self._judged_to or self.pairs.judged_to
                 if self._is_refused or (is_late and self.sketched_to > judged_to):
                     raise VerdictsMissing
-            paired = self.pairs.take(self._most)
+            paired = self.pairs.take(self._settings.batch.documents)
             with self._metrics.stage("encode"):
                 built = await asyncio.to_thread(self._build, paired)
             reach("pair")

@@ -200,11 +200,8 @@ def now_ms() -> int:
 def decisive(group: BaseExceptionGroup[BaseException]) -> StreamdedupError:
     """Return the error of a task group that decides: first one that retrying cannot fix, if any.
 
-    A plain ``except`` catches the group: before Python 3.11.4 an error that is raised inside of
-    ``except*`` becomes a group itself.
-
-    Raises:
-        BaseExceptionGroup: the group, if any of its errors is a defect.
+    Raises the group, if any of its errors is a defect. A plain ``except`` catches it: before Python
+    3.11.4 an error that is raised inside of ``except*`` becomes a group itself.
     """
     errors = [error for error in group.exceptions if isinstance(error, StreamdedupError)]
     if len(errors) < len(group.exceptions):

@@ -37,10 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """A batch in the pool, and the source ranges that it covers.
-
-    It was polled at a time in seconds of the performance counter.
-    """
+    """A batch in the pool, its source ranges, and when it was polled (performance counter)."""
 
     pending: PendingBatch
     ranges: tuple[SourceRange, ...]
@@ -69,10 +66,8 @@ class _SourceFeed(Feed[_Polled]):
         self.ahead = preparing.size + 1
         self._settings, self._stop = settings, runtime.stop
         self._metrics, self._state = runtime.metrics, runtime.state
-        self._preparing = preparing
-        self._writer = writer
-        self._index = index
-        self._facts = facts
+        self._preparing, self._facts = preparing, facts
+        self._writer, self._index = writer, index
         self._source = Source(settings, facts.topics[settings.topics.source].partitions)
         self._composer = Composer(settings, facts)
 

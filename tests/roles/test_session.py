@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from unittest.mock import AsyncMock
 
 import pytest
 import structlog
@@ -96,6 +95,21 @@ async def test_a_fenced_role_ends_or_stands_by(
         assert runtime.stop.is_set()
 
 
+class EndedTransactions(TransactionalWriter):
+    """Commits or fails as it is told."""
+
+    def __init__(self, outcomes: list[int | BrokerUnavailable]) -> None:
+        self._outcomes = iter(outcomes)
+
+    async def commit(self, _transaction: BuiltTransaction) -> int:
+        """End with the next outcome."""
+        await asyncio.sleep(0)
+        outcome = next(self._outcomes)
+        if isinstance(outcome, BrokerUnavailable):
+            raise outcome
+        return outcome
+
+
 def failed(cause: Exception) -> BrokerUnavailable:
     """Return the error of a transaction that failed with this cause."""
     error = BrokerUnavailable("the transaction failed")
@@ -105,12 +119,9 @@ def failed(cause: Exception) -> BrokerUnavailable:
 
 async def test_only_timeouts_in_a_row_end_the_role() -> None:
     """A commit, or another error, shows that waiting may help."""
-    outcomes = list[int | BrokerUnavailable]()
-    for outcome in (7, failed(ConnectionError())):
-        outcomes += [failed(TimeoutError()), failed(TimeoutError()), outcome]
-    outcomes += [failed(TimeoutError()), failed(TimeoutError())]
-    writer = AsyncMock(spec=TransactionalWriter)
-    writer.commit.side_effect = [*outcomes, failed(TimeoutError())]
+    late, lost = failed(TimeoutError()), failed(ConnectionError())
+    outcomes: list[int | BrokerUnavailable] = [late, late, 7, late, late, lost, late, late]
+    writer = EndedTransactions([*outcomes, late])
     commits, nothing = Commits(new_runtime()), BuiltTransaction([], [], {}, [])
     for _ in outcomes:
         with contextlib.suppress(BrokerUnavailable):
