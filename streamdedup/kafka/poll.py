@@ -197,9 +197,7 @@ class Follower(Poller):
         return partition in self._partitions and partition not in self._begin
 
     async def run(
-        self,
-        deliver: Callable[[list[Any]], Awaitable[None]],
-        room: Callable[[], Awaitable[bool]],
+        self, deliver: Callable[[list[Any]], Awaitable[None]], room: Callable[[], Awaitable[bool]]
     ) -> None:
         """Poll without an end.
 

@@ -20,13 +20,13 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import structlog
 
+from streamdedup.admin.clients import started
 from streamdedup.batches import SketchedBatch, SketchedRange
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -119,10 +119,8 @@ class Edge:
             # Partitions of an edge that cannot sketch yet would wait.
             await asyncio.wait({self._warming})
             await self._group.join()
-        async with AsyncExitStack() as resources:
-            session = _Session(self._runtime, self._preparing, facts, self._group, self._commits)
-            resources.push_async_callback(session.close)
-            await session.open()
+        session = _Session(self._runtime, self._preparing, facts, self._group, self._commits)
+        async with started(session):
             spare_collector()
             self._runtime.enter("running")
             log.info("running", partitions=len(self._group.partitions))
@@ -158,7 +156,7 @@ class _Session:
         self._queue: asyncio.Queue[_SketchingBatch] = asyncio.Queue(maxsize=preparing.size + 1)
         self._stopping = False
 
-    async def open(self) -> None:
+    async def start(self) -> None:
         """Connect."""
         with translated("cannot read the source topic and the verdicts"):
             await self._source.consumer.start()

@@ -78,7 +78,11 @@ class _SketchFeed(Feed[_Read]):
         self._partitions = facts.topics[self._topics.verdicts].partitions
         self._value_bytes = _value_bytes(settings, facts)
         self._keeps_ids = settings.output.headers == "full"
-        self._nothing = _nothing(settings)
+        # No documents, with sketches of the right width.
+        parameters = settings.dedup.sketch_parameters()
+        signatures = np.empty((0, parameters.signature_bytes), dtype=np.uint8)
+        band_keys = np.empty((0, parameters.bands + 1), dtype=np.uint64)
+        self._nothing = replace(DocumentColumns.empty(), sketches=Sketches(signatures, band_keys))
         self._reader = SketchesReader(settings)
 
     async def begin(self, _index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
@@ -231,14 +235,6 @@ class _SketchFeed(Feed[_Read]):
 def _firsts(ranges: list[SketchedRange]) -> list[int]:
     """Return the row of the first document of each range in their batch."""
     return list(accumulate([len(each.documents) for each in ranges[:-1]], initial=0))[: len(ranges)]
-
-
-def _nothing(settings: Settings) -> DocumentColumns:
-    """Return no documents, with sketches of the right width."""
-    parameters = settings.dedup.sketch_parameters()
-    signatures = np.empty((0, parameters.signature_bytes), dtype=np.uint8)
-    band_keys = np.empty((0, parameters.bands + 1), dtype=np.uint64)
-    return replace(DocumentColumns.empty(), sketches=Sketches(signatures, band_keys))
 
 
 def _value_bytes(settings: Settings, facts: ClusterFacts) -> int:

@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from streamdedup.admin.clients import started
 from streamdedup.batches import IndexUpdate, Judgement
 from streamdedup.errors import Fenced, StreamdedupError, TopicError
 from streamdedup.failpoints import reach
@@ -184,8 +185,7 @@ class Keeper:
             async with AsyncExitStack() as resources:
                 applied = await self._index.call(lambda: index.applied)
                 writer = ChangelogWriter(self._settings, facts, applied)
-                resources.push_async_callback(writer.close)
-                await writer.start()
+                await resources.enter_async_context(started(writer))
                 reach("start")
                 stats = await self._replay(index, applied)
                 feed = self._make_feed(facts, writer, self._index)
@@ -215,8 +215,7 @@ class Keeper:
         silence_s = self._settings.kafka.request_timeout.total_seconds()
         reader, caught_up = ChangelogReader(self._settings, silence_s), asyncio.Event()
         try:
-            await reader.start()
-            async with asyncio.TaskGroup() as group:
+            async with started(reader), asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._win(election, caught_up)),
                     group.create_task(self._runtime.stop.wait()),
@@ -229,8 +228,6 @@ class Keeper:
             return not self._runtime.stop.is_set()
         except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
-        finally:
-            await reader.close()
 
     async def _win(self, election: Election, caught_up: asyncio.Event) -> None:
         # An elected worker that has to replay first would delay one that is caught up.
@@ -284,9 +281,7 @@ class Keeper:
 
     async def _replay(self, index: Index, applied: int) -> IndexStats:
         """Apply the changelog to the index, from the offset it has applied to the end."""
-        reader = ChangelogReader(self._settings)
-        try:
-            await reader.start()
+        async with started(ChangelogReader(self._settings)) as reader:
             begin = self._first_offset(index, reader, applied)
             self._runtime.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
@@ -296,8 +291,6 @@ class Keeper:
                     await self._apply(index, data, offset + 1)
             reader.warn_of_strangers()
             await self._pass_markers(reader.position)
-        finally:
-            await reader.close()
         return await self._index.show()
 
     async def _pass_markers(self, end: int) -> None:
@@ -321,13 +314,9 @@ class Keeper:
             applied = await self._index.call(lambda: index.applied)
             if applied == self._passed:
                 return
-            reader = ChangelogReader(self._settings)
-            try:
-                await reader.start()
+            async with started(ChangelogReader(self._settings)) as reader:
                 if await reader.holds_only_markers(applied):
                     await self._pass_markers(reader.end)
-            finally:
-                await reader.close()
 
     def _first_offset(self, index: Index, reader: ChangelogReader, applied: int) -> int:
         """Return the changelog offset at which an index that is complete up to one continues."""

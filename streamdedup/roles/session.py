@@ -17,6 +17,7 @@ from typing import Any
 import stamina
 import structlog
 
+from streamdedup.admin.clients import look_at_brokers
 from streamdedup.errors import (
     BrokerUnavailable,
     Fenced,
@@ -26,8 +27,6 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.kafka.brokers import release_warning
-from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.observe.metrics import Metrics
@@ -125,8 +124,7 @@ async def reach_brokers(
     async for attempt in attempts:
         with attempt:
             try:
-                await check_connection(runtime.settings.kafka)
-                facts = await inspect(runtime.settings)
+                facts = await look_at_brokers(runtime.settings)
                 if reach_registry is not None:
                     facts = await reach_registry(facts)
             except BrokerUnavailable as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from streamdedup.admin.clients import started
 from streamdedup.batches import IndexUpdate, Judgement, SketchedBatch
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -94,11 +95,8 @@ class _SourceFeed(Feed[_Polled]):
         log.info("ending what edges may have left open", partitions=partitions)
         for name in topics.edge_ids(partitions):
             writer = TransactionalWriter(self._settings, self._facts, name, output_names(topics))
-            try:
-                await writer.start()
-            finally:
-                await writer.close()
-            self._state.steps += 1
+            async with started(writer):
+                self._state.steps += 1
 
     def _first(
         self, index: Index, offsets: dict[tuple[str, int], int], tally: OutcomeTally
