@@ -23,7 +23,7 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -67,12 +67,22 @@ class TokenUnavailable(errors.KafkaError):  # type: ignore[misc]
         return str(self.args[0])
 
 
+class _Token(NamedTuple):
+    """A token, and when it should be replaced, in seconds of the monotonic clock."""
+
+    text: str
+    replace_at: float
+
+    def __repr__(self) -> str:
+        return "<token>"
+
+
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     """Gives aiokafka a token for each connection; ``fetch`` returns one and its lifetime in s."""
 
     def __init__(self, fetch: Callable[[], Awaitable[tuple[str, float]]]) -> None:
         self._fetch = fetch
-        self._token, self._replace_at = "", 0.0
+        self._token = _Token("", 0.0)
 
     async def token(self) -> str:
         """Return a token that is valid for a while.
@@ -81,13 +91,13 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
             TokenRefused: only the operator can fix the cause.
             TokenUnavailable: a retry may succeed.
         """
-        if time.monotonic() >= self._replace_at:
+        if time.monotonic() >= self._token.replace_at:
             asked_at = time.monotonic()
             text, lifetime_s = await self._fetch()
             if not _TOKEN.fullmatch(text):
                 raise TokenRefused("the token has characters that no bearer token may have")
-            self._token, self._replace_at = text, asked_at + _USED_SHARE * lifetime_s
-        return self._token
+            self._token = _Token(text, asked_at + _USED_SHARE * lifetime_s)
+        return self._token.text
 
 
 @functools.lru_cache(maxsize=1)
@@ -99,7 +109,14 @@ def token_provider(security: SecuritySettings) -> TokenProvider:
     """
     conn.OAuthAuthenticator = _TokenAuthenticator
     if security.msk_region is not None:
-        return TokenProvider(functools.partial(_sign, _signer(), security.msk_region))
+        try:
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        except ImportError as error:
+            raise SettingsError(
+                "kafka.security.msk_region needs a package that is not installed; run "
+                f"{install('msk')}"
+            ) from error
+        return TokenProvider(functools.partial(_sign, MSKAuthTokenProvider, security.msk_region))
     return TokenProvider(functools.partial(_request, security, security.token_url or ""))
 
 
@@ -183,17 +200,6 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
         f"{message}; fix kafka.security.sasl_username and sasl_password_file, which are the client "
         "id and secret, token_scope or token_url"
     )
-
-
-def _signer() -> Any:
-    """Return the signer of AWS, an optional package."""
-    try:
-        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
-    except ImportError as error:
-        raise SettingsError(
-            f"kafka.security.msk_region needs a package that is not installed; run {install('msk')}"
-        ) from error
-    return MSKAuthTokenProvider
 
 
 async def _sign(signer: Any, region: str) -> tuple[str, float]:

@@ -97,13 +97,9 @@ class DeadLetterLimit:
     def after(
         self, tally: OutcomeTally, positions: Positions, rejections: Mapping[int, Rejection]
     ) -> OutcomeTally:
-        """Return the tally after a batch.
+        """Return the tally after a batch: its positions in order, and its rejections by row.
 
-        Args:
-            tally: the tally before the batch.
-            positions: of the batch, in order of judgement.
-            rejections: by row. Tombstones do not count: a compacted source topic may hold any
-                number of them.
+        Tombstones do not count: a compacted source topic may hold any number of them.
 
         Raises:
             TooManyDeadLetters: a limit is reached within the batch.

@@ -113,8 +113,8 @@ class Metadata:
     @classmethod
     def read(cls, text: str) -> Metadata:
         """Read metadata; what another program or mode has written has fewer parts."""
-        verdicts, partitions = (_number_after(text, word) for word in (_VERDICTS, _PARTITIONS))
-        return cls(latest_tally([text]), verdicts, partitions or 0)
+        partitions = _number_after(text, _PARTITIONS)
+        return cls(latest_tally([text]), _number_after(text, _VERDICTS), partitions or 0)
 
 
 @dataclass(frozen=True, slots=True)

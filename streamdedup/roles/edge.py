@@ -78,15 +78,6 @@ class _Part:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class _SketchingBatch:
-    """A batch in the pool, and when it was given to it, in seconds of the performance counter."""
-
-    pending: PendingBatch
-    parts: list[_Part]
-    began_at: float
-
-
 class Edge:
     """Reads, sketches and writes the records of its partitions, until it is stopped."""
 
@@ -98,11 +89,7 @@ class Edge:
         self._warming = self._preparing.warm()
 
     async def run(self) -> None:
-        """Run one session after another; wait while no broker answers.
-
-        Raises:
-            StreamdedupError: an error that retrying cannot fix.
-        """
+        """Run one session after another until a stop, or an error that retrying cannot fix."""
         try:
             await run_sessions(self._run_session, self._runtime, stands_by=False)
         finally:
@@ -153,7 +140,8 @@ class _Session:
         self._lanes: dict[int, Lane] = {}
         self._most_waiting = settings.batch.documents * (preparing.size + _AHEAD)
         self._most_bytes = settings.batch.bytes * (preparing.size + _AHEAD)
-        self._queue: asyncio.Queue[_SketchingBatch] = asyncio.Queue(maxsize=preparing.size + 1)
+        # Batches in the pool, their parts, and when they were given to it (performance counter).
+        self._queue = asyncio.Queue[tuple[PendingBatch, list[_Part], float]](preparing.size + 1)
         self._stopping = False
 
     async def start(self) -> None:
@@ -168,17 +156,17 @@ class _Session:
         await asyncio.gather(self._source.close(), self._verdicts.close(), self._appender.close())
 
     async def run(self) -> None:
-        """Work until the role is stopped, and then until what was read is written.
+        """Work until the role is stopped, and then until what was read is written."""
 
-        Raises:
-            StreamdedupError: the session must end.
-        """
+        async def at_once() -> bool:
+            return True
+
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._source.run(self._take_records, self._room)),
                     group.create_task(self._append()),
-                    group.create_task(self._verdicts.run(self._take_verdicts, _always)),
+                    group.create_task(self._verdicts.run(self._take_verdicts, at_once)),
                     group.create_task(self._keep_lanes()),
                 ]
                 await self._runtime.stop.wait()
@@ -234,17 +222,17 @@ class _Session:
             refused = await asyncio.to_thread(self._composer.refused, batch, now_ms())
             pending = await self._preparing.submit(batch, refused)
             self._state.busy = True
-            await self._queue.put(_SketchingBatch(pending, parts, time.perf_counter()))
+            await self._queue.put((pending, parts, time.perf_counter()))
 
     async def _append(self) -> None:
         """Append sketched ranges in the order in which their records were read."""
         topic = self._settings.topics.sketches
         while True:
-            batch = await self._queue.get()
-            sketched = await self._preparing.result(batch.pending)
-            self._metrics.observe_stage("sketch", time.perf_counter() - batch.began_at)
+            pending, parts, began_at = await self._queue.get()
+            sketched = await self._preparing.result(pending)
+            self._metrics.observe_stage("sketch", time.perf_counter() - began_at)
             current = []
-            for part, positions, each in _ranges(sketched, batch.parts):
+            for part, positions, each in _ranges(sketched, parts):
                 part.lane.count_sketched(positions, each.rejections)
                 if self._lanes.get(part.lane.partition) is part.lane:
                     current.append(each)
@@ -364,10 +352,6 @@ class _Session:
         self._metrics.observe_awaiting(self._waiting()[0])
         self._state.partitions = len(self._lanes)
         self._state.lag, self._state.positions = lag, self._source.current()
-
-
-async def _always() -> bool:
-    return True
 
 
 def _ranges(

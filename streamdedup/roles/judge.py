@@ -219,13 +219,8 @@ class _SketchFeed(Feed[_Read]):
             {(self._topics.sketches, 0): next_offset},
         )
 
-    def finish(self, _batch: _Read, judgement: Judgement) -> None:
-        """Count the comparisons; the edges count verdicts."""
-        self._metrics.count_comparisons(judgement.counts)
-        if self._state.quality is not None:
-            self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
-        if self._state.recent is not None:
-            self._state.recent.add_comparisons(judgement.counts)
+    def finish(self, _batch: _Read, _judgement: Judgement) -> None:
+        """Leave it to the edges to count verdicts."""
 
     async def close(self) -> None:
         """Stop the consumer."""

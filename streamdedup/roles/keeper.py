@@ -152,11 +152,7 @@ class Keeper:
         )
 
     async def run(self) -> None:
-        """Run one session after another; wait while no broker answers.
-
-        Raises:
-            StreamdedupError: an error that retrying cannot fix.
-        """
+        """Run one session after another until a stop, or an error that retrying cannot fix."""
         try:
             stands_by = self._settings.standby.enabled
             await run_sessions(self._run_session, self._runtime, stands_by=stands_by)
@@ -354,6 +350,11 @@ class Keeper:
             reach("confirm")
             self._commits.release()
             in_flight.remove()
+            self._metrics.count_comparisons(judgement.counts)
+            if self._state.quality is not None:
+                self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
+            if self._state.recent is not None:
+                self._state.recent.add_comparisons(judgement.counts)
             feed.finish(batch, judgement)
             await self._index.show()
 

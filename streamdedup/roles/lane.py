@@ -80,8 +80,7 @@ class Lane:
         self._source = (topics.source, partition)
         self._verdicts_topic = topics.verdicts
         self._source_id = facts.topics[topics.source].id
-        self._settings, self._kafka = settings, settings.kafka
-        self._metrics, self._state = runtime.metrics, runtime.state
+        self._runtime, self._settings, self._kafka = runtime, settings, settings.kafka
         self._limit = DeadLetterLimit.from_settings(settings.limits)
         self._composer, self._commits = composer, commits
         self._written, self._sketched = OutcomeTally(), OutcomeTally()
@@ -252,19 +251,15 @@ class Lane:
                 if self._is_refused or (is_late and self.sketched_to > judged_to):
                     raise VerdictsMissing
             paired = self.pairs.take(self._settings.batch.documents)
-            with self._metrics.stage("encode"):
+            with self._runtime.metrics.stage("encode"):
                 built = await asyncio.to_thread(self._build, paired)
             reach("pair")
-            with self._metrics.stage("transaction"):
+            with self._runtime.metrics.stage("transaction"):
                 await self._commits.commit(self._writer, built)
             reach("write")
             self.has_written = True
-            self._state.steps += 1
-            self._metrics.count_verdicts(paired.verdicts, paired.records, now_ms())
-            if self._state.quality is not None:
-                self._state.quality.add_records(paired.records, paired.verdicts)
-            if self._state.recent is not None:
-                self._state.recent.add(paired.records, paired.verdicts)
+            self._runtime.state.steps += 1
+            self._runtime.count_verdicts(paired.records, paired.verdicts)
 
     def _build(self, paired: Paired) -> BuiltTransaction:
         records, verdicts = paired.records, paired.verdicts

@@ -18,6 +18,8 @@ import stamina
 import structlog
 
 from streamdedup.admin.clients import look_at_brokers
+from streamdedup.batches import Verdicts
+from streamdedup.columns import RecordColumns
 from streamdedup.errors import (
     BrokerUnavailable,
     Fenced,
@@ -71,6 +73,14 @@ class Runtime:
         else:
             self.enter("waiting_for_broker", str(error))
             log.warning("waiting for the broker", reason=str(error))
+
+    def count_verdicts(self, records: RecordColumns, verdicts: Verdicts) -> None:
+        """Count the verdicts on records, which are committed, and show them on the page."""
+        self.metrics.count_verdicts(verdicts, records, now_ms())
+        if self.state.quality is not None:
+            self.state.quality.add_records(records, verdicts)
+        if self.state.recent is not None:
+            self.state.recent.add(records, verdicts)
 
 
 async def run_sessions(

@@ -65,7 +65,7 @@ class _SourceFeed(Feed[_Polled]):
         settings = runtime.settings
         # One batch may wait for each pool process, and one for its judgement.
         self.ahead = preparing.size + 1
-        self._settings, self._stop = settings, runtime.stop
+        self._runtime, self._settings, self._stop = runtime, settings, runtime.stop
         self._metrics, self._state = runtime.metrics, runtime.state
         self._preparing, self._facts = preparing, facts
         self._writer, self._index = writer, index
@@ -77,26 +77,21 @@ class _SourceFeed(Feed[_Polled]):
         source = self._source
         await source.start()
         if source.follows_edges():
-            await self._end_edges()
+            # Fence edges, and end the transactions that they may have left open. An edge that was
+            # paused would write records again. And readers see nothing behind an open transaction
+            # until the brokers abort it.
+            settings, topics = self._settings, self._settings.topics
+            log.info("ending what edges may have left open", partitions=source.partitions)
+            for name in topics.edge_ids(source.partitions):
+                writer = TransactionalWriter(settings, self._facts, name, output_names(topics))
+                async with started(writer):
+                    self._state.steps += 1
             await source.read_committed()
         first_offsets = await source.begin(index)
         tally = latest_tally(source.notes())
         self._composer.resume(tally)
         self._state.partitions = source.partitions
         return self._first(index, first_offsets, tally) if first_offsets else None
-
-    async def _end_edges(self) -> None:
-        """Fence edges, and end the transactions that they may have left open.
-
-        An edge that was paused would write records again. And readers see nothing behind an open
-        transaction until the brokers abort it.
-        """
-        topics, partitions = self._settings.topics, self._source.partitions
-        log.info("ending what edges may have left open", partitions=partitions)
-        for name in topics.edge_ids(partitions):
-            writer = TransactionalWriter(self._settings, self._facts, name, output_names(topics))
-            async with started(writer):
-                self._state.steps += 1
 
     def _first(
         self, index: Index, offsets: dict[tuple[str, int], int], tally: OutcomeTally
@@ -164,16 +159,8 @@ class _SourceFeed(Feed[_Polled]):
         return judgement, built
 
     def finish(self, batch: _Polled, judgement: Judgement) -> None:
-        """Count the verdicts, and show them on the page."""
-        records = batch.pending.records
-        self._metrics.count_verdicts(judgement.verdicts, records, now_ms())
-        self._metrics.count_comparisons(judgement.counts)
-        if self._state.quality is not None:
-            self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
-            self._state.quality.add_records(records, judgement.verdicts)
-        if self._state.recent is not None:
-            self._state.recent.add(records, judgement.verdicts)
-            self._state.recent.add_comparisons(judgement.counts)
+        """Count the verdicts."""
+        self._runtime.count_verdicts(batch.pending.records, judgement.verdicts)
 
     async def close(self) -> None:
         """Stop the consumer."""
