@@ -32,14 +32,12 @@ _partition = attrgetter("partition")
 class Poller:
     """Reads partitions of a topic in order of offset, by a consumer without a subscription.
 
-    Attributes:
-        positions: the next offset to read, by partition; replaced, never changed.
+    ``positions`` has the next offset to read, by partition; it is replaced, never changed.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer, topic: str, settings: Settings) -> None:
-        self.consumer = consumer
+        self.consumer, self.topic = consumer, topic
         self.positions: dict[int, int] = {}
-        self.topic = topic
         self._max_records = settings.batch.documents
         self._max_bytes = settings.batch.bytes
         self._linger_ms = milliseconds(settings.batch.linger)
@@ -199,11 +197,9 @@ class Follower(Poller):
     async def run(
         self, deliver: Callable[[list[Any]], Awaitable[None]], room: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Poll without an end.
+        """Poll without an end, whenever ``room`` returns True for more messages.
 
-        Args:
-            deliver: takes the messages of a poll, ordered by partition; also if there are none.
-            room: returns True as soon as there is room for more messages.
+        ``deliver`` takes the messages of a poll, ordered by partition; also if there are none.
         """
         while True:
             if self._changed.is_set():

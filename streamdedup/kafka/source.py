@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -102,7 +102,15 @@ class Source(Poller):
         with translated("cannot read the offsets of the source topic"):
             first = await self.consumer.beginning_offsets(partitions)
             end = await self.consumer.end_offsets(partitions)
-        begin = self._begin_offsets(committed, first, end, known)
+        # Committed, else judged, else by kafka.start: ``latest`` applies only if no partition was
+        # ever read. Later it would skip records of a partition that is new to the group.
+        chosen = {
+            part: (known.next_offset(*part) or None) if offset is None else offset
+            for part, offset in committed.items()
+        }
+        is_new = all(offset is None for offset in chosen.values())
+        default = end if is_new and self._kafka.start == "latest" else first
+        begin = {part: default[part] if at is None else at for part, at in chosen.items()}
         offsets = [
             SourceOffsets(
                 part.topic,
@@ -147,28 +155,6 @@ class Source(Poller):
     def notes(self) -> list[str]:
         """Return the metadata that was committed with the offset of each partition."""
         return [offset.metadata for offset in self._committed.values()]
-
-    def _begin_offsets(
-        self,
-        committed: Mapping[TopicPartition, int | None],
-        first: Mapping[TopicPartition, int],
-        end: Mapping[TopicPartition, int],
-        known: KnownOffsets,
-    ) -> dict[TopicPartition, int]:
-        """Choose the offset at which to begin: committed, else judged, else by ``kafka.start``.
-
-        ``latest`` applies only if no partition was ever read. Later it would skip records of a
-        partition that is new to the group.
-        """
-        chosen = {
-            part: (known.next_offset(*part) or None) if offset is None else offset
-            for part, offset in committed.items()
-        }
-        is_new = all(offset is None for offset in chosen.values())
-        default = end if is_new and self._kafka.start == "latest" else first
-        return {
-            part: default[part] if offset is None else offset for part, offset in chosen.items()
-        }
 
     async def records(self) -> RecordColumns:
         """Return the next records, ordered by partition; none if none arrive in time.

@@ -39,7 +39,6 @@ from streamdedup.kafka.writer import BuiltTransaction, ChangelogWriter
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.session import Runtime, now_ms
-from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -75,8 +74,16 @@ class _SketchFeed(Feed[_Read]):
         self._writer, self._index = writer, index
         self._topics = settings.topics
         self._fingerprint = settings.fingerprint
-        self._partitions = facts.topics[self._topics.verdicts].partitions
-        self._value_bytes = _value_bytes(settings, facts)
+        verdicts, needed = facts.topics[self._topics.verdicts], Additions.from_settings(settings)
+        self._partitions = verdicts.partitions
+        if verdicts.max_message_bytes < needed.duplicates:
+            raise TopicError(
+                f"topic {verdicts.name} accepts messages of {verdicts.max_message_bytes} bytes, "
+                f"but the verdict on one record may take {needed.duplicates}; raise its "
+                "max.message.bytes, or lower limits.id_bytes or output.max_matches"
+            )
+        self._entry_bytes = settings.batch.changelog_entry_bytes
+        self._value_bytes = min(verdicts.max_message_bytes - RECORD_OVERHEAD, self._entry_bytes)
         self._keeps_ids = settings.output.headers == "full"
         # No documents, with sketches of the right width.
         parameters = settings.dedup.sketch_parameters()
@@ -212,10 +219,9 @@ class _SketchFeed(Feed[_Read]):
             ]
             for value in encoder.encode(sketched, first)
         ]
-        entry_bytes = self._settings.batch.changelog_entry_bytes
         return Transaction(
             [Messages.of(topic, verdicts)] if verdicts else [],
-            changelog.encode(judgement.update, self._fingerprint, entry_bytes),
+            changelog.encode(judgement.update, self._fingerprint, self._entry_bytes),
             {(self._topics.sketches, 0): next_offset},
         )
 
@@ -230,20 +236,3 @@ class _SketchFeed(Feed[_Read]):
 def _firsts(ranges: list[SketchedRange]) -> list[int]:
     """Return the row of the first document of each range in their batch."""
     return list(accumulate([len(each.documents) for each in ranges[:-1]], initial=0))[: len(ranges)]
-
-
-def _value_bytes(settings: Settings, facts: ClusterFacts) -> int:
-    """Return the most bytes of the verdicts on a range.
-
-    Raises:
-        TopicError: the topic is too small for the verdict on one record.
-    """
-    topic = facts.topics[settings.topics.verdicts]
-    needed = Additions.from_settings(settings).duplicates
-    if topic.max_message_bytes < needed:
-        raise TopicError(
-            f"topic {topic.name} accepts messages of {topic.max_message_bytes} bytes, but the "
-            f"verdict on one record may take {needed}; raise its max.message.bytes, or lower "
-            "limits.id_bytes or output.max_matches"
-        )
-    return min(topic.max_message_bytes - RECORD_OVERHEAD, settings.batch.changelog_entry_bytes)
