@@ -233,13 +233,10 @@ def _client(settings: RegistrySettings) -> confluent.AsyncSchemaRegistryClient:
         "timeout": settings.timeout.total_seconds(),
         "max.retries": 0,
         "basic.auth.user.info": settings.login(),
+        "ssl.ca.location": settings.ca_file and str(settings.ca_file),
+        "ssl.certificate.location": settings.certificate_file and str(settings.certificate_file),
+        "ssl.key.location": settings.key_file and str(settings.key_file),
     }
-    paths = {
-        "ssl.ca.location": settings.ca_file,
-        "ssl.certificate.location": settings.certificate_file,
-        "ssl.key.location": settings.key_file,
-    }
-    options |= {name: str(path) for name, path in paths.items() if path is not None}
     token_file = settings.token_file
     if token_file is not None:
 

@@ -110,26 +110,13 @@ class Lane:
             TopicError: the offset is not in the topic, or past records without a verdict.
         """
         await self._is_caught_up.wait()
-        await self._check_progress()
-        at = self.offsets
-        begin = SourceOffsets(*self._source, at.source, self._judged_to, at.first, at.end)
-        warn_of_skips(check_begin([begin], self._kafka))
-        if not at.is_own:
-            # From here on a judge may be ahead of the outputs.
-            progress = self._progress_at(at.source, at.metadata.tally, at.verdicts)
-            await self._commits.commit(self._writer, self._transaction([], progress))
-
-    async def _check_progress(self) -> None:
-        """Compare the group's offset with the progress that was written with the last outputs."""
-        progress, offsets = self._progress, self.offsets
-        if progress is not None and (
-            offsets.is_new or (offsets.is_own and progress.source > offsets.source)
-        ):
-            source = (await look_at_topics(self._settings)).topics.get(self._source[0])
+        # Compare the group's offset with the progress that was written with the last outputs.
+        progress, at = self._progress, self.offsets
+        if progress is not None and (at.is_new or (at.is_own and progress.source > at.source)):
+            topic = (await look_at_topics(self._settings)).topics.get(self._source[0])
             # The progress may be that of a topic that was recreated since.
-            if source is not None and source.id and source.id == progress.topic_id:
-                found = None if offsets.is_new else offsets.source
-                warn_of_loss(self.partition, found, progress.source)
+            if topic is not None and topic.id and topic.id == progress.topic_id:
+                warn_of_loss(self.partition, None if at.is_new else at.source, progress.source)
                 await self._commits.commit(self._writer, self._transaction([], progress))
                 raise OffsetLost
         self._is_checked = True
@@ -137,6 +124,12 @@ class Lane:
             raise outputs_unknown(self._kafka, *self._source)
         if self._missing is not None:
             raise self._missing
+        begin = SourceOffsets(*self._source, at.source, self._judged_to, at.first, at.end)
+        warn_of_skips(check_begin([begin], self._kafka))
+        if not at.is_own:
+            # From here on a judge may be ahead of the outputs.
+            progress = self._progress_at(at.source, at.metadata.tally, at.verdicts)
+            await self._commits.commit(self._writer, self._transaction([], progress))
 
     def _progress_at(self, source: int, tally: OutcomeTally, verdicts: int) -> LaneProgress:
         metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
