@@ -45,7 +45,6 @@ from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
 _NO_LIMIT_MS = 2**63 - 1
-
 _UNLISTED = {
     "max.message.bytes": "1048588",
     "cleanup.policy": "delete",
@@ -54,7 +53,6 @@ _UNLISTED = {
     "min.insync.replicas": "1",
 }
 """Values of settings that brokers do not list; some only speak Kafka's protocol."""
-
 _VISIBLE_S = 10.0
 """How long to wait for new topics to be visible; a worker looks again in any case."""
 _UNUSED_PRODUCER = -1

@@ -49,10 +49,8 @@ REFUSALS = (
     errors.TransactionalIdAuthorizationFailed,
 )
 """Errors that only the operator can fix: login or authorisation."""
-
 POLL_S = 0.02
 """Pause between two requests while a coordinator is not ready yet."""
-
 _STOP_TIMEOUT_S = 2.0
 """How long a client may take to stop."""
 

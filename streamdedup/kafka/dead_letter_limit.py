@@ -17,7 +17,6 @@ from streamdedup.settings.sections import LimitSettings
 
 WINDOW = 1000
 """How many of the latest records ``limits.dead_letter_ratio`` applies to."""
-
 _WINDOW_BITS = (1 << WINDOW) - 1
 _EXAMPLES = 3
 _TOMBSTONE = "NullValue"
@@ -79,11 +78,9 @@ def _read(note: str) -> OutcomeTally:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
-    """How many dead letters are too many.
+    """How many dead letters are too many; 0 for no limit.
 
-    Attributes:
-        run: dead letters in a row; 0 for no limit.
-        ratio: share of dead letters among the latest ``WINDOW`` records; 0 for no limit.
+    ``run`` is a number in a row, ``ratio`` a share of the latest ``WINDOW`` records.
     """
 
     run: int

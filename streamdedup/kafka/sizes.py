@@ -20,17 +20,13 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 RECORD_OVERHEAD = 4096
 """Most bytes that our headers and Kafka's framing add to a record, without ids and matches."""
-
 _MATCH_OVERHEAD = 1024
 """Most bytes of a match without its id."""
-
 _JSON_BYTES_PER_BYTE = 6
 """Most bytes that one byte of an id takes in JSON: ``\\u0000``."""
-
 _CODECS: dict[Compression, int] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _AS_SENT = "producer"
 """Value of a topic's ``compression.type`` with which a broker stores batches as they come."""
-
 _ROOM_FACTOR = 2
 """Room of a new output topic, in records of the source: another codec may take more bytes."""
 

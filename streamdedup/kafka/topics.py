@@ -12,24 +12,19 @@ from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1
 """Kafka's value for a retention without a limit."""
-
 _CHECKPOINTS = dt.timedelta(minutes=15)
 """Longest interval. An entry waits for at most two intervals."""
 _CHECKPOINTS_PER_RETENTION = 4
 _SHORTEST_INTERVAL = dt.timedelta(seconds=1)
-
 NEW_SOURCE = (
     "use another kafka.group_id, index.directory, topics.changelog, and with mode split other "
     "topics.sketches and topics.verdicts"
 )
 """The remedy if the source topic was recreated."""
-
 NEW_CHANGELOG = "remove the index directory, or restore the topic"
 """The remedy if the changelog topic was recreated."""
-
 _MARGIN = dt.timedelta(days=1)
 """Retention beyond the window, because clocks differ and a rebuild takes time."""
-
 SKETCHES_RETENTION = dt.timedelta(days=1)
 """Retention of a new topic of sketches. Edges append again what the judge did not read in time."""
 VERDICTS_RETENTION = dt.timedelta(days=28)

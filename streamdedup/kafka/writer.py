@@ -38,20 +38,15 @@ log = structlog.get_logger(__name__)
 sender.BACKOFF_OVERRIDE = 0.003
 """Seconds between two attempts to begin a transaction while the coordinator still writes the
 markers of the one before, which takes it some milliseconds; aiokafka waits 20."""
-
 _RETRY_MS = 20
 """Pause before other attempts; aiokafka's default of 100 would be the latency of a transaction."""
-
 _PRODUCER_FENCED = 90
 """An error code that aiokafka does not know."""
-
 _NOT_FOUND = 105
 """The error code for a transactional id that the brokers do not know (any more)."""
-
 _IDLE_S = 10.0
 """Time without a transaction after which the brokers may have forgotten the producer. They do after
 ``transactional.id.expiration.ms``, by default a week."""
-
 _END_REQUESTS = 100
 """Requests, ``POLL_S`` apart, after which an unknown error is accepted as the cause."""
 
