@@ -38,24 +38,30 @@ def batches(producer: AIOKafkaProducer, messages: Messages, rows: Iterable[int])
         yield batch
 
 
-class Appender:
-    """An idempotent producer: a request that is retried does not append its messages twice.
+def new_producer(
+    settings: KafkaSettings, facts: ClusterFacts, *, compressed: bool = True, **options: Any
+) -> AIOKafkaProducer:
+    """Return a producer to any topic that has not been started; it may compress messages."""
+    codec = settings.compression if compressed else "none"
+    smallest = min(topic.max_message_bytes for topic in facts.topics.values())
+    return AIOKafkaProducer(
+        bootstrap_servers=list(settings.bootstrap_servers),
+        acks="all",
+        max_batch_size=min(_MAX_BATCH_BYTES, smallest),
+        compression_type=None if codec == "none" else codec,
+        **connection_options(settings),
+        **options,
+    )
 
-    It compresses messages as the settings say, or not at all.
-    """
+
+class Appender:
+    """An idempotent producer: a request that is retried does not append its messages twice."""
 
     def __init__(
         self, settings: KafkaSettings, facts: ClusterFacts, *, compressed: bool = True
     ) -> None:
-        codec = settings.compression if compressed else "none"
-        smallest = min(topic.max_message_bytes for topic in facts.topics.values())
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=list(settings.bootstrap_servers),
-            enable_idempotence=True,
-            acks="all",
-            max_batch_size=min(_MAX_BATCH_BYTES, smallest),
-            compression_type=None if codec == "none" else codec,
-            **connection_options(settings),
+        self._producer = new_producer(
+            settings, facts, compressed=compressed, enable_idempotence=True
         )
 
     async def start(self) -> None:

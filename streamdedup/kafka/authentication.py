@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import json
 import math
@@ -108,7 +109,14 @@ def token_provider(security: SecuritySettings) -> TokenProvider:
     """
     conn.OAuthAuthenticator = _TokenAuthenticator
     if security.msk_region is not None:
-        return TokenProvider(functools.partial(_sign, _signer(), security.msk_region))
+        try:
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        except ImportError as error:
+            raise SettingsError(
+                "kafka.security.msk_region needs a package that is not installed; run "
+                f"{install('msk')}"
+            ) from error
+        return TokenProvider(functools.partial(_sign, MSKAuthTokenProvider, security.msk_region))
     return TokenProvider(functools.partial(_request, security, security.token_url or ""))
 
 
@@ -165,7 +173,7 @@ async def _request(security: SecuritySettings, url: str) -> tuple[str, float]:
 
 
 def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
-    """Return the token of a token endpoint's answer, and its lifetime in seconds."""
+    """Return the token of an answer, and its lifetime in seconds; 0 if it is unknown."""
     try:
         facts: Any = json.loads(body)
     except ValueError:
@@ -173,9 +181,12 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
     if not isinstance(facts, dict):
         facts = {}
     if status == 200:  # noqa: PLR2004 - HTTP's OK
-        token = facts.get("access_token")
+        token, lifetime_s = facts.get("access_token"), 0.0
+        # RFC 6749 only recommends to tell the lifetime, and some providers write a string.
+        with contextlib.suppress(ValueError):
+            lifetime_s = float(str(facts.get("expires_in")))
         if isinstance(token, str) and token:
-            return token, _lifetime_s(facts.get("expires_in"))
+            return token, lifetime_s if math.isfinite(lifetime_s) else 0.0
         raise TokenRefused(
             f"the answer of {url} holds no token; set kafka.security.token_url to the provider's "
             "token endpoint"
@@ -189,29 +200,6 @@ def _read_answer(url: str, status: int, body: bytes) -> tuple[str, float]:
         f"{message}; fix kafka.security.sasl_username and sasl_password_file, which are the client "
         "id and secret, token_scope or token_url"
     )
-
-
-def _lifetime_s(value: object) -> float:
-    """Return the lifetime of a token; 0 if the provider does not tell.
-
-    RFC 6749 only recommends to tell, and some providers write a string.
-    """
-    try:
-        lifetime_s = float(str(value))
-    except ValueError:
-        return 0.0
-    return lifetime_s if math.isfinite(lifetime_s) else 0.0
-
-
-def _signer() -> Any:
-    """Return the signer of AWS, an optional package."""
-    try:
-        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
-    except ImportError as error:
-        raise SettingsError(
-            f"kafka.security.msk_region needs a package that is not installed; run {install('msk')}"
-        ) from error
-    return MSKAuthTokenProvider
 
 
 async def _sign(signer: Any, region: str) -> tuple[str, float]:

@@ -18,13 +18,10 @@ from streamdedup.settings.units import format_duration
 
 TESTED = ("3.9.2", "4.0.2", "4.3.1")
 """Releases that ``make matrix`` runs the broker tests against, oldest first."""
-
 LEVEL_FEATURE = "metadata.version"
 """The feature whose highest level shows the release of a broker."""
-
 _LEVELS = range(21, 31)
 """The levels from the oldest to the newest of the tested releases."""
-
 TIMESTAMP_MARGIN_MS = 60_000
 """Distance that timestamps keep from the broker's limit, because clocks differ."""
 

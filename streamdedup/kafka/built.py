@@ -24,10 +24,9 @@ _SEQUENCES = 2**31
 
 
 class BuiltBatch(BatchBuilder):  # type: ignore[misc]
-    """A batch of aiokafka that is closed, and has its data already.
+    """A batch of aiokafka that replaces ``batch``, is closed, and has its data already.
 
-    It replaces ``batch``. Its header names the id and the epoch of its producer, and the sequence
-    number of its first record.
+    ``producer`` is its id and epoch; ``sequence`` is the number of the first record.
     """
 
     def __init__(
@@ -41,9 +40,7 @@ class BuiltBatch(BatchBuilder):  # type: ignore[misc]
         batch._set_producer_state(*producer, sequence)
         batch._build()
         self.__dict__.update(vars(batch))
-        self.topic = topic
-        self.partition = partition
-        self._producer = producer
+        self.topic, self.partition, self._producer = topic, partition, producer
 
     def _set_producer_state(self, id_: int, epoch: int, _: int) -> None:
         if (id_, epoch) != self._producer:
@@ -61,10 +58,8 @@ class BatchBuilding:
     def build(self, messages: Messages) -> Iterator[BuiltBatch]:
         """Encode and compress messages; the batches must be sent in this order."""
         topic, manager = messages.topic, self._producer._txn_manager
-        producer = (manager.producer_id, manager.producer_epoch)
-        partitions = partitions_of(
-            messages.keys, messages.source_partitions, self._partitions[topic]
-        )
+        producer, count = (manager.producer_id, manager.producer_epoch), self._partitions[topic]
+        partitions = partitions_of(messages.keys, messages.source_partitions, count)
         for partition in np.unique(partitions).tolist():
             rows = np.flatnonzero(partitions == partition).tolist()
             for batch in batches(self._producer, messages, rows):

@@ -45,7 +45,6 @@ from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import milliseconds
 
 _NO_LIMIT_MS = 2**63 - 1
-
 _UNLISTED = {
     "max.message.bytes": "1048588",
     "cleanup.policy": "delete",
@@ -54,7 +53,6 @@ _UNLISTED = {
     "min.insync.replicas": "1",
 }
 """Values of settings that brokers do not list; some only speak Kafka's protocol."""
-
 _VISIBLE_S = 10.0
 """How long to wait for new topics to be visible; a worker looks again in any case."""
 _UNUSED_PRODUCER = -1
@@ -103,15 +101,13 @@ async def look_at_topics(settings: Settings) -> ClusterFacts:
         cluster["cluster_id"],
         {name: _topic_facts(existing[name], configs[name]) for name in names if name in existing},
         {
-            broker["node_id"]: _address(broker["host"], broker["port"])
-            for broker in cluster["brokers"]
+            each["node_id"]: f"[{each['host']}]:{each['port']}"
+            if ":" in each["host"]
+            else f"{each['host']}:{each['port']}"
+            for each in cluster["brokers"]
         },
         highest_level(versions, LEVEL_FEATURE),
     )
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _topic_facts(topic: dict[str, Any], listed: dict[str, str]) -> TopicFacts:
@@ -253,20 +249,19 @@ async def _broker_option(admin: AIOKafkaAdminClient, option: str) -> int | None:
 
 
 async def create_topics(settings: Settings, partitions: int, replication: int) -> list[str]:
-    """Create the missing topics.
+    """Create the missing topics; return their names.
 
-    The changelog gets one partition and the retention of
-    :func:`~streamdedup.kafka.topics.changelog_retention_ms`. The topic of the sketches gets one
-    partition, that of the verdicts at least those of the source. The other outputs get room for
-    larger messages than the source: see :func:`~streamdedup.kafka.sizes.roomy_message_bytes`.
-
-    Each other topic gets so many ``partitions``, and each partition ``replication`` replicas.
-
-    Returns:
-        The names of the created topics.
+    The changelog and the topic of the sketches get one partition, that of the verdicts at least
+    those of the source, and each other topic so many ``partitions``. Each partition gets
+    ``replication`` replicas. The outputs get room for larger messages than the source. A source
+    topic that does not exist gets the brokers' default size.
     """
+
+    def kept(retention_ms: int) -> dict[str, str]:
+        return {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+
     await check_connection(settings.kafka)
-    names = topic_names(settings)
+    topics, names = settings.topics, topic_names(settings)
     async with admin_client(settings.kafka) as admin:
         described = (await _describe(admin, names))["topics"]
         existing = {
@@ -274,17 +269,26 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
             for topic in described
             if not topic["error_code"]
         }
-        of_source = max(partitions, existing.get(settings.topics.source, 0))
-        counts = {
-            settings.topics.changelog: 1,
-            settings.topics.sketches: 1,
-            settings.topics.verdicts: of_source,
+        source_bytes: int | None
+        if topics.source in existing:
+            config = _UNLISTED | (await _configs(admin, [topics.source]))[topics.source]
+            source_bytes = int(config["max.message.bytes"])
+        else:
+            source_bytes = await _broker_option(admin, "message.max.bytes")
+        output = {}
+        if source_bytes is not None:
+            output["max.message.bytes"] = str(roomy_message_bytes(settings, source_bytes))
+        of_changelog = kept(changelog_retention_ms(settings)) | {"retention.bytes": "-1"}
+        of_verdicts = output | kept(milliseconds(VERDICTS_RETENTION))
+        planned: dict[str, tuple[int, dict[str, str]]] = {
+            topics.source: (partitions, {}),
+            **dict.fromkeys(output_names(topics), (partitions, output)),
+            topics.changelog: (1, of_changelog),
+            topics.sketches: (1, kept(milliseconds(SKETCHES_RETENTION))),
+            topics.verdicts: (max(partitions, existing.get(topics.source, 0)), of_verdicts),
         }
-        configs = await _new_configs(
-            admin, settings, source_exists=settings.topics.source in existing
-        )
         new = [
-            NewTopic(name, counts.get(name, partitions), replication, topic_configs=configs[name])
+            NewTopic(name, planned[name][0], replication, topic_configs=planned[name][1])
             for name in names
             if name not in existing
         ]
@@ -294,47 +298,17 @@ async def create_topics(settings: Settings, partitions: int, replication: int) -
                 error = errors.for_code(code)
                 if error not in (errors.NoError, errors.TopicAlreadyExistsError):
                     raise error(f"{topic}: {message}")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_VISIBLE_S):
-                    while not await _are_visible(admin, names):  # noqa: ASYNC110 - no event
-                        await asyncio.sleep(POLL_S)
+            await _wait_until_visible(admin, names)
     return [topic.name for topic in new]
 
 
-async def _are_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> bool:
-    """Return whether topics are described: brokers learn of new ones with a delay."""
-    try:
-        described = await _describe(admin, names)
-    except errors.LeaderNotAvailableError:
-        return False
-    return not any(topic["error_code"] for topic in described["topics"])
-
-
-async def _new_configs(
-    admin: AIOKafkaAdminClient, settings: Settings, *, source_exists: bool
-) -> dict[str, dict[str, str]]:
-    """Return the configuration of each topic, if it is created now.
-
-    A source topic that does not exist gets the brokers' default size.
-    """
-    topics = settings.topics
-    source_bytes: int | None
-    if source_exists:
-        config = _UNLISTED | (await _configs(admin, [topics.source]))[topics.source]
-        source_bytes = int(config["max.message.bytes"])
-    else:
-        source_bytes = await _broker_option(admin, "message.max.bytes")
-    output = {}
-    if source_bytes is not None:
-        output["max.message.bytes"] = str(roomy_message_bytes(settings, source_bytes))
-
-    def kept(retention_ms: int) -> dict[str, str]:
-        return {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
-
-    return {
-        topics.source: {},
-        **dict.fromkeys(output_names(topics), output),
-        topics.changelog: kept(changelog_retention_ms(settings)) | {"retention.bytes": "-1"},
-        topics.sketches: kept(milliseconds(SKETCHES_RETENTION)),
-        topics.verdicts: output | kept(milliseconds(VERDICTS_RETENTION)),
-    }
+async def _wait_until_visible(admin: AIOKafkaAdminClient, names: Sequence[str]) -> None:
+    """Wait for a while until topics are described: brokers learn of new ones with a delay."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_VISIBLE_S):
+            while True:
+                with contextlib.suppress(errors.LeaderNotAvailableError):
+                    described = await _describe(admin, names)
+                    if not any(topic["error_code"] for topic in described["topics"]):
+                        return
+                await asyncio.sleep(POLL_S)

@@ -47,11 +47,8 @@ class Composer:
         self._rule = OutputRule.from_settings(settings, facts.duplicates_schema_id)
         self._compression = settings.kafka.compression
         self._additions = Additions.from_settings(settings)
-        for name, needed in (
-            (self._topics.clean, self._additions.clean),
-            (self._topics.duplicates, self._additions.duplicates),
-            (self._topics.dead_letter, self._additions.dead_letter),
-        ):
+        for role in ("clean", "duplicates", "dead_letter"):
+            name, needed = getattr(self._topics, role), getattr(self._additions, role)
             allowed = self._facts[name].max_message_bytes
             if allowed < needed:
                 raise TopicError(
@@ -78,10 +75,11 @@ class Composer:
         suspect |= ~accepts_timestamps(clean, columns.timestamps_ms, now_ms)
         if any(columns.headers):
             suspect |= np.array([bool(headers) for headers in columns.headers])
-        found = {
-            row: self._refuse(columns[row], now_ms) for row in np.flatnonzero(suspect).tolist()
+        return {
+            row: rejection
+            for row in np.flatnonzero(suspect).tolist()
+            if (rejection := self._refuse(columns[row], now_ms)) is not None
         }
-        return {row: rejection for row, rejection in found.items() if rejection is not None}
 
     def _refuse(self, record: Record, now_ms: int) -> Rejection | None:
         if is_withheld(record.headers):
@@ -121,13 +119,9 @@ class Composer:
     ) -> Transaction:
         """Return the transaction of a judged batch, whose dead letters count from now on.
 
-        If the transaction is not committed, the session ends, and this composer with it.
-
-        Args:
-            records: the batch.
-            verdicts: one per record, in the same order.
-            update: what the index gains, and the offsets that the batch covers.
-            now_ms: the wall clock, in milliseconds since the epoch, as in other methods.
+        If the transaction is not committed, the session ends, and this composer with it. The
+        verdicts are in the order of the records; ``now_ms`` is the wall clock, in milliseconds
+        since the epoch, as in other methods.
 
         Raises:
             TooManyDeadLetters: a limit on dead letters is reached.
@@ -152,10 +146,8 @@ class Composer:
         return list(filter(len, messages))
 
     def _clean(self, records: RecordColumns, verdicts: Verdicts, now_ms: int) -> Messages:
-        clean = self._facts[self._topics.clean]
-        rows = np.flatnonzero(
-            verdicts.outcomes != REJECTED if self._annotate else verdicts.outcomes == KEPT
-        )
+        clean, outcomes = self._facts[self._topics.clean], verdicts.outcomes
+        rows = np.flatnonzero(outcomes != REJECTED if self._annotate else outcomes == KEPT)
         chosen = records.take(rows)
         headers: Sequence[Sequence[tuple[str, bytes | None]]]
         if self._annotate or self._rule.headers == "full":
@@ -226,9 +218,8 @@ class Composer:
         if not self._fits(topic, record):
             record = replace(record, key=None, headers=())
         omitted = record is not original
-        names = [escaped(name) for name, _ in record.headers]
-        values = [value for _, value in record.headers]
-        record = replace(record, headers=tuple(zip(names, values, strict=True)))
+        named = tuple((escaped(name), value) for name, value in record.headers)
+        record = replace(record, headers=named)
         # The headers contain the size of the value, so they are made from the original record.
         headers = dead_letter_headers(
             replace(original, headers=record.headers), rejection, omitted=omitted

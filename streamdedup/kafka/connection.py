@@ -49,10 +49,8 @@ REFUSALS = (
     errors.TransactionalIdAuthorizationFailed,
 )
 """Errors that only the operator can fix: login or authorisation."""
-
 POLL_S = 0.02
 """Pause between two requests while a coordinator is not ready yet."""
-
 _STOP_TIMEOUT_S = 2.0
 """How long a client may take to stop."""
 
@@ -139,8 +137,7 @@ def describe_error(error: BaseException) -> str:
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:
     """Return the options that every aiokafka client takes.
 
-    Certificates and passwords are read from their files each time, so that every new client uses
-    the present ones.
+    Certificates and passwords are read from their files each time, since they may change.
 
     Raises:
         SettingsError: a certificate or secret cannot be read, or a package is missing.

@@ -17,7 +17,6 @@ from streamdedup.settings.sections import LimitSettings
 
 WINDOW = 1000
 """How many of the latest records ``limits.dead_letter_ratio`` applies to."""
-
 _WINDOW_BITS = (1 << WINDOW) - 1
 _EXAMPLES = 3
 _TOMBSTONE = "NullValue"
@@ -44,6 +43,12 @@ class OutcomeTally:
     def note(self) -> str:
         """Return the tally as the metadata of committed offsets."""
         return f"{_NOTE} {self.judged} {self.run} {self.window:x}"
+
+    def accepted(self, count: int) -> OutcomeTally:
+        """Return the tally after so many more records that are not dead letters."""
+        if count == 0:
+            return self
+        return OutcomeTally(self.judged + count, 0, self.window << count & _WINDOW_BITS)
 
 
 def is_by_worker(text: str) -> bool:
@@ -73,11 +78,9 @@ def _read(note: str) -> OutcomeTally:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
-    """How many dead letters are too many.
+    """How many dead letters are too many; 0 for no limit.
 
-    Attributes:
-        run: dead letters in a row; 0 for no limit.
-        ratio: share of dead letters among the latest ``WINDOW`` records; 0 for no limit.
+    ``run`` is a number in a row, ``ratio`` a share of the latest ``WINDOW`` records.
     """
 
     run: int
@@ -91,46 +94,35 @@ class DeadLetterLimit:
     def after(
         self, tally: OutcomeTally, positions: Positions, rejections: Mapping[int, Rejection]
     ) -> OutcomeTally:
-        """Return the tally after a batch.
+        """Return the tally after a batch: its positions in order, and its rejections by row.
 
-        Args:
-            tally: the tally before the batch.
-            positions: of the batch, in order of judgement.
-            rejections: by row. Tombstones do not count: a compacted source topic may hold any
-                number of them.
+        Tombstones do not count: a compacted source topic may hold any number of them.
 
         Raises:
             TooManyDeadLetters: a limit is reached within the batch.
         """
-        judged, run, window = tally.judged, tally.run, tally.window
         before = 0
         for row in sorted(rejections):
-            judged, run, window = _accepted(row - before, judged, run, window)
-            before = row + 1
+            tally, before = tally.accepted(row - before), row + 1
             if rejections[row].reason == _TOMBSTONE:
                 continue
-            judged, run, window = judged + 1, run + 1, (window << 1 | 1) & _WINDOW_BITS
-            if reached := self._reached(judged, run, window):
+            window = (tally.window << 1 | 1) & _WINDOW_BITS
+            tally = OutcomeTally(tally.judged + 1, tally.run + 1, window)
+            if reached := self._reached(tally):
                 raise TooManyDeadLetters(f"{reached}; {_explained(positions, rejections)}")
-        return OutcomeTally(*_accepted(len(positions) - before, judged, run, window))
+        return tally.accepted(len(positions) - before)
 
-    def _reached(self, judged: int, run: int, window: int) -> str:
+    def _reached(self, tally: OutcomeTally) -> str:
         """Return the limit that is reached, in words; empty if none is."""
+        run, dead = tally.run, tally.window.bit_count()
         if self.run and run >= self.run:
             return f"{run} records in a row became dead letters (limits.dead_letter_run {self.run})"
-        if self.ratio and judged >= WINDOW and window.bit_count() / WINDOW >= self.ratio:
+        if self.ratio and tally.judged >= WINDOW and dead / WINDOW >= self.ratio:
             return (
-                f"{window.bit_count()} of the last {WINDOW} records became dead letters "
+                f"{dead} of the last {WINDOW} records became dead letters "
                 f"(limits.dead_letter_ratio {self.ratio:g})"
             )
         return ""
-
-
-def _accepted(count: int, judged: int, run: int, window: int) -> tuple[int, int, int]:
-    """Return a tally's numbers after so many records that are no dead letters."""
-    if count == 0:
-        return judged, run, window
-    return judged + count, 0, window << count & _WINDOW_BITS
 
 
 def _explained(positions: Positions, rejections: Mapping[int, Rejection]) -> str:

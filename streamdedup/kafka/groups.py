@@ -1,8 +1,7 @@
 """*Async.* Groups of consumers that only assign partitions: the edges', and the election's.
 
-A member reads nothing. What keeps a process from writing that was not told in time is a
-transactional id: the producer of an elected worker fences the others, and that of a partition its
-earlier edge.
+A member reads nothing. A process that was not told in time is fenced: by the producer of the
+elected worker, or by that of the partition's new edge.
 
 **Election**: which of several workers with the same changelog judges documents. They are members of
 a group that subscribes to the changelog, which has one partition. The member that gets the
@@ -39,24 +38,19 @@ _HEARTBEATS = 20
 """Heartbeats in a session timeout: a member learns from one that the group assigns again."""
 _LONGEST_HEARTBEAT_MS = 500
 _FOR_EVER_MS = 2**31 - 1
-_ELECTION_FAILED = "cannot take part in the election"
 
 
 class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
-    """This process's part in a consumer group.
+    """This process's part in a consumer group, which assigns the ``partitions`` of a topic.
 
-    The group assigns the ``partitions`` of a topic. Errors begin with ``action``.
-
-    Every method raises :class:`BrokerUnavailable` if the brokers do not answer, and
-    :class:`BrokerRefused` if this client may not use the group.
+    Errors begin with ``action``. Every method raises :class:`BrokerUnavailable` if the brokers do
+    not answer, and :class:`BrokerRefused` if this client may not use the group.
     """
 
     def __init__(self, settings: Settings, group_id: str, topic: str, action: str) -> None:
         self.partitions: frozenset[int] = frozenset()
-        self._settings = settings
-        self._group_id = group_id
-        self._topic = topic
-        self._action = action
+        self._settings, self._action = settings, action
+        self._group_id, self._topic = group_id, topic
         self._changed = asyncio.Event()
         self._consumer: AIOKafkaConsumer | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -164,22 +158,19 @@ class Election(GroupMember):
 
     def __init__(self, settings: Settings, applied: Callable[[], int]) -> None:
         topics = settings.topics
-        super().__init__(settings, topics.election, topics.changelog, _ELECTION_FAILED)
+        action = "cannot take part in the election"
+        super().__init__(settings, topics.election, topics.changelog, action)
         self._applied = applied
-
-    @property
-    def _is_elected(self) -> bool:
-        return bool(self.partitions)
 
     async def is_confirmed(self) -> bool:
         """Return whether this worker is elected: only a present member can commit.
 
         One that was stopped for a while does not know yet that another worker was elected.
         """
-        if self._consumer is None or not self._is_elected:
+        if self._consumer is None or not self.partitions:
             return False
         changelog = TopicPartition(self._settings.topics.changelog, 0)
-        with translated(_ELECTION_FAILED):
+        with translated(self._action):
             try:
                 # The client would wait for a coordinator without an end.
                 async with asyncio.timeout(self._settings.kafka.request_timeout.total_seconds()):
@@ -191,20 +182,20 @@ class Election(GroupMember):
     async def join(self) -> None:
         """Become a member of the group."""
         await self.join_with(
-            _assignor(lambda: (self._is_elected and self.is_member, self._applied()))
+            _assignor(lambda: (bool(self.partitions) and self.is_member, self._applied()))
         )
 
     async def win(self) -> None:
         """Wait until this worker is elected."""
-        await self.wait_until(lambda: self._is_elected)
+        await self.wait_until(lambda: bool(self.partitions))
 
     async def lose(self) -> None:
         """Wait until another worker is elected."""
-        await self.wait_until(lambda: not self._is_elected)
+        await self.wait_until(lambda: not self.partitions)
 
     def take_note(self, partitions: frozenset[int]) -> None:
         """Log a change."""
-        if bool(partitions) != self._is_elected:
+        if bool(partitions) != bool(self.partitions):
             log.info("elected" if partitions else "another worker is elected")
 
 

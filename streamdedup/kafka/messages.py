@@ -15,22 +15,15 @@ class TopicFacts:
     """A topic as the brokers describe it.
 
     Attributes:
-        timestamp_before_max_ms: how far behind the clock a record's timestamp may be.
-        timestamp_after_max_ms: how far ahead of the clock a record's timestamp may be.
+        timestamp_before_max_ms, timestamp_after_max_ms: how far a record's timestamp may be from
+            the clock.
         compression: ``producer`` if the brokers store batches as they come, else their codec.
         cleanup_policy: ``delete``, ``compact``, or both separated by a comma.
-        retention_ms: how long a record is kept; -1 without a limit.
-        retention_bytes: largest size of a partition in bytes; -1 without a limit.
-        min_insync_replicas: replicas that must have a record before a write is confirmed.
-        replicas: number of replicas of the partition that has the fewest.
-        in_sync: number of in-sync replicas of the partition that has the fewest; 0 if a partition
-            has no leader.
-        allowed: Kafka's names of the operations that this client may perform; None if the brokers
-            do not report them.
-        id: the id of the topic, 16 bytes, which a recreated topic does not share; empty if the
-            brokers do not report it (Kafka before 2.8).
-        unlisted: settings that the brokers do not list; their values here are Kafka's defaults, or
-            no limit.
+        retention_ms, retention_bytes: limits of a partition; -1 without a limit.
+        replicas, in_sync: of the partition that has the fewest; 0 in sync if one has no leader.
+        allowed: Kafka's names of the operations that this client may perform; None if unknown.
+        id: 16 bytes, which a recreated topic does not share; empty before Kafka 2.8.
+        unlisted: settings that the brokers do not list, which have Kafka's defaults or no limit.
     """
 
     name: str
@@ -57,10 +50,8 @@ class ClusterFacts:
     Attributes:
         topics: the existing topics of the settings, by name.
         brokers: the advertised ``host:port`` of each broker, by node id.
-        release_level: shows the release of a broker, see :mod:`streamdedup.kafka.brokers`; None if
-            it does not report it.
-        duplicates_schema_id: the registry's id of the Avro schema of duplicate records; None for
-            JSON.
+        release_level: see :mod:`streamdedup.kafka.brokers`; None if it is unknown.
+        duplicates_schema_id: of the Avro schema of duplicate records; None for JSON.
     """
 
     cluster_id: str
@@ -79,10 +70,8 @@ class Outgoing:
     """A message to produce.
 
     Attributes:
-        timestamp_ms: the record's own timestamp, which may be ``NO_TIMESTAMP``; None for the time
-            of sending.
-        source_partition: the partition of its source record; it decides the partition of a message
-            without a key.
+        timestamp_ms: the record's own, or ``NO_TIMESTAMP``; None for the time of sending.
+        source_partition: decides the partition of a message without a key.
     """
 
     topic: str
@@ -125,7 +114,7 @@ class Transaction:
     """The contents of one Kafka transaction.
 
     Attributes:
-        messages: messages to the output topics, at most one entry for each topic.
+        messages: at most one entry for each output topic.
         changelog: values of the changelog's records.
         offsets: the next offset to read, by source topic and partition.
         note: metadata committed with each offset.

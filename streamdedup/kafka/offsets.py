@@ -9,7 +9,7 @@ group's offsets, or answer with earlier ones, after it was killed (:class:`LaneP
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Self
@@ -38,12 +38,10 @@ _PARTITIONS = "partitions-1"
 async def committed_offsets(
     consumer: AIOKafkaConsumer, partitions: Iterable[TopicPartition], kafka: KafkaSettings
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets that the consumer's group has committed, with their metadata.
+    """Return the offsets that the consumer's group has committed, if any, with their metadata.
 
     A coordinator that still loads the group answers with an error and without partitions. aiokafka
     ignores that error, so that a group would seem to have no offsets.
-
-    Partitions without an offset are left out.
 
     Raises:
         KafkaError: the brokers refuse the request.
@@ -99,10 +97,8 @@ class Metadata:
     """What is committed with a source offset.
 
     Attributes:
-        tally: the dead letters so far.
         verdicts: the offset of the next verdicts; None if it is unknown.
-        first_partitions: partitions of the source topic at the first start of the group; 0 if the
-            number is unknown.
+        first_partitions: partitions of the source topic at the group's first start; 0 if unknown.
     """
 
     tally: OutcomeTally = field(default_factory=OutcomeTally)
@@ -117,9 +113,8 @@ class Metadata:
     @classmethod
     def read(cls, text: str) -> Metadata:
         """Read metadata; what another program or mode has written has fewer parts."""
-        words = text.split(" ")
-        partitions = _number_after(words, _PARTITIONS)
-        return cls(latest_tally([text]), _number_after(words, _VERDICTS), partitions or 0)
+        partitions = _number_after(text, _PARTITIONS)
+        return cls(latest_tally([text]), _number_after(text, _VERDICTS), partitions or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +123,7 @@ class LaneProgress:
 
     Attributes:
         source: the next source offset.
-        topic_id: the id of the source topic; empty if the brokers do not report it.
-        metadata: what was committed with the offset.
+        topic_id: of the source topic; empty if the brokers do not report it.
     """
 
     source: int
@@ -163,8 +157,9 @@ def is_by_edge(text: str) -> bool:
     return Metadata.read(text).verdicts is not None
 
 
-def _number_after(words: Sequence[str], word: str) -> int | None:
+def _number_after(text: str, word: str) -> int | None:
     """Return the number after a word, None if there is none."""
+    words = text.split(" ")
     if word not in words[:-1]:
         return None
     number = words[words.index(word) + 1]
@@ -176,11 +171,8 @@ class LaneOffsets:
     """Where to continue.
 
     Attributes:
-        source: the next source offset.
-        first: the first source offset that is not deleted.
-        end: the end of the source partition.
-        verdicts: the next verdict offset.
-        judged: the end of the verdicts that exist already.
+        source, first, end: the next source offset, and the bounds of the source partition.
+        verdicts, judged: the next verdict offset, and the end of the verdicts that exist already.
         metadata: what is committed with the next source offset, apart from the progress.
         is_new: whether the source offset is the first one of this partition, and not committed.
         is_own: whether a lane has committed the source offset, not an operator or mode single.
@@ -226,8 +218,7 @@ async def find_offsets(
     if mine in committed:
         note, offset = notes[mine], committed[mine].offset
         begin = next_verdict(note.verdicts, first_verdicts, judged)
-        metadata = replace(metadata, tally=note.tally)
-        is_own = is_by_edge(committed[mine].metadata)
+        metadata, is_own = replace(metadata, tally=note.tally), note.verdicts is not None
         return LaneOffsets(offset, first, end, begin, judged, metadata, is_new=False, is_own=is_own)
     # Each partition begins on its own, so an offset of another one does not say that this one is
     # new to the group.

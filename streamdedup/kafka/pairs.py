@@ -13,11 +13,9 @@ from streamdedup.formats.verdicts import JudgedRange, ReadVerdicts
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Records with their verdicts.
+    """Records of one partition, in order of offset, with their verdicts.
 
     Attributes:
-        records: of one partition, in order of offset.
-        verdicts: theirs.
         next_offset: the source offset behind them.
         verdict_offset: the offset of the verdicts that come next.
     """
@@ -36,9 +34,8 @@ class VerdictPairs:
         verdict_offset: the offset of the first verdicts.
 
     Attributes:
-        read_to: the source offset up to which records were added, exclusive.
-        judged_to: the source offset up to which verdicts were added, exclusive.
-        paired_to: the source offset up to which records were taken, exclusive.
+        read_to, judged_to, paired_to: the source offset up to which records were added, verdicts
+            were added, and records were taken, exclusive.
         size: bytes of the values of the records that wait.
     """
 
@@ -65,11 +62,9 @@ class VerdictPairs:
 
     def add_verdicts(self, offset: int, judged: JudgedRange) -> None:
         """Add the verdicts at an offset, except those on records before the beginning."""
-        stop = judged.source.next_offset
-        if stop <= self.judged_to:
-            return
-        self.judged_to = stop
-        self._verdicts.append((offset, judged))
+        if (stop := judged.source.next_offset) > self.judged_to:
+            self.judged_to = stop
+            self._verdicts.append((offset, judged))
 
     @property
     def is_ready(self) -> bool:
@@ -78,15 +73,13 @@ class VerdictPairs:
 
     def take(self, most: int) -> Paired:
         """Take records with their verdicts; more than ``most`` if their verdicts came at once."""
-        ranges: list[JudgedRange] = []
+        ranges, records = list[JudgedRange](), list[RecordColumns]()
         bound = min(self.read_to, self.judged_to)
-        records: list[RecordColumns] = []
         while self._verdicts and self.paired_to < bound and sum(map(len, records)) < most:
             offset, judged = self._verdicts[0]
-            _, _, _, stop = judged.source
+            stop = judged.source.next_offset
             ranges.append(judged)
-            self.paired_to = min(stop, bound)
-            self._verdict_offset = offset
+            self.paired_to, self._verdict_offset = min(stop, bound), offset
             if stop <= bound:
                 self._verdict_offset += 1
                 self._verdicts.popleft()
@@ -98,14 +91,11 @@ class VerdictPairs:
 
     def _take_records(self, stop: int) -> list[RecordColumns]:
         taken = []
-        while self._records:
-            offsets = self._records[0].positions.offsets
-            if offsets[-1] < stop:
-                taken.append(self._records.popleft())
-                continue
-            count = int(np.searchsorted(offsets, stop))
-            if count:
-                taken.append(self._records[0][:count])
-                self._records[0] = self._records[0][count:]
-            break
+        while self._records and self._records[0].positions.offsets[-1] < stop:
+            taken.append(self._records.popleft())
+        if self._records:
+            first = self._records[0]
+            if count := int(np.searchsorted(first.positions.offsets, stop)):
+                taken.append(first[:count])
+                self._records[0] = first[count:]
         return taken

@@ -16,15 +16,8 @@ def partitions_of(keys: Sequence[bytes | None], sources: I64, count: int) -> I64
     """Choose one of ``count`` partitions by the key, or without a key by the source partition.
 
     Keys are hashed as Kafka's own producers do by default, so that a topic with as many partitions
-    as the source has its keys in the same ones.
-
-    Args:
-        keys: ``n`` keys.
-        sources: ``(n,)`` int64, the source partitions.
-        count: partitions of the topic.
-
-    Returns:
-        ``(n,)`` int64.
+    as the source has its keys in the same ones. The ``n`` keys have source partitions ``(n,)``,
+    int64, as the result.
     """
     partitions: I64 = sources % count
     keyed = np.array([key is not None for key in keys], dtype=np.bool_)

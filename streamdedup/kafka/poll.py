@@ -32,14 +32,12 @@ _partition = attrgetter("partition")
 class Poller:
     """Reads partitions of a topic in order of offset, by a consumer without a subscription.
 
-    Attributes:
-        positions: the next offset to read, by partition; replaced, never changed.
+    ``positions`` has the next offset to read, by partition; it is replaced, never changed.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer, topic: str, settings: Settings) -> None:
-        self.consumer = consumer
+        self.consumer, self.topic = consumer, topic
         self.positions: dict[int, int] = {}
-        self.topic = topic
         self._max_records = settings.batch.documents
         self._max_bytes = settings.batch.bytes
         self._linger_ms = milliseconds(settings.batch.linger)
@@ -64,10 +62,8 @@ class Poller:
     async def poll(self) -> list[Any]:
         """Return the next messages, ordered by partition; none if none arrive in time.
 
-        After a cancelled poll, :meth:`assign` must come before the next one.
-
         They are at most ``batch.documents``, and have at most ``batch.bytes`` unless there is only
-        one.
+        one. After a cancelled poll, :meth:`assign` must come before the next one.
 
         Raises:
             BrokerUnavailable: the brokers do not answer, or the next offset was deleted.
@@ -100,7 +96,15 @@ class Poller:
     def _move_into(self, batch: list[Any], room_bytes: int) -> int:
         """Move held messages into a batch, as many as fit; return their bytes."""
         held = self._held
-        sizes = np.cumsum([_size(message) for message in held[: self._max_records - len(batch)]])
+        sizes = np.cumsum(
+            [
+                len(each.value or b"")
+                + len(each.key or b"")
+                # Most records have no headers.
+                + (sum(len(k) + len(v or b"") for k, v in each.headers) if each.headers else 0)
+                for each in held[: self._max_records - len(batch)]
+            ]
+        )
         count = int(np.searchsorted(sizes, room_bytes, side="right"))
         if not batch:
             count = max(count, 1)
@@ -146,12 +150,11 @@ class Poller:
 
     def lag(self) -> dict[int, int]:
         """Return the number of unread messages, for each partition whose end is known."""
-        lag = {}
-        for partition, offset in self.positions.items():
-            end = self.consumer.highwater(TopicPartition(self.topic, partition))
-            if end is not None:
-                lag[partition] = max(0, end - offset)
-        return lag
+        return {
+            partition: max(0, end - offset)
+            for partition, offset in self.positions.items()
+            if (end := self.consumer.highwater(TopicPartition(self.topic, partition))) is not None
+        }
 
     async def close(self) -> None:
         """Stop the consumer."""
@@ -192,15 +195,11 @@ class Follower(Poller):
         return partition in self._partitions and partition not in self._begin
 
     async def run(
-        self,
-        deliver: Callable[[list[Any]], Awaitable[None]],
-        room: Callable[[], Awaitable[bool]],
+        self, deliver: Callable[[list[Any]], Awaitable[None]], room: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Poll without an end.
+        """Poll without an end, whenever ``room`` returns True for more messages.
 
-        Args:
-            deliver: takes the messages of a poll, ordered by partition; also if there are none.
-            room: returns True as soon as there is room for more messages.
+        ``deliver`` takes the messages of a poll, ordered by partition; also if there are none.
         """
         while True:
             if self._changed.is_set():
@@ -216,10 +215,3 @@ class Follower(Poller):
                     messages = [each for each in messages if self._is_read(each.partition)]
                 if messages is not None:
                     await deliver(messages)
-
-
-def _size(message: Any) -> int:
-    size = len(message.value or b"") + len(message.key or b"")
-    if message.headers:
-        size += sum(len(name) + len(value or b"") for name, value in message.headers)
-    return size

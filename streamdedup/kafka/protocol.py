@@ -35,13 +35,10 @@ from aiokafka.protocol.types import (
 
 _SUPPORTED_FEATURES = 0
 """Tag of the features that a broker supports."""
-
 NO_ID = uuid.UUID(int=0)
 """Id of a topic that has none, or is not known."""
-
 NO_OPERATIONS = -(2**31)
 """Value of ``authorized_operations`` if the broker did not fill the field in."""
-
 OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}
 """The operations of Kafka's access control that a worker needs, by bit number."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import structlog
 from aiokafka import TopicPartition
@@ -36,23 +36,18 @@ class ChangelogReader:
     After a silence of ``patience_s`` it checks that the brokers still answer.
 
     Attributes:
-        first: the first offset of the partition, once started.
-        end: the offset after the last one, once started; it grows while more is read.
+        first, end: the bounds of the partition, once started; the end grows while more is read.
         position: the next offset to read.
-        strangers: how many of the records read another program has written.
-        first_stranger: offset of the first one.
+        strangers, first_stranger: how many of the records read another program has written, and
+            the offset of the first one.
     """
 
     def __init__(self, settings: Settings, patience_s: float = _LOOK_S) -> None:
         self._kafka = settings.kafka
         self._partition = TopicPartition(settings.topics.changelog, 0)
         self._consumer = new_consumer(settings.kafka)
-        self._patience_s = patience_s
-        self._looked_at = time.monotonic()
-        self.first = 0
-        self.end = 0
-        self.position = 0
-        self.strangers = 0
+        self._patience_s, self._looked_at = patience_s, time.monotonic()
+        self.first = self.end = self.position = self.strangers = 0
         self.first_stranger = -1
 
     async def start(self) -> None:
@@ -119,9 +114,9 @@ class ChangelogReader:
         The coordinator writes markers after it has confirmed the end of a transaction; this waits
         for them, for a moment.
         """
-        looks = _MARKER_LOOKS
-        while self.end <= offset and looks:
-            looks -= 1
+        for _ in range(_MARKER_LOOKS):
+            if self.end > offset:
+                break
             await asyncio.sleep(POLL_S)
             with translated(f"cannot read {self._partition.topic}"):
                 ends = await self._consumer.end_offsets([self._partition])
@@ -200,8 +195,7 @@ class SketchesReader(Poller):
     async def ranges(self) -> list[tuple[int, bytes]]:
         """Return the offsets and values of the next ranges; none if none arrive in time.
 
-        Raises:
-            BrokerUnavailable: the brokers do not answer.
+        Raises what :meth:`poll` raises.
         """
         found = []
         for message in await self.poll():
@@ -231,18 +225,14 @@ class Reader:
     async def records(self, topic: str, partitions: int) -> AsyncIterator[Record]:
         """Yield the records of a topic, up to its present end; partition by partition."""
         for number in range(partitions):
-            partition = TopicPartition(topic, number)
-            first, end = await self._bounds(partition)
-            async for record in self._from(partition, first, end):
+            async for record in self._read(TopicPartition(topic, number)):
                 yield record
 
     async def at(self, position: Position) -> Record | None:
         """Return the record at a position of an existing partition; None if there is none."""
-        partition = TopicPartition(position.topic, position.partition)
-        first, end = await self._bounds(partition)
-        if first <= position.offset < end:
-            async for record in self._from(partition, position.offset, position.offset + 1):
-                return record
+        topic, partition, offset = position
+        async for record in self._read(TopicPartition(topic, partition), offset):
+            return record
         return None
 
     async def judged(self, topic: str, partition: int) -> int:
@@ -252,54 +242,39 @@ class Reader:
             found = await committed_offsets(self._consumer, [mine], self._settings)
         return found[mine].offset if mine in found else 0
 
-    async def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        with translated(f"cannot read {partition.topic}"):
-            return await bounds(self._consumer, partition)
-
-    async def _from(
-        self, partition: TopicPartition, offset: int, end: int
+    async def _read(
+        self, partition: TopicPartition, only: int | None = None
     ) -> AsyncIterator[Record]:
-        """Yield the records of a partition from an offset to before another one."""
-        self._consumer.assign([partition])
-        self._consumer.seek(partition, offset)
-        while True:
-            for record in await self._poll(partition):
-                if record.position.offset >= end:
+        """Yield the records of a partition up to its present end, or ``only`` that at an offset."""
+        name, consumer = f"{partition.topic} partition {partition.partition}", self._consumer
+        action = f"cannot read {partition.topic}"
+        with translated(action):
+            offset, end = await bounds(consumer, partition)
+        if only is not None:
+            if not offset <= only < end:
+                return
+            offset, end = only, only + 1
+        consumer.assign([partition])
+        consumer.seek(partition, offset)
+        while offset < end:
+            with translated(action):
+                fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MAX_RECORDS)
+                offset = await consumer.position(partition)
+            for message in fetched.get(partition, ()):
+                if message.offset >= end:
                     return
-                yield record
-            with translated(f"cannot read {partition.topic}"):
-                if await self._consumer.position(partition) >= end:
-                    return
-
-    async def _poll(self, partition: TopicPartition) -> Sequence[Record]:
-        with translated(f"cannot read {partition.topic}"):
-            try:
-                fetched = await self._consumer.getmany(
-                    timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
+                if is_withheld(message.headers):
+                    raise TopicError(
+                        f"{name} offset {message.offset}: its batch expands to more than "
+                        f"{MOST_BYTES >> 20} MiB, which is not read"
+                    )
+                yield Record(
+                    Position(message.topic, message.partition, message.offset),
+                    message.value,
+                    message.key,
+                    tuple(message.headers),
+                    message.timestamp,
                 )
-            except UnicodeDecodeError as error:
-                raise TopicError(
-                    f"a record of {partition.topic} partition {partition.partition} has a header "
-                    "name that is not valid UTF-8, which the client cannot read"
-                ) from error
-        records = [
-            Record(
-                position=Position(message.topic, message.partition, message.offset),
-                value=message.value,
-                key=message.key,
-                headers=tuple(message.headers),
-                timestamp_ms=message.timestamp,
-            )
-            for message in fetched.get(partition, ())
-        ]
-        for record in records:
-            if is_withheld(record.headers):
-                raise TopicError(
-                    f"{partition.topic} partition {partition.partition} offset "
-                    f"{record.position.offset}: its batch expands to more than "
-                    f"{MOST_BYTES >> 20} MiB, which is not read"
-                )
-        return records
 
     async def close(self) -> None:
         """Stop the consumer."""

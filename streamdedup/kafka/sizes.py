@@ -20,17 +20,13 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 RECORD_OVERHEAD = 4096
 """Most bytes that our headers and Kafka's framing add to a record, without ids and matches."""
-
 _MATCH_OVERHEAD = 1024
 """Most bytes of a match without its id."""
-
 _JSON_BYTES_PER_BYTE = 6
 """Most bytes that one byte of an id takes in JSON: ``\\u0000``."""
-
 _CODECS: dict[Compression, int] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _AS_SENT = "producer"
 """Value of a topic's ``compression.type`` with which a broker stores batches as they come."""
-
 _ROOM_FACTOR = 2
 """Room of a new output topic, in records of the source: another codec may take more bytes."""
 
@@ -72,15 +68,9 @@ def taken(
 ) -> int:
     """Return how many bytes of a topic's ``max.message.bytes`` a record takes at most.
 
-    A topic may compress the batches itself. Unless it has the worker's codec, the record must fit
-    uncompressed.
-
-    Args:
-        topic: the topic.
-        record: the record.
-        compression: codec of the producer.
-        added: bytes that will be added. If there is room for them and the uncompressed record, the
-            record is not compressed, which would take time.
+    ``compression`` is the producer's. A topic may compress the batches itself: unless it has the
+    producer's codec, the record must fit uncompressed. If there is room for the uncompressed record
+    and the bytes that will be added, it is not compressed, which would take time.
     """
     # An upper bound, without its framing.
     uncompressed = len(record.value or b"") + len(record.key or b"")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -81,10 +81,10 @@ class Source(Poller):
         committed offset continues at the offset of the index: no record gets a second verdict.
 
         Returns:
-            First offsets of the partitions that had no committed offset, or one that no worker has
-            committed, whose offset the brokers have lost, or ``kafka.skip_unjudged`` accepts, by
-            (topic, partition). Commit them before anything else, and let the index count what is
-            before them as judged, so that a restart begins at the same offsets.
+            By (topic, partition) the first offsets that no worker has committed, that the brokers
+            have lost, or that ``kafka.skip_unjudged`` accepts. Commit them before anything else,
+            and let the index count what is before them as judged. Then a restart begins at the
+            same offsets.
 
         Raises:
             TopicError: a committed offset is not in the topic, or past records without a verdict,
@@ -102,7 +102,15 @@ class Source(Poller):
         with translated("cannot read the offsets of the source topic"):
             first = await self.consumer.beginning_offsets(partitions)
             end = await self.consumer.end_offsets(partitions)
-        begin = self._begin_offsets(committed, first, end, known)
+        # Committed, else judged, else by kafka.start: ``latest`` applies only if no partition was
+        # ever read. Later it would skip records of a partition that is new to the group.
+        chosen = {
+            part: (known.next_offset(*part) or None) if offset is None else offset
+            for part, offset in committed.items()
+        }
+        is_new = all(offset is None for offset in chosen.values())
+        default = end if is_new and self._kafka.start == "latest" else first
+        begin = {part: default[part] if at is None else at for part, at in chosen.items()}
         offsets = [
             SourceOffsets(
                 part.topic,
@@ -147,28 +155,6 @@ class Source(Poller):
     def notes(self) -> list[str]:
         """Return the metadata that was committed with the offset of each partition."""
         return [offset.metadata for offset in self._committed.values()]
-
-    def _begin_offsets(
-        self,
-        committed: Mapping[TopicPartition, int | None],
-        first: Mapping[TopicPartition, int],
-        end: Mapping[TopicPartition, int],
-        known: KnownOffsets,
-    ) -> dict[TopicPartition, int]:
-        """Choose the offset at which to begin: committed, else judged, else by ``kafka.start``.
-
-        ``kafka.start: latest`` applies only if no partition was ever read. Later it would skip
-        records of a partition that is new to the group.
-        """
-        chosen = {
-            part: (known.next_offset(*part) or None) if offset is None else offset
-            for part, offset in committed.items()
-        }
-        is_new = all(offset is None for offset in chosen.values())
-        default = end if is_new and self._kafka.start == "latest" else first
-        return {
-            part: default[part] if offset is None else offset for part, offset in chosen.items()
-        }
 
     async def records(self) -> RecordColumns:
         """Return the next records, ordered by partition; none if none arrive in time.

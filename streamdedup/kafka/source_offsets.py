@@ -64,30 +64,25 @@ def check_begin(all_offsets: Sequence[SourceOffsets], kafka: KafkaSettings) -> l
     Raises:
         TopicError: an offset is not in the topic, or its start would skip such records.
     """
-    for offsets in all_offsets:
-        _check_in_topic(offsets, kafka)
+    for topic, partition, begin, _, first, end in all_offsets:
+        name = f"{topic} partition {partition}"
+        if begin < first:
+            raise TopicError(
+                f"{name}: the group continues at offset {begin}, the topic begins at {first}: "
+                f"offsets {begin} to {first} were deleted before they were read; to continue "
+                "without them, stop all workers and edges, and run "
+                f"{reset_command(kafka, topic, partition, '--to-earliest')}"
+            )
+        if begin > end:
+            raise TopicError(
+                f"{name}: the group continues at offset {begin}, the topic ends at {end}: the "
+                "topic was deleted and recreated, or lost its end, so its offsets name other "
+                f"records; {NEW_SOURCE}"
+            )
     skips = [offsets for offsets in all_offsets if offsets.skipped_from() is not None]
     if skips and not kafka.skip_unjudged:
         raise TopicError(_described(skips, kafka))
     return skips
-
-
-def _check_in_topic(offsets: SourceOffsets, kafka: KafkaSettings) -> None:
-    topic, partition, begin, _, first, end = offsets
-    name = f"{topic} partition {partition}"
-    if begin < first:
-        raise TopicError(
-            f"{name}: the group continues at offset {begin}, the topic begins at {first}: offsets "
-            f"{begin} to {first} were deleted before they were read; to continue without them, "
-            "stop all workers and edges, and run "
-            f"{reset_command(kafka, topic, partition, '--to-earliest')}"
-        )
-    if begin > end:
-        raise TopicError(
-            f"{name}: the group continues at offset {begin}, the topic ends at {end}: the topic "
-            "was deleted and recreated, or lost its end, so its offsets name other records; "
-            f"{NEW_SOURCE}"
-        )
 
 
 def _described(skips: Sequence[SourceOffsets], kafka: KafkaSettings) -> str:

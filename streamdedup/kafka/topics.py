@@ -12,24 +12,19 @@ from streamdedup.settings.units import format_duration, milliseconds
 
 FOREVER = -1
 """Kafka's value for a retention without a limit."""
-
 _CHECKPOINTS = dt.timedelta(minutes=15)
 """Longest interval. An entry waits for at most two intervals."""
 _CHECKPOINTS_PER_RETENTION = 4
 _SHORTEST_INTERVAL = dt.timedelta(seconds=1)
-
 NEW_SOURCE = (
     "use another kafka.group_id, index.directory, topics.changelog, and with mode split other "
     "topics.sketches and topics.verdicts"
 )
 """The remedy if the source topic was recreated."""
-
 NEW_CHANGELOG = "remove the index directory, or restore the topic"
 """The remedy if the changelog topic was recreated."""
-
 _MARGIN = dt.timedelta(days=1)
 """Retention beyond the window, because clocks differ and a rebuild takes time."""
-
 SKETCHES_RETENTION = dt.timedelta(days=1)
 """Retention of a new topic of sketches. Edges append again what the judge did not read in time."""
 VERDICTS_RETENTION = dt.timedelta(days=28)
@@ -53,10 +48,8 @@ def topic_problems(settings: Settings, topics: Mapping[str, TopicFacts]) -> list
 
     Missing topics are not in ``topics``.
     """
-    names = topic_names(settings)
-    problems = []
-    missing = [name for name in names if name not in topics]
-    if missing:
+    names, problems = topic_names(settings), list[str]()
+    if missing := [name for name in names if name not in topics]:
         problems.append(
             f"missing topics: {', '.join(missing)}; create them, e.g. with "
             "'streamdedup topics create'"

@@ -15,16 +15,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 import structlog
-from aiokafka import AIOKafkaProducer, TopicPartition, errors
+from aiokafka import TopicPartition, errors
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.producer import sender
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streamdedup.errors import BrokerUnavailable, ProducerForgotten, TopicError
 from streamdedup.failpoints import reach
+from streamdedup.kafka.append import new_producer
 from streamdedup.kafka.brokers import clock_warning, least_difference_ms
 from streamdedup.kafka.built import BatchBuilding, BuiltBatch
-from streamdedup.kafka.connection import POLL_S, connection_options, new_consumer, stop, translated
+from streamdedup.kafka.connection import POLL_S, new_consumer, stop, translated
 from streamdedup.kafka.messages import ClusterFacts, Messages, Outgoing, Transaction
 from streamdedup.kafka.protocol import DescribeTransactionsRequest
 from streamdedup.kafka.topics import NEW_CHANGELOG, output_names
@@ -34,25 +35,18 @@ from streamdedup.settings.units import milliseconds
 
 log = structlog.get_logger(__name__)
 
-_MAX_BATCH_BYTES = 512 * 1024
-
 sender.BACKOFF_OVERRIDE = 0.003
 """Seconds between two attempts to begin a transaction while the coordinator still writes the
 markers of the one before, which takes it some milliseconds; aiokafka waits 20."""
-
 _RETRY_MS = 20
 """Pause before other attempts; aiokafka's default of 100 would be the latency of a transaction."""
-
 _PRODUCER_FENCED = 90
 """An error code that aiokafka does not know."""
-
 _NOT_FOUND = 105
 """The error code for a transactional id that the brokers do not know (any more)."""
-
 _IDLE_S = 10.0
 """Time without a transaction after which the brokers may have forgotten the producer. They do after
 ``transactional.id.expiration.ms``, by default a week."""
-
 _END_REQUESTS = 100
 """Requests, ``POLL_S`` apart, after which an unknown error is accepted as the cause."""
 
@@ -80,16 +74,12 @@ class TransactionalWriter:
         self._group_id = kafka.group_id
         self._outputs = [facts.topics[name] for name in outputs]
         self._timeout_s = kafka.transaction_timeout.total_seconds()
-        smallest = min(topic.max_message_bytes for topic in facts.topics.values())
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=list(kafka.bootstrap_servers),
+        self._producer = new_producer(
+            kafka,
+            facts,
             transactional_id=transactional_id,
             transaction_timeout_ms=milliseconds(kafka.transaction_timeout),
-            acks="all",
-            max_batch_size=min(_MAX_BATCH_BYTES, smallest),
-            compression_type=None if kafka.compression == "none" else kafka.compression,
             retry_backoff_ms=_RETRY_MS,
-            **connection_options(kafka),
         )
         partitions = {name: topic.partitions for name, topic in facts.topics.items()}
         self._building = BatchBuilding(self._producer, partitions)
@@ -159,17 +149,19 @@ class TransactionalWriter:
 
     async def _described(self) -> dict[str, Any]:
         """Return what the coordinator knows about the transactional id."""
-        sender = self._producer._sender
-        id_ = sender._txn_manager.transactional_id
-        node = await sender._find_coordinator(CoordinationType.TRANSACTION, id_)
-        request = DescribeTransactionsRequest(id_)
+        request = DescribeTransactionsRequest(self._producer._txn_manager.transactional_id)
         try:
-            answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
+            answer = await self._ask_coordinator(request)
         except errors.IncompatibleBrokerVersion:
             # A broker before Kafka 3.0 does not tell.
             return {"error_code": 0, "transaction_start_time_ms": -1}
         (state,) = answer.to_object()["transaction_states"]
         return dict(state)
+
+    async def _ask_coordinator(self, request: Any) -> Any:
+        sender, id_ = self._producer._sender, self._producer._txn_manager.transactional_id
+        node = await sender._find_coordinator(CoordinationType.TRANSACTION, id_)
+        return await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
 
     async def _join(self, partitions: Sequence[TopicPartition]) -> None:
         """Add partitions and the group's offsets to the transaction, as aiokafka does on writes."""
@@ -223,8 +215,7 @@ class TransactionalWriter:
         Raises:
             ProducerFenced: another producer has taken over.
         """
-        sender = self._producer._sender
-        manager = sender._txn_manager
+        manager = self._producer._txn_manager
         request = EndTxnRequest(
             transactional_id=manager.transactional_id,
             producer_id=manager.producer_id,
@@ -233,10 +224,7 @@ class TransactionalWriter:
         )
         for _ in range(_END_REQUESTS):
             await asyncio.sleep(POLL_S)
-            node = await sender._find_coordinator(
-                CoordinationType.TRANSACTION, manager.transactional_id
-            )
-            answer = await sender.client.send(node, request, group=ConnectionGroup.COORDINATION)
+            answer = await self._ask_coordinator(request)
             error = errors.for_code(answer.error_code)
             if error is errors.InvalidProducerEpoch or answer.error_code == _PRODUCER_FENCED:
                 raise errors.ProducerFenced
@@ -262,10 +250,7 @@ class TransactionalWriter:
         )
 
     async def commit(self, transaction: BuiltTransaction) -> int:
-        """Write one transaction: messages, changelog entries and consumed offsets.
-
-        Returns:
-            The changelog offset after the last entry, 0 without entries.
+        """Write one transaction; return the changelog offset after its last entry, 0 without one.
 
         Raises:
             Fenced: another producer has taken over.

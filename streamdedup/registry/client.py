@@ -10,8 +10,7 @@ import asyncio
 import ssl
 import time
 import uuid
-from collections.abc import Awaitable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import schema_registry as confluent
@@ -70,14 +69,10 @@ class Registry:
             await self._ask_for_kinds()
 
     async def provide(self, records: Sequence[Record]) -> dict[int, Rejection]:
-        """Fetch the schemas of a batch that are not known yet.
+        """Fetch the schemas of a batch that are not known yet; raise what :meth:`reach` raises.
 
         Returns:
             The rejections of the records whose schema the registry does not have, by row.
-
-        Raises:
-            RegistryUnavailable: the registry does not answer.
-            BrokerRefused: it refuses the login.
         """
         columns = RecordColumns.of(records)
         named = prefixes(columns.values, columns.headers)
@@ -104,7 +99,7 @@ class Registry:
         request = self._client.get_latest_version(subject)
         try:
             found = await self._ask(request, f"the latest schema of {subject}")
-            return _schema(found.schema, await self._references(found.schema))
+            return await self._with_references(found.schema)
         except _MissingError:
             return None
 
@@ -135,8 +130,7 @@ class Registry:
         """Fetch a schema and what it refers to, or note that there is none."""
         try:
             async with self._places:
-                found = await self._schema(prefix)
-                references = await self._references(found)
+                found = await self._with_references(await self._schema(prefix))
         except (_MissingError, SettingsError) as error:
             if isinstance(error, SettingsError):
                 # Any bytes may stand for an id. Registries refuse ids that cannot be, and GUIDs if
@@ -144,7 +138,7 @@ class Registry:
                 await self._ask_for_kinds()
             self._absent[prefix] = time.monotonic() + _ABSENT_S
         else:
-            self._known[prefix] = _schema(found, references)
+            self._known[prefix] = found
 
     async def _ask_for_kinds(self) -> None:
         await self._ask(self._client.get_schema_types(), "the kinds of schemas")
@@ -164,8 +158,8 @@ class Registry:
             )
         return found
 
-    async def _references(self, schema: Any) -> list[tuple[str, str]]:
-        """Return what a schema refers to, each after what it refers to itself."""
+    async def _with_references(self, schema: Any) -> Schema:
+        """Return a schema with what it refers to, each after what it refers to itself."""
         ordered: dict[str, str] = {}
 
         async def visit(referring: Any) -> None:
@@ -180,7 +174,7 @@ class Registry:
                 ordered[each.name] = found.schema.schema_str or ""
 
         await visit(schema)
-        return list(ordered.items())
+        return Schema(schema.schema_type, schema.schema_str, tuple(ordered.items()))
 
     async def _ask(self, request: Awaitable[T], what: str) -> T:
         """Await a request for something, ``what`` in words, and translate its errors."""
@@ -229,10 +223,6 @@ def _tls_refusal(error: BaseException | None) -> str | None:
     return None
 
 
-def _schema(found: Any, references: Iterable[tuple[str, str]]) -> Schema:
-    return Schema(found.schema_type, found.schema_str, tuple(references))
-
-
 def _request(schema: Schema) -> Any:
     return confluent.Schema(schema.text, schema.kind)
 
@@ -243,30 +233,25 @@ def _client(settings: RegistrySettings) -> confluent.AsyncSchemaRegistryClient:
         "timeout": settings.timeout.total_seconds(),
         "max.retries": 0,
         "basic.auth.user.info": settings.login(),
+        "ssl.ca.location": settings.ca_file and str(settings.ca_file),
+        "ssl.certificate.location": settings.certificate_file and str(settings.certificate_file),
+        "ssl.key.location": settings.key_file and str(settings.key_file),
     }
-    paths = {
-        "ssl.ca.location": settings.ca_file,
-        "ssl.certificate.location": settings.certificate_file,
-        "ssl.key.location": settings.key_file,
-    }
-    options |= {name: str(path) for name, path in paths.items() if path is not None}
-    if settings.token_file is not None:
-        options |= _token_options(settings.token_file)
+    token_file = settings.token_file
+    if token_file is not None:
+
+        async def fields(_: dict[str, Any]) -> dict[str, str]:
+            token = await asyncio.to_thread(read_secret, token_file)
+            return {"bearer.auth.token": token, "bearer.auth.logical.cluster": ""}
+
+        options |= {
+            "bearer.auth.credentials.source": "CUSTOM",
+            "bearer.auth.custom.provider.function": fields,
+            "bearer.auth.custom.provider.config": {},
+        }
     try:
         return confluent.AsyncSchemaRegistryClient(
             {name: value for name, value in options.items() if value is not None}
         )
     except OSError as error:
         raise SettingsError(f"cannot use a certificate of the section registry: {error}") from error
-
-
-def _token_options(path: Path) -> dict[str, Any]:
-    async def fields(_: dict[str, Any]) -> dict[str, str]:
-        token = await asyncio.to_thread(read_secret, path)
-        return {"bearer.auth.token": token, "bearer.auth.logical.cluster": ""}
-
-    return {
-        "bearer.auth.credentials.source": "CUSTOM",
-        "bearer.auth.custom.provider.function": fields,
-        "bearer.auth.custom.provider.config": {},
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import SettingsError
@@ -30,7 +29,10 @@ def schemas_in_files(settings: Settings) -> dict[bytes, Schema]:
         raise _missing("records.format avro") from error
     schemas = {}
     for path in settings.records.schema_files:
-        text = _read(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"records.schema_files: cannot read {path}: {error}") from error
         try:
             schemas[single_object_prefix(text)] = Schema("AVRO", text)
         except Exception as error:
@@ -62,10 +64,7 @@ def open_registry(settings: Settings, known: dict[bytes, Schema]) -> Registry:
 async def id_of_duplicates(registry: Registry, settings: Settings) -> int:
     """Return the registry's id of the Avro schema of duplicate records.
 
-    Raises:
-        SettingsError: it is not registered.
-        RegistryUnavailable: the registry does not answer.
-        BrokerRefused: it refuses the login.
+    Raises what :meth:`Registry.reach` raises, and SettingsError if it is not registered.
     """
     subject = settings.duplicates_subject()
     number = await registry.id_of(subject, duplicates_schema("avro"))
@@ -80,9 +79,7 @@ async def id_of_duplicates(registry: Registry, settings: Settings) -> int:
 async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[bytes, Schema]:
     """Return the schemas of some records, by prefix; none if values do not name theirs.
 
-    Raises:
-        RegistryUnavailable: the registry does not answer.
-        BrokerRefused: it refuses the login.
+    Raises what :meth:`Registry.reach` raises.
     """
     known = schemas_in_files(settings)
     if settings.records.format == "registry":
@@ -96,10 +93,3 @@ async def schemas_of(records: Sequence[Record], settings: Settings) -> dict[byte
 
 def _missing(what: str) -> SettingsError:
     return SettingsError(f"{what} needs packages that are not installed; run {install('registry')}")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"records.schema_files: cannot read {path}: {error}") from error

@@ -11,12 +11,8 @@ from collections.abc import Sequence
 async def run_all(commands: Sequence[Sequence[str]]) -> int:
     """Run commands until one ends, or SIGTERM or SIGINT arrives, which all of them get.
 
-    Args:
-        commands: the arguments of each, the program first.
-
-    Returns:
-        The first exit code that is not 0; a process that a signal ended counts as 128 and its
-        number.
+    Return the first exit code that is not 0; a process that a signal ended counts as 128 and its
+    number.
     """
     # In a group of their own: a terminal would send them the signal that they get from here.
     processes = [

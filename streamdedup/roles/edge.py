@@ -20,13 +20,13 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import structlog
 
+from streamdedup.admin.clients import started
 from streamdedup.batches import SketchedBatch, SketchedRange
 from streamdedup.columns import Positions, RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -48,7 +48,6 @@ from streamdedup.roles.lane import Lane, OffsetLost, VerdictsMissing
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
-    Phases,
     Runtime,
     decisive,
     now_ms,
@@ -72,42 +71,27 @@ this one within that time."""
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The records of one lane in a batch that the pool sketches, and the range that they cover."""
+    """How many records of a batch in the pool a lane has, and the range that they cover."""
 
     lane: Lane
     source: SourceRange
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class _SketchingBatch:
-    """A batch in the pool, and when it was given to it, in seconds of the performance counter."""
-
-    pending: PendingBatch
-    parts: list[_Part]
-    began_at: float
-
-
 class Edge:
     """Reads, sketches and writes the records of its partitions, until it is stopped."""
 
     def __init__(self, runtime: Runtime, pool: SketchPool) -> None:
-        settings, metrics = runtime.settings, runtime.metrics
         self._runtime = runtime
-        self._phases = Phases(runtime.state, metrics)
         self._preparing = Preparing(runtime, pool)
-        self._group = EdgeGroup(settings)
-        self._commits = defaultdict[int, Commits](lambda: Commits(settings.kafka, metrics))
+        self._group = EdgeGroup(runtime.settings)
+        self._commits = defaultdict[int, Commits](lambda: Commits(runtime))
         self._warming = self._preparing.warm()
 
     async def run(self) -> None:
-        """Run one session after another; wait while no broker answers.
-
-        Raises:
-            StreamdedupError: an error that retrying cannot fix.
-        """
+        """Run one session after another until a stop, or an error that retrying cannot fix."""
         try:
-            await run_sessions(self._run_session, self._phases, self._runtime.stop, stands_by=False)
+            await run_sessions(self._run_session, self._runtime, stands_by=False)
         finally:
             await self._group.leave()
 
@@ -116,21 +100,19 @@ class Edge:
         await self._preparing.close()
 
     async def _run_session(self) -> None:
-        facts = await reach_brokers(self._runtime.settings, self._phases, self._preparing.reach)
+        facts = await reach_brokers(self._runtime, self._preparing.reach)
         if not self._group.is_member:
             await self._group.leave()
             # Partitions of an edge that cannot sketch yet would wait.
             await asyncio.wait({self._warming})
             await self._group.join()
-        async with AsyncExitStack() as resources:
-            session = _Session(self._runtime, self._preparing, facts, self._group, self._commits)
-            resources.push_async_callback(session.close)
-            await session.open()
+        session = _Session(self._runtime, self._preparing, facts, self._group, self._commits)
+        async with started(session):
             spare_collector()
-            self._phases.enter("running")
+            self._runtime.enter("running")
             log.info("running", partitions=len(self._group.partitions))
             await session.run()
-            self._phases.enter("draining")
+            self._runtime.enter("draining")
 
 
 class _Session:
@@ -147,10 +129,8 @@ class _Session:
         settings = runtime.settings
         self._runtime, self._settings = runtime, settings
         self._metrics, self._state = runtime.metrics, runtime.state
-        self._commits = commits
-        self._preparing = preparing
-        self._facts = facts
-        self._group = group
+        self._preparing, self._facts = preparing, facts
+        self._group, self._commits = group, commits
         self._fingerprint = settings.fingerprint
         self._composer = Composer(settings, facts)
         self._appender = Appender(settings.kafka, facts, compressed=False)
@@ -160,10 +140,11 @@ class _Session:
         self._lanes: dict[int, Lane] = {}
         self._most_waiting = settings.batch.documents * (preparing.size + _AHEAD)
         self._most_bytes = settings.batch.bytes * (preparing.size + _AHEAD)
-        self._queue: asyncio.Queue[_SketchingBatch] = asyncio.Queue(maxsize=preparing.size + 1)
+        # Batches in the pool, their parts, and when they were given to it (performance counter).
+        self._queue = asyncio.Queue[tuple[PendingBatch, list[_Part], float]](preparing.size + 1)
         self._stopping = False
 
-    async def open(self) -> None:
+    async def start(self) -> None:
         """Connect."""
         with translated("cannot read the source topic and the verdicts"):
             await self._source.consumer.start()
@@ -175,17 +156,17 @@ class _Session:
         await asyncio.gather(self._source.close(), self._verdicts.close(), self._appender.close())
 
     async def run(self) -> None:
-        """Work until the role is stopped, and then until what was read is written.
+        """Work until the role is stopped, and then until what was read is written."""
 
-        Raises:
-            StreamdedupError: the session must end.
-        """
+        async def at_once() -> bool:
+            return True
+
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._source.run(self._take_records, self._room)),
                     group.create_task(self._append()),
-                    group.create_task(self._verdicts.run(self._take_verdicts, _always)),
+                    group.create_task(self._verdicts.run(self._take_verdicts, at_once)),
                     group.create_task(self._keep_lanes()),
                 ]
                 await self._runtime.stop.wait()
@@ -208,8 +189,7 @@ class _Session:
         """Wait until the edge may hold more records."""
         while True:
             records, size = self._waiting()
-            has_room = records < self._most_waiting and size < self._most_bytes
-            if has_room and not self._stopping:
+            if records < self._most_waiting and size < self._most_bytes and not self._stopping:
                 return True
             await asyncio.sleep(_LOOK_S)
 
@@ -226,8 +206,7 @@ class _Session:
             bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(records)]
             for first, last in itertools.pairwise(bounds):
                 lane = self._lanes[int(partitions[first])]
-                unjudged = lane.add_records(records[first:last])
-                if len(unjudged):
+                if unjudged := lane.add_records(records[first:last]):
                     source = lane.sketch_to(positions[lane.partition])
                     parts.append(_Part(lane, source, len(unjudged)))
                     new.append(unjudged)
@@ -243,17 +222,17 @@ class _Session:
             refused = await asyncio.to_thread(self._composer.refused, batch, now_ms())
             pending = await self._preparing.submit(batch, refused)
             self._state.busy = True
-            await self._queue.put(_SketchingBatch(pending, parts, time.perf_counter()))
+            await self._queue.put((pending, parts, time.perf_counter()))
 
     async def _append(self) -> None:
         """Append sketched ranges in the order in which their records were read."""
         topic = self._settings.topics.sketches
         while True:
-            batch = await self._queue.get()
-            sketched = await self._preparing.result(batch.pending)
-            self._metrics.observe_stage("sketch", time.perf_counter() - batch.began_at)
+            pending, parts, began_at = await self._queue.get()
+            sketched = await self._preparing.result(pending)
+            self._metrics.observe_stage("sketch", time.perf_counter() - began_at)
             current = []
-            for part, positions, each in _ranges(sketched, batch.parts):
+            for part, positions, each in _ranges(sketched, parts):
                 part.lane.count_sketched(positions, each.rejections)
                 if self._lanes.get(part.lane.partition) is part.lane:
                     current.append(each)
@@ -373,10 +352,6 @@ class _Session:
         self._metrics.observe_awaiting(self._waiting()[0])
         self._state.partitions = len(self._lanes)
         self._state.lag, self._state.positions = lag, self._source.current()
-
-
-async def _always() -> bool:
-    return True
 
 
 def _ranges(

@@ -39,7 +39,6 @@ from streamdedup.kafka.writer import BuiltTransaction, ChangelogWriter
 from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.keeper import Feed, InFlight, Keeper
 from streamdedup.roles.session import Runtime, now_ms
-from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -72,14 +71,25 @@ class _SketchFeed(Feed[_Read]):
         settings = runtime.settings
         self._settings, self._stop = settings, runtime.stop
         self._metrics, self._state = runtime.metrics, runtime.state
-        self._writer = writer
-        self._index = index
+        self._writer, self._index = writer, index
         self._topics = settings.topics
         self._fingerprint = settings.fingerprint
-        self._partitions = facts.topics[self._topics.verdicts].partitions
-        self._value_bytes = _value_bytes(settings, facts)
+        verdicts, needed = facts.topics[self._topics.verdicts], Additions.from_settings(settings)
+        self._partitions = verdicts.partitions
+        if verdicts.max_message_bytes < needed.duplicates:
+            raise TopicError(
+                f"topic {verdicts.name} accepts messages of {verdicts.max_message_bytes} bytes, "
+                f"but the verdict on one record may take {needed.duplicates}; raise its "
+                "max.message.bytes, or lower limits.id_bytes or output.max_matches"
+            )
+        self._entry_bytes = settings.batch.changelog_entry_bytes
+        self._value_bytes = min(verdicts.max_message_bytes - RECORD_OVERHEAD, self._entry_bytes)
         self._keeps_ids = settings.output.headers == "full"
-        self._nothing = _nothing(settings)
+        # No documents, with sketches of the right width.
+        parameters = settings.dedup.sketch_parameters()
+        signatures = np.empty((0, parameters.signature_bytes), dtype=np.uint8)
+        band_keys = np.empty((0, parameters.bands + 1), dtype=np.uint64)
+        self._nothing = replace(DocumentColumns.empty(), sketches=Sketches(signatures, band_keys))
         self._reader = SketchesReader(settings)
 
     async def begin(self, _index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
@@ -93,7 +103,10 @@ class _SketchFeed(Feed[_Read]):
         while not self._stop.is_set():
             with self._metrics.stage("poll"):
                 messages = await unless_set(self._stop, self._reader.ranges())
-            self._observe(queue.qsize())
+            lag = self._reader.lag()
+            self._metrics.observe_queue(queue.qsize())
+            self._metrics.observe_sketches_lag(sum(lag.values()))
+            self._state.lag, self._state.positions = lag, self._reader.positions
             if not messages:
                 continue
             reach("poll")
@@ -132,17 +145,14 @@ class _SketchFeed(Feed[_Read]):
     def _judge(self, batch: _Read) -> tuple[Judgement, BuiltTransaction]:
         accepted, refused = self._sorted(batch.ranges, self._index.opened)
         documents = DocumentColumns.concatenate(
-            [self._nothing, *(sketched.documents for sketched in accepted)]
+            [self._nothing, *(each.documents for each in accepted)]
         )
+        firsts = zip(_firsts(accepted), accepted, strict=True)
         sketched = SketchedBatch(
             positions=documents.positions,
             documents=documents,
             rows=np.arange(len(documents)),
-            blank=frozenset(
-                first + row
-                for first, each in zip(_firsts(accepted), accepted, strict=True)
-                for row in each.blank
-            ),
+            blank=frozenset(first + row for first, each in firsts for row in each.blank),
             rejections={},
             ranges=tuple(each.source for each in accepted),
         )
@@ -159,9 +169,8 @@ class _SketchFeed(Feed[_Read]):
     ) -> tuple[list[SketchedRange], list[SketchedRange]]:
         """Return the ranges, or their parts, that continue what was judged of their partition.
 
-        Returns:
-            The accepted ranges; and for each partition with a range that is left out an empty
-            range, at the offset up to which the partition is judged.
+        Each partition whose ranges are all left out gets an empty range in the second list, at the
+        offset up to which it is judged.
         """
         counts = {"accepted": 0, "repeated": 0, "ahead": 0}
         ends: dict[int, int] = {}
@@ -210,58 +219,20 @@ class _SketchFeed(Feed[_Read]):
             ]
             for value in encoder.encode(sketched, first)
         ]
-        entry_bytes = self._settings.batch.changelog_entry_bytes
         return Transaction(
             [Messages.of(topic, verdicts)] if verdicts else [],
-            changelog.encode(judgement.update, self._fingerprint, entry_bytes),
+            changelog.encode(judgement.update, self._fingerprint, self._entry_bytes),
             {(self._topics.sketches, 0): next_offset},
         )
 
-    def finish(self, _batch: _Read, judgement: Judgement) -> None:
-        """Count the comparisons; the edges count verdicts."""
-        self._metrics.count_comparisons(judgement.counts)
-        if self._state.quality is not None:
-            self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
-        if self._state.recent is not None:
-            self._state.recent.add_comparisons(judgement.counts)
+    def finish(self, _batch: _Read, _judgement: Judgement) -> None:
+        """Leave it to the edges to count verdicts."""
 
     async def close(self) -> None:
         """Stop the consumer."""
         await self._reader.close()
 
-    def _observe(self, waiting: int) -> None:
-        lag = self._reader.lag()
-        self._metrics.observe_queue(waiting)
-        self._metrics.observe_sketches_lag(sum(lag.values()))
-        self._state.lag = lag
-        self._state.positions = self._reader.positions
-
 
 def _firsts(ranges: list[SketchedRange]) -> list[int]:
     """Return the row of the first document of each range in their batch."""
     return list(accumulate([len(each.documents) for each in ranges[:-1]], initial=0))[: len(ranges)]
-
-
-def _nothing(settings: Settings) -> DocumentColumns:
-    """Return no documents, with sketches of the right width."""
-    parameters = settings.dedup.sketch_parameters()
-    signatures = np.empty((0, parameters.signature_bytes), dtype=np.uint8)
-    band_keys = np.empty((0, parameters.bands + 1), dtype=np.uint64)
-    return replace(DocumentColumns.empty(), sketches=Sketches(signatures, band_keys))
-
-
-def _value_bytes(settings: Settings, facts: ClusterFacts) -> int:
-    """Return the most bytes of the verdicts on a range.
-
-    Raises:
-        TopicError: the topic is too small for the verdict on one record.
-    """
-    topic = facts.topics[settings.topics.verdicts]
-    needed = Additions.from_settings(settings).duplicates
-    if topic.max_message_bytes < needed:
-        raise TopicError(
-            f"topic {topic.name} accepts messages of {topic.max_message_bytes} bytes, but the "
-            f"verdict on one record may take {needed}; raise its max.message.bytes, or lower "
-            "limits.id_bytes or output.max_matches"
-        )
-    return min(topic.max_message_bytes - RECORD_OVERHEAD, settings.batch.changelog_entry_bytes)

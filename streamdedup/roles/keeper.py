@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from streamdedup.admin.clients import started
 from streamdedup.batches import IndexUpdate, Judgement
 from streamdedup.errors import Fenced, StreamdedupError, TopicError
 from streamdedup.failpoints import reach
@@ -50,7 +51,6 @@ from streamdedup.roles.index_thread import IndexThread
 from streamdedup.roles.preparing import Preparing
 from streamdedup.roles.session import (
     Commits,
-    Phases,
     Runtime,
     decisive,
     reach_brokers,
@@ -87,26 +87,22 @@ class InFlight:
             self._idle.set()
 
     async def none(self) -> None:
-        """Wait until there are none, unless none was ever read."""
+        """Wait until no batch is in flight."""
         if self._count:
             await self._idle.wait()
 
 
 class Feed(ABC, Generic[Batch]):
-    """Where the batches of one session come from, and what becomes of their verdicts.
-
-    Attributes:
-        ahead: how many batches may wait for their judgement.
-    """
+    """Where the batches of one session come from, and what becomes of their verdicts."""
 
     ahead: int
+    """How many batches may wait for their judgement."""
 
     @abstractmethod
     async def begin(self, index: Index) -> tuple[IndexUpdate, BuiltTransaction] | None:
-        """Find the place to read from; the index holds all that was committed.
+        """Find the offsets to read from; the index holds all that was committed.
 
-        Returns:
-            A transaction that comes before the first batch, if there is one, and its update.
+        Returns an update and its transaction, if they come before the first batch.
         """
 
     @abstractmethod
@@ -129,9 +125,8 @@ class Feed(ABC, Generic[Batch]):
 class Keeper:
     """The role of a process with an index: judges the batches of one feed after another.
 
-    Args:
-        make_feed: makes the feed of a session.
-        preparing: the pool, which starts when the index is open; None if the feed needs none.
+    ``make_feed`` makes the feed of a session. The pool, if a feed needs it, starts when the index
+    is open.
     """
 
     def __init__(
@@ -140,13 +135,12 @@ class Keeper:
         make_feed: Callable[[ClusterFacts, ChangelogWriter, IndexThread], Feed[Any]],
         preparing: Preparing | None = None,
     ) -> None:
-        settings, metrics, state = runtime.settings, runtime.metrics, runtime.state
-        self._settings, self._stop = settings, runtime.stop
-        self._metrics, self._state = metrics, state
+        settings, state = runtime.settings, runtime.state
+        self._runtime, self._settings = runtime, settings
+        self._metrics, self._state = runtime.metrics, state
         self._make_feed = make_feed
         self._preparing = preparing
-        self._phases = Phases(state, metrics)
-        self._transactions = Commits(settings.kafka, metrics)
+        self._transactions = Commits(runtime)
         self._fingerprint = settings.fingerprint
         self._index = IndexThread(runtime)
         self._notes: dict[str, bytes] = {}
@@ -158,14 +152,10 @@ class Keeper:
         )
 
     async def run(self) -> None:
-        """Run one session after another; wait while no broker answers.
-
-        Raises:
-            StreamdedupError: an error that retrying cannot fix.
-        """
+        """Run one session after another until a stop, or an error that retrying cannot fix."""
         try:
             stands_by = self._settings.standby.enabled
-            await run_sessions(self._run_session, self._phases, self._stop, stands_by=stands_by)
+            await run_sessions(self._run_session, self._runtime, stands_by=stands_by)
         finally:
             if self._election is not None:
                 await self._election.leave()
@@ -180,7 +170,7 @@ class Keeper:
         # A failed transaction leaves the lock of its session locked.
         self._commits = asyncio.Lock()
         reach_registry = self._preparing.reach if self._preparing is not None else None
-        facts = await reach_brokers(self._settings, self._phases, reach_registry)
+        facts = await reach_brokers(self._runtime, reach_registry)
         index = await self._open_index(facts)
         await claim(self._settings)
         log_facts = facts.topics[self._settings.topics.changelog]
@@ -191,8 +181,7 @@ class Keeper:
             async with AsyncExitStack() as resources:
                 applied = await self._index.call(lambda: index.applied)
                 writer = ChangelogWriter(self._settings, facts, applied)
-                resources.push_async_callback(writer.close)
-                await writer.start()
+                await resources.enter_async_context(started(writer))
                 reach("start")
                 stats = await self._replay(index, applied)
                 feed = self._make_feed(facts, writer, self._index)
@@ -202,10 +191,10 @@ class Keeper:
                     if applied := await writer.commit(transaction):
                         await self._index.call(index.apply, update, applied, self._notes)
                 spare_collector()
-                self._phases.enter("running")
+                self._runtime.enter("running")
                 log.info("running", partitions=self._state.partitions, documents=stats.documents)
                 await self._process(feed, writer)
-                self._phases.enter("draining")
+                self._runtime.enter("draining")
                 with contextlib.suppress(StreamdedupError):  # everything is committed
                     await self._pass_last_markers()
         finally:
@@ -222,30 +211,27 @@ class Keeper:
         silence_s = self._settings.kafka.request_timeout.total_seconds()
         reader, caught_up = ChangelogReader(self._settings, silence_s), asyncio.Event()
         try:
-            await reader.start()
-            async with asyncio.TaskGroup() as group:
+            async with started(reader), asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._win(election, caught_up)),
-                    group.create_task(self._stop.wait()),
+                    group.create_task(self._runtime.stop.wait()),
                     group.create_task(self._follow(index, reader, caught_up)),
                     group.create_task(self._keep_up()),
                 ]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:
                     task.cancel()
-            return not self._stop.is_set()
+            return not self._runtime.stop.is_set()
         except BaseExceptionGroup as errors:
             raise decisive(errors) from errors
-        finally:
-            await reader.close()
 
     async def _win(self, election: Election, caught_up: asyncio.Event) -> None:
-        # An elected worker that has to replay first would keep one waiting that need not.
+        # An elected worker that has to replay first would delay one that is caught up.
         async with reporting_replay(self._state):
             await caught_up.wait()
         self._state.partitions, self._state.lag, self._state.positions = 0, {}, {}
         self._metrics.forget_partitions()
-        self._phases.enter("standby")
+        self._runtime.enter("standby")
         log.info("standing by")
         await election.join()
         await election.win()
@@ -258,7 +244,7 @@ class Keeper:
         applied = await self._index.call(lambda: index.applied)
         begin, end = self._first_offset(index, reader, applied), reader.end
         state.replay_done, state.replay_total = begin, end
-        self._phases.enter("replaying")
+        self._runtime.enter("replaying")
         log.info("following the changelog", begin=begin, end=end)
         reader.seek(begin)
         while True:
@@ -291,11 +277,9 @@ class Keeper:
 
     async def _replay(self, index: Index, applied: int) -> IndexStats:
         """Apply the changelog to the index, from the offset it has applied to the end."""
-        reader = ChangelogReader(self._settings)
-        try:
-            await reader.start()
+        async with started(ChangelogReader(self._settings)) as reader:
             begin = self._first_offset(index, reader, applied)
-            self._phases.enter("replaying")
+            self._runtime.enter("replaying")
             self._state.replay_done, self._state.replay_total = begin, reader.end
             log.info("replaying the changelog", begin=begin, end=reader.end)
             async with reporting_replay(self._state):
@@ -303,8 +287,6 @@ class Keeper:
                     await self._apply(index, data, offset + 1)
             reader.warn_of_strangers()
             await self._pass_markers(reader.position)
-        finally:
-            await reader.close()
         return await self._index.show()
 
     async def _pass_markers(self, end: int) -> None:
@@ -328,13 +310,9 @@ class Keeper:
             applied = await self._index.call(lambda: index.applied)
             if applied == self._passed:
                 return
-            reader = ChangelogReader(self._settings)
-            try:
-                await reader.start()
+            async with started(ChangelogReader(self._settings)) as reader:
                 if await reader.holds_only_markers(applied):
                     await self._pass_markers(reader.end)
-            finally:
-                await reader.close()
 
     def _first_offset(self, index: Index, reader: ChangelogReader, applied: int) -> int:
         """Return the changelog offset at which an index that is complete up to one continues."""
@@ -372,6 +350,11 @@ class Keeper:
             reach("confirm")
             self._commits.release()
             in_flight.remove()
+            self._metrics.count_comparisons(judgement.counts)
+            if self._state.quality is not None:
+                self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
+            if self._state.recent is not None:
+                self._state.recent.add_comparisons(judgement.counts)
             feed.finish(batch, judgement)
             await self._index.show()
 

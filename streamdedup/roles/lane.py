@@ -8,6 +8,7 @@ continues behind the committed offsets. There is no other recovery.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -51,11 +52,9 @@ class OffsetLost(Exception):  # noqa: N818 - not an error: the lane begins again
 
 
 class Lane:
-    """One partition of an edge.
+    """One partition of an edge; it has ``offsets`` and ``pairs`` when it is open.
 
     Attributes:
-        offsets: where the lane begins, once opened.
-        pairs: records and verdicts, once opened.
         sketched_to: the source offset up to which records are sketched or need not be, exclusive.
         has_written: whether it has committed records.
     """
@@ -71,11 +70,8 @@ class Lane:
         composer: Composer,
         commits: Commits,
     ) -> None:
-        settings = runtime.settings
-        topics = settings.topics
-        self.partition = partition
-        self.sketched_to = 0
-        self.has_written = False
+        settings, topics = runtime.settings, runtime.settings.topics
+        self.partition, self.sketched_to, self.has_written = partition, 0, False
         self._judged_to, self._accepted_from, self._is_refused = 0, 0, False
         self._progress: LaneProgress | None = None
         self._has_old_verdicts, self._is_checked = False, False
@@ -84,12 +80,9 @@ class Lane:
         self._source = (topics.source, partition)
         self._verdicts_topic = topics.verdicts
         self._source_id = facts.topics[topics.source].id
-        self._settings, self._kafka = settings, settings.kafka
-        self._most = settings.batch.documents
-        self._composer = composer
-        self._metrics, self._state = runtime.metrics, runtime.state
+        self._runtime, self._settings, self._kafka = runtime, settings, settings.kafka
         self._limit = DeadLetterLimit.from_settings(settings.limits)
-        self._commits = commits
+        self._composer, self._commits = composer, commits
         self._written, self._sketched = OutcomeTally(), OutcomeTally()
         self._changed = asyncio.Event()
         self._advanced_at = time.monotonic()
@@ -117,39 +110,26 @@ class Lane:
             TopicError: the offset is not in the topic, or past records without a verdict.
         """
         await self._is_caught_up.wait()
-        offsets = self.offsets
-        await self._check_progress()
-        begin = SourceOffsets(
-            *self._source, offsets.source, self._judged_to, offsets.first, offsets.end
-        )
-        warn_of_skips(check_begin([begin], self._kafka))
-        if not offsets.is_own:
-            # From here on a judge may be ahead of the outputs.
-            progress = self._progress_at(offsets.source, offsets.metadata.tally, offsets.verdicts)
-            await self._commits.commit(self._writer, self._transaction([], progress))
-
-    async def _check_progress(self) -> None:
-        """Compare the group's offset with the progress that was written with the last outputs."""
-        progress, offsets = self._progress, self.offsets
-        if (
-            progress is not None
-            and (offsets.is_new or (offsets.is_own and progress.source > offsets.source))
-            and await self._is_of_this_topic(progress)
-        ):
-            found = None if offsets.is_new else offsets.source
-            warn_of_loss(self.partition, found, progress.source)
-            await self._commits.commit(self._writer, self._transaction([], progress))
-            raise OffsetLost
+        # Compare the group's offset with the progress that was written with the last outputs.
+        progress, at = self._progress, self.offsets
+        if progress is not None and (at.is_new or (at.is_own and progress.source > at.source)):
+            topic = (await look_at_topics(self._settings)).topics.get(self._source[0])
+            # The progress may be that of a topic that was recreated since.
+            if topic is not None and topic.id and topic.id == progress.topic_id:
+                warn_of_loss(self.partition, None if at.is_new else at.source, progress.source)
+                await self._commits.commit(self._writer, self._transaction([], progress))
+                raise OffsetLost
         self._is_checked = True
         if self._has_old_verdicts:
             raise outputs_unknown(self._kafka, *self._source)
         if self._missing is not None:
             raise self._missing
-
-    async def _is_of_this_topic(self, progress: LaneProgress) -> bool:
-        """Return whether the offset of a progress is one of the topic that exists now."""
-        facts = (await look_at_topics(self._settings)).topics.get(self._source[0])
-        return facts is not None and facts.id != b"" and facts.id == progress.topic_id
+        begin = SourceOffsets(*self._source, at.source, self._judged_to, at.first, at.end)
+        warn_of_skips(check_begin([begin], self._kafka))
+        if not at.is_own:
+            # From here on a judge may be ahead of the outputs.
+            progress = self._progress_at(at.source, at.metadata.tally, at.verdicts)
+            await self._commits.commit(self._writer, self._transaction([], progress))
 
     def _progress_at(self, source: int, tally: OutcomeTally, verdicts: int) -> LaneProgress:
         metadata = replace(self.offsets.metadata, tally=tally, verdicts=verdicts)
@@ -255,32 +235,24 @@ class Lane:
         while True:
             while not self.pairs.is_ready:
                 self._changed.clear()
-                try:
+                with contextlib.suppress(TimeoutError):
                     # Unlike wait_for() of Python 3.11, this never loses a cancellation.
                     async with asyncio.timeout(_LOOK_S):
                         await self._changed.wait()
-                except TimeoutError:
-                    pass
-                self._look(patience_s)
-            paired = self.pairs.take(self._most)
-            with self._metrics.stage("encode"):
+                is_late = time.monotonic() - self._advanced_at > patience_s
+                judged_to = self._judged_to or self.pairs.judged_to
+                if self._is_refused or (is_late and self.sketched_to > judged_to):
+                    raise VerdictsMissing
+            paired = self.pairs.take(self._settings.batch.documents)
+            with self._runtime.metrics.stage("encode"):
                 built = await asyncio.to_thread(self._build, paired)
             reach("pair")
-            with self._metrics.stage("transaction"):
+            with self._runtime.metrics.stage("transaction"):
                 await self._commits.commit(self._writer, built)
             reach("write")
             self.has_written = True
-            self._state.steps += 1
-            self._metrics.count_verdicts(paired.verdicts, paired.records, now_ms())
-            if self._state.quality is not None:
-                self._state.quality.add_records(paired.records, paired.verdicts)
-            if self._state.recent is not None:
-                self._state.recent.add(paired.records, paired.verdicts)
-
-    def _look(self, patience_s: float) -> None:
-        waits = self.sketched_to > (self._judged_to or self.pairs.judged_to)
-        if self._is_refused or (waits and time.monotonic() - self._advanced_at > patience_s):
-            raise VerdictsMissing
+            self._runtime.state.steps += 1
+            self._runtime.count_verdicts(paired.records, paired.verdicts)
 
     def _build(self, paired: Paired) -> BuiltTransaction:
         records, verdicts = paired.records, paired.verdicts

@@ -22,8 +22,7 @@ log = structlog.get_logger(__name__)
 class Preparing:
     """Gives batches to the pool, recovers those whose process dies, and asks the schema registry.
 
-    Attributes:
-        size: the number of processes.
+    ``size`` is the number of processes.
 
     Raises:
         SettingsError: a file with a schema cannot be read, or a package is missing.
@@ -47,10 +46,7 @@ class Preparing:
     async def reach(self, facts: ClusterFacts) -> ClusterFacts:
         """Check that the registry answers; return the facts with the schema of duplicate records.
 
-        Raises:
-            RegistryUnavailable: it does not answer.
-            BrokerRefused: it refuses the login.
-            SettingsError: the schema of duplicate records is not registered.
+        Raises what :func:`id_of_duplicates` raises.
         """
         if self._registry is None:
             return facts
@@ -65,9 +61,7 @@ class Preparing:
     ) -> PendingBatch:
         """Send a batch to the pool, which leaves out ``refused`` records, by row.
 
-        Raises:
-            RegistryUnavailable: the registry does not answer.
-            BrokerRefused: it refuses the login.
+        Raises what :meth:`Registry.reach` raises.
         """
         without_schema = dict[int, Rejection]()
         if self._registry is not None and self._settings.records.format == "registry":

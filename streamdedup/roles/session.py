@@ -17,6 +17,9 @@ from typing import Any
 import stamina
 import structlog
 
+from streamdedup.admin.clients import look_at_brokers
+from streamdedup.batches import Verdicts
+from streamdedup.columns import RecordColumns
 from streamdedup.errors import (
     BrokerUnavailable,
     Fenced,
@@ -26,13 +29,10 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.kafka.brokers import release_warning
-from streamdedup.kafka.cluster import inspect
-from streamdedup.kafka.connection import check_connection
 from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
-from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration
 
@@ -60,22 +60,10 @@ class Runtime:
     state: WorkerState
     stop: asyncio.Event
 
-
-class Phases:
-    """Shows the phase of a role on the status pages and in the metrics."""
-
-    def __init__(self, state: WorkerState, metrics: Metrics) -> None:
-        self._state = state
-        self._metrics = metrics
-
-    def begin_session(self, reason: str) -> None:
-        """Count a session; ``reason`` is ``start``, ``broker`` or ``fenced``."""
-        self._metrics.count_session(reason)
-
     def enter(self, phase: Phase, reason: str = "") -> None:
-        """Enter a phase, with a reason for people if the role is not running."""
-        self._state.enter(phase, reason)
-        self._metrics.observe_ready(self._state.ready)
+        """Show a phase, with a reason for people if the role is not running."""
+        self.state.enter(phase, reason)
+        self.metrics.observe_ready(self.state.ready)
 
     def wait(self, error: BrokerUnavailable) -> None:
         """Enter the phase in which the role waits for a broker or the registry; log the reason."""
@@ -86,29 +74,37 @@ class Phases:
             self.enter("waiting_for_broker", str(error))
             log.warning("waiting for the broker", reason=str(error))
 
+    def count_verdicts(self, records: RecordColumns, verdicts: Verdicts) -> None:
+        """Count the verdicts on records, which are committed, and show them on the page."""
+        self.metrics.count_verdicts(verdicts, records, now_ms())
+        if self.state.quality is not None:
+            self.state.quality.add_records(records, verdicts)
+        if self.state.recent is not None:
+            self.state.recent.add(records, verdicts)
+
 
 async def run_sessions(
-    session: Callable[[], Awaitable[None]], phases: Phases, stop: asyncio.Event, *, stands_by: bool
+    session: Callable[[], Awaitable[None]], runtime: Runtime, *, stands_by: bool
 ) -> None:
-    """Run one session after another until ``stop`` is set.
+    """Run one session after another until the role is stopped.
 
     A role that ``stands_by`` begins another session when another process has taken over.
 
     Raises:
         StreamdedupError: an error that retrying cannot fix.
     """
-    reason = "start"
+    reason, stop = "start", runtime.stop
     while not stop.is_set():
-        phases.begin_session(reason)
+        runtime.metrics.count_session(reason)
         try:
             await session()
         except BrokerUnavailable as error:
-            phases.wait(error)
+            runtime.wait(error)
             reason = "broker"
         except Fenced as error:
             if not stands_by:
                 raise
-            phases.enter("starting", str(error))
+            runtime.enter("starting", str(error))
             log.warning("fenced", reason=str(error))
             reason = "fenced"
         else:
@@ -116,13 +112,11 @@ async def run_sessions(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PAUSE_S):
                 await stop.wait()
-    phases.enter("stopped")
+    runtime.enter("stopped")
 
 
 async def reach_brokers(
-    settings: Settings,
-    phases: Phases,
-    reach_registry: Callable[[ClusterFacts], Awaitable[ClusterFacts]] | None,
+    runtime: Runtime, reach_registry: Callable[[ClusterFacts], Awaitable[ClusterFacts]] | None
 ) -> ClusterFacts:
     """Retry until a broker answers, and the schema registry; return the facts about the topics.
 
@@ -133,19 +127,18 @@ async def reach_brokers(
         BrokerRefused: the broker or the registry refuses this client.
         SettingsError: the registry is none, or has no schema of duplicate records.
     """
-    stamina.instrumentation.set_on_retry_hooks(())  # Phases.wait logs each failure
+    stamina.instrumentation.set_on_retry_hooks(())  # Runtime.wait logs each failure
     attempts = stamina.retry_context(
         on=BrokerUnavailable, attempts=None, timeout=None, wait_max=_LONGEST_WAIT_S
     )
     async for attempt in attempts:
         with attempt:
             try:
-                await check_connection(settings.kafka)
-                facts = await inspect(settings)
+                facts = await look_at_brokers(runtime.settings)
                 if reach_registry is not None:
                     facts = await reach_registry(facts)
             except BrokerUnavailable as error:
-                phases.wait(error)
+                runtime.wait(error)
                 raise
             if warning := release_warning(facts.release_level):
                 log.warning("this release of Kafka is not tested", reason=warning)
@@ -169,53 +162,40 @@ async def reporting_replay(state: WorkerState) -> AsyncIterator[None]:
         reports.cancel()
 
 
-class TimeoutLimit:
-    """Ends a worker whose transactions never fit ``kafka.transaction_timeout``.
-
-    Each session ends with such a transaction, and the next one would begin with the same records.
-    """
-
-    def __init__(self, kafka: KafkaSettings) -> None:
-        self._timeout = format_duration(kafka.transaction_timeout)
-        self._in_a_row = 0
-
-    def count(self, error: StreamdedupError | None) -> None:
-        """Count the outcome of a transaction; None for one that was committed.
-
-        Raises:
-            SettingsError: too many transactions in a row have not fitted.
-        """
-        timed_out = error is not None and isinstance(error.__cause__, TimeoutError)
-        self._in_a_row = self._in_a_row + 1 if timed_out else 0
-        if self._in_a_row >= _MOST_TIMEOUTS:
-            raise SettingsError(
-                f"{self._in_a_row} transactions in a row did not fit kafka.transaction_timeout "
-                f"{self._timeout}; raise it, lower batch.documents or batch.bytes, or find out why "
-                "the brokers are slow"
-            ) from error
-
-
 class Commits:
     """Commits transactions, and counts how they end.
 
-    It outlives the sessions, so that it notices transactions that never fit their timeout.
+    It outlives the sessions: a transaction that does not fit ``kafka.transaction_timeout`` ends
+    its session, and the next one begins with the same records.
     """
 
-    def __init__(self, kafka: KafkaSettings, metrics: Metrics) -> None:
-        self._timeouts = TimeoutLimit(kafka)
-        self._metrics = metrics
+    def __init__(self, runtime: Runtime) -> None:
+        self._metrics = runtime.metrics
+        self._timeout = runtime.settings.kafka.transaction_timeout
+        self._timeouts = 0
 
     async def commit(self, writer: TransactionalWriter, transaction: BuiltTransaction) -> int:
-        """Do what :meth:`TransactionalWriter.commit` does."""
+        """Do what :meth:`TransactionalWriter.commit` does.
+
+        Raises:
+            SettingsError: too many transactions in a row have not fitted their timeout.
+        """
         try:
             applied = await writer.commit(transaction)
         except ProducerForgotten:
             raise  # no transaction was begun
         except (Fenced, BrokerUnavailable) as error:
             self._metrics.count_transaction("fenced" if isinstance(error, Fenced) else "unknown")
-            self._timeouts.count(error)
-            raise
-        self._timeouts.count(None)
+            timed_out = isinstance(error.__cause__, TimeoutError)
+            self._timeouts = self._timeouts + 1 if timed_out else 0
+            if self._timeouts < _MOST_TIMEOUTS:
+                raise
+            raise SettingsError(
+                f"{self._timeouts} transactions in a row did not fit kafka.transaction_timeout "
+                f"{format_duration(self._timeout)}; raise it, lower batch.documents or "
+                "batch.bytes, or find out why the brokers are slow"
+            ) from error
+        self._timeouts = 0
         self._metrics.count_transaction("committed")
         return applied
 
@@ -228,11 +208,8 @@ def now_ms() -> int:
 def decisive(group: BaseExceptionGroup[BaseException]) -> StreamdedupError:
     """Return the error of a task group that decides: first one that retrying cannot fix, if any.
 
-    A plain ``except`` catches the group: before Python 3.11.4 an error that is raised inside of
-    ``except*`` becomes a group itself.
-
-    Raises:
-        BaseExceptionGroup: the group, if any of its errors is a defect.
+    Raises the group, if any of its errors is a defect. A plain ``except`` catches it: before Python
+    3.11.4 an error that is raised inside of ``except*`` becomes a group itself.
     """
     errors = [error for error in group.exceptions if isinstance(error, StreamdedupError)]
     if len(errors) < len(group.exceptions):

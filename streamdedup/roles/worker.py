@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from streamdedup.admin.clients import started
 from streamdedup.batches import IndexUpdate, Judgement, SketchedBatch
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.pool import PendingBatch, SketchPool
@@ -37,10 +38,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """A batch in the pool, and the source ranges that it covers.
-
-    It was polled at a time in seconds of the performance counter.
-    """
+    """A batch in the pool, its source ranges, and when it was polled (performance counter)."""
 
     pending: PendingBatch
     ranges: tuple[SourceRange, ...]
@@ -67,12 +65,10 @@ class _SourceFeed(Feed[_Polled]):
         settings = runtime.settings
         # One batch may wait for each pool process, and one for its judgement.
         self.ahead = preparing.size + 1
-        self._settings, self._stop = settings, runtime.stop
+        self._runtime, self._settings, self._stop = runtime, settings, runtime.stop
         self._metrics, self._state = runtime.metrics, runtime.state
-        self._preparing = preparing
-        self._writer = writer
-        self._index = index
-        self._facts = facts
+        self._preparing, self._facts = preparing, facts
+        self._writer, self._index = writer, index
         self._source = Source(settings, facts.topics[settings.topics.source].partitions)
         self._composer = Composer(settings, facts)
 
@@ -81,29 +77,21 @@ class _SourceFeed(Feed[_Polled]):
         source = self._source
         await source.start()
         if source.follows_edges():
-            await self._end_edges()
+            # Fence edges, and end the transactions that they may have left open. An edge that was
+            # paused would write records again. And readers see nothing behind an open transaction
+            # until the brokers abort it.
+            settings, topics = self._settings, self._settings.topics
+            log.info("ending what edges may have left open", partitions=source.partitions)
+            for name in topics.edge_ids(source.partitions):
+                writer = TransactionalWriter(settings, self._facts, name, output_names(topics))
+                async with started(writer):
+                    self._state.steps += 1
             await source.read_committed()
         first_offsets = await source.begin(index)
         tally = latest_tally(source.notes())
         self._composer.resume(tally)
         self._state.partitions = source.partitions
         return self._first(index, first_offsets, tally) if first_offsets else None
-
-    async def _end_edges(self) -> None:
-        """Fence edges, and end the transactions that they may have left open.
-
-        An edge that was paused would write records again. And readers see nothing behind an open
-        transaction until the brokers abort it.
-        """
-        topics, partitions = self._settings.topics, self._source.partitions
-        log.info("ending what edges may have left open", partitions=partitions)
-        for name in topics.edge_ids(partitions):
-            writer = TransactionalWriter(self._settings, self._facts, name, output_names(topics))
-            try:
-                await writer.start()
-            finally:
-                await writer.close()
-            self._state.steps += 1
 
     def _first(
         self, index: Index, offsets: dict[tuple[str, int], int], tally: OutcomeTally
@@ -129,7 +117,11 @@ class _SourceFeed(Feed[_Polled]):
             with self._metrics.stage("poll"):
                 # A long batch.linger must leave the drain its budget.
                 records = await unless_set(self._stop, source.records())
-            self._observe(queue.qsize())
+            lag = source.lag()
+            self._metrics.observe_lag(lag)
+            self._metrics.observe_queue(queue.qsize())
+            self._state.partitions = source.partitions
+            self._state.lag, self._state.positions = lag, source.positions
             if records is None:
                 break
             is_quiet = not records and time.monotonic() - read_at > QUIET_S
@@ -167,25 +159,9 @@ class _SourceFeed(Feed[_Polled]):
         return judgement, built
 
     def finish(self, batch: _Polled, judgement: Judgement) -> None:
-        """Count the verdicts, and show them on the page."""
-        records = batch.pending.records
-        self._metrics.count_verdicts(judgement.verdicts, records, now_ms())
-        self._metrics.count_comparisons(judgement.counts)
-        if self._state.quality is not None:
-            self._state.quality.add_comparisons(judgement.counts, len(judgement.verdicts))
-            self._state.quality.add_records(records, judgement.verdicts)
-        if self._state.recent is not None:
-            self._state.recent.add(records, judgement.verdicts)
-            self._state.recent.add_comparisons(judgement.counts)
+        """Count the verdicts."""
+        self._runtime.count_verdicts(batch.pending.records, judgement.verdicts)
 
     async def close(self) -> None:
         """Stop the consumer."""
         await self._source.close()
-
-    def _observe(self, waiting: int) -> None:
-        self._state.partitions = self._source.partitions
-        lag = self._source.lag()
-        self._metrics.observe_lag(lag)
-        self._metrics.observe_queue(waiting)
-        self._state.lag = lag
-        self._state.positions = self._source.positions

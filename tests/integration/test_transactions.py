@@ -142,8 +142,7 @@ async def test_verdicts_that_arrive_before_a_lane_begins(
     settings = stage.settings()
     facts = await inspect(settings)
     runtime = Runtime(settings, Metrics(), WorkerState(), asyncio.Event())
-    commits = Commits(settings.kafka, runtime.metrics)
-    lane = Lane(runtime, 0, facts, Composer(settings, facts), commits)
+    lane = Lane(runtime, 0, facts, Composer(settings, facts), Commits(runtime))
     await lane.fence()
     try:
         lane.open(LaneOffsets(0, 0, 30, 0, 5, Metadata(), is_new=True, is_own=False))

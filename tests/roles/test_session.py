@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 import structlog
@@ -15,17 +16,23 @@ from streamdedup.errors import (
     StreamdedupError,
     TopicError,
 )
+from streamdedup.kafka.writer import BuiltTransaction, TransactionalWriter
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import WorkerState
 from streamdedup.roles.session import (
-    Phases,
-    TimeoutLimit,
+    Commits,
+    Runtime,
     decisive,
     reporting_replay,
     run_and_drain,
     run_sessions,
 )
-from streamdedup.settings.kafka import KafkaSettings
+from streamdedup.settings.sections import Settings
+
+
+def new_runtime() -> Runtime:
+    """Return what the parts of a role share, before its start."""
+    return Runtime(Settings(), Metrics(), WorkerState(), asyncio.Event())
 
 
 async def test_an_unavailable_broker_starts_the_next_session(
@@ -33,35 +40,35 @@ async def test_an_unavailable_broker_starts_the_next_session(
 ) -> None:
     """The role waits with the reason, and ends as stopped."""
     monkeypatch.setattr("streamdedup.roles.session._PAUSE_S", 0.0)
-    state, metrics, stop = WorkerState(), Metrics(), asyncio.Event()
-    seen: list[tuple[str, str]] = []
+    runtime = new_runtime()
+    state, seen = runtime.state, list[tuple[str, str]]()
 
     async def session() -> None:
         await asyncio.sleep(0)
         seen.append((state.phase, state.reason))
         if len(seen) == 1:
             raise BrokerUnavailable("no broker answers")
-        stop.set()
+        runtime.stop.set()
 
-    await run_sessions(session, Phases(state, metrics), stop, stands_by=False)
+    await run_sessions(session, runtime, stands_by=False)
     assert seen == [("starting", ""), ("waiting_for_broker", "no broker answers")]
     assert state.phase == "stopped"
-    page = metrics.render()[0].decode()
+    page = runtime.metrics.render()[0].decode()
     for reason in ("start", "broker"):
         assert f'streamdedup_sessions_total{{reason="{reason}"}} 1.0' in page
 
 
 async def test_any_other_error_ends_the_role() -> None:
     """Retrying cannot fix it, so no further session starts."""
-    state, stop = WorkerState(), asyncio.Event()
+    runtime = new_runtime()
 
     async def session() -> None:
         await asyncio.sleep(0)
         raise TopicError("missing topics")
 
     with pytest.raises(TopicError):
-        await run_sessions(session, Phases(state, Metrics()), stop, stands_by=False)
-    assert state.phase == "starting"
+        await run_sessions(session, runtime, stands_by=False)
+    assert runtime.state.phase == "starting"
 
 
 @pytest.mark.parametrize("stands_by", [False, True])
@@ -70,23 +77,37 @@ async def test_a_fenced_role_ends_or_stands_by(
 ) -> None:
     """With a standby, the next session waits for the election."""
     monkeypatch.setattr("streamdedup.roles.session._PAUSE_S", 0.0)
-    metrics, stop = Metrics(), asyncio.Event()
+    runtime = new_runtime()
 
     async def session() -> None:
         await asyncio.sleep(0)
-        if 'reason="fenced"' in metrics.render()[0].decode():
-            stop.set()
+        if 'reason="fenced"' in runtime.metrics.render()[0].decode():
+            runtime.stop.set()
             return
         raise Fenced("taken over")
 
-    phases = Phases(WorkerState(), metrics)
-    running = run_sessions(session, phases, stop, stands_by=stands_by)
+    running = run_sessions(session, runtime, stands_by=stands_by)
     if not stands_by:
         with pytest.raises(Fenced):
             await running
     else:
         await running
-        assert stop.is_set()
+        assert runtime.stop.is_set()
+
+
+class EndedTransactions(TransactionalWriter):
+    """Commits or fails as it is told."""
+
+    def __init__(self, outcomes: list[int | BrokerUnavailable]) -> None:
+        self._outcomes = iter(outcomes)
+
+    async def commit(self, _transaction: BuiltTransaction) -> int:
+        """End with the next outcome."""
+        await asyncio.sleep(0)
+        outcome = next(self._outcomes)
+        if isinstance(outcome, BrokerUnavailable):
+            raise outcome
+        return outcome
 
 
 def failed(cause: Exception) -> BrokerUnavailable:
@@ -96,17 +117,17 @@ def failed(cause: Exception) -> BrokerUnavailable:
     return error
 
 
-def test_only_timeouts_in_a_row_end_the_role() -> None:
+async def test_only_timeouts_in_a_row_end_the_role() -> None:
     """A commit, or another error, shows that waiting may help."""
-    limit = TimeoutLimit(KafkaSettings())
-    for outcome in (None, failed(ConnectionError())):
-        limit.count(failed(TimeoutError()))
-        limit.count(failed(TimeoutError()))
-        limit.count(outcome)
-    limit.count(failed(TimeoutError()))
-    limit.count(failed(TimeoutError()))
+    late, lost = failed(TimeoutError()), failed(ConnectionError())
+    outcomes: list[int | BrokerUnavailable] = [late, late, 7, late, late, lost, late, late]
+    writer = EndedTransactions([*outcomes, late])
+    commits, nothing = Commits(new_runtime()), BuiltTransaction([], [], {}, [])
+    for _ in outcomes:
+        with contextlib.suppress(BrokerUnavailable):
+            await commits.commit(writer, nothing)
     with pytest.raises(SettingsError, match=r"kafka\.transaction_timeout 1m; raise it"):
-        limit.count(failed(TimeoutError()))
+        await commits.commit(writer, nothing)
 
 
 @pytest.mark.parametrize(
