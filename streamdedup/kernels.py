@@ -38,14 +38,10 @@ R = TypeVar("R")
 
 
 class _Compiling(event.TimingListener):
-    """Times the compilation of kernels, and says once why a start takes long.
-
-    Attributes:
-        outlook: what later runs can expect.
-    """
+    """Times the compilation of kernels, and says once why a start takes long."""
 
     _announced = False
-    outlook = "later runs find them in a cache"
+    outlook = "later runs find them in a cache"  # what they can expect
 
     def on_start(self, compilation: event.Event) -> None:
         # Child processes compile at the same time as their parent.

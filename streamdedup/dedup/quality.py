@@ -50,37 +50,23 @@ class Figure(NamedTuple):
 
 
 class EstimateLevel(NamedTuple):
-    """The pairs with an estimate from ``low`` to ``high``.
-
-    Attributes:
-        pairs: those that were found.
-        recall: the share of all such pairs that they are.
-    """
+    """The pairs with an estimate from ``low`` to ``high``."""
 
     low: float
     high: float
-    pairs: int
-    recall: Figure
+    pairs: int  # those that were found
+    recall: Figure  # the share of all such pairs that they are
 
 
 class Sums(NamedTuple):
-    """Estimated numbers of documents.
+    """Estimated numbers of documents."""
 
-    Attributes:
-        found: duplicates that truly repeat a kept document.
-        missed: kept documents that do, and share no bucket with it.
-        refuted: kept documents that do, and whose estimate is below the threshold.
-        false: duplicates that do not.
-        found_variance: of ``found``.
-        missed_variance: of the sum of ``missed`` and ``refuted``.
-    """
-
-    found: float = 0.0
-    missed: float = 0.0
-    refuted: float = 0.0
-    false: float = 0.0
-    found_variance: float = 0.0
-    missed_variance: float = 0.0
+    found: float = 0.0  # duplicates that truly repeat a kept document
+    missed: float = 0.0  # kept documents that do, and share no bucket with it
+    refuted: float = 0.0  # kept documents that do, and whose estimate is below the threshold
+    false: float = 0.0  # duplicates that do not
+    found_variance: float = 0.0  # of found
+    missed_variance: float = 0.0  # of the sum of missed and refuted
 
     def recall(self) -> Figure:
         """Return the share of the repeats that is found."""
@@ -119,47 +105,30 @@ def interval(successes: int, count: int, z: float = 1.96) -> tuple[float, float]
 
 
 class Figures(NamedTuple):
-    """How good the verdicts are.
+    """How good the verdicts are."""
 
-    Attributes:
-        documents: judged documents that the figures are about.
-        sums: estimated numbers of documents.
-        recall: share of the repeats of kept documents that are duplicates.
-        precision: share of the duplicates that truly repeat a kept document.
-        pairs: share of the pairs with an estimate at the threshold or above that share a bucket.
-        levels: the same by similarity.
-    """
-
-    documents: int
-    sums: Sums
-    recall: Figure
-    precision: Figure
-    pairs: EstimateLevel
-    levels: list[EstimateLevel]
+    documents: int  # judged documents that the figures are about
+    sums: Sums  # estimated numbers of documents
+    recall: Figure  # share of the repeats of kept documents that are duplicates
+    precision: Figure  # share of the duplicates that truly repeat a kept document
+    pairs: EstimateLevel  # those with an estimate at the threshold or above
+    levels: list[EstimateLevel]  # the same by similarity
 
 
 class _Counts:
-    """What was counted.
-
-    Attributes:
-        documents: judged documents.
-        near: ``(num_perm + 1,)`` int64: candidates by their number of unequal values.
-        accepted: the same, of those at or above the threshold.
-        met: ``(classes + 1, classes + 1)`` int64: documents by the classes of their two most
-            similar candidates.
-        repeated: ``(classes + 1,)`` int64: duplicates with the text of an earlier duplicate, by the
-            class of their most similar candidate.
-        shared: ``(bands,)`` float64: duplicates that share the band with their original, each with
-            the number of missed ones that it stands for.
-        expected: the same, as expected for a band.
-    """
+    """What was counted of judged documents; ``values`` is ``num_perm + 1``."""
 
     def __init__(self, values: int, classes: int, bands: int) -> None:
         self.documents = 0
+        # Candidates by their number of unequal values, and those at or above the threshold.
         self.near = np.zeros(values, dtype=np.int64)
         self.accepted = np.zeros(values, dtype=np.int64)
+        # Documents by the classes of their two most similar candidates.
         self.met = np.zeros((classes + 1, classes + 1), dtype=np.int64)
+        # Duplicates with the text of an earlier one, by the class of the most similar candidate.
         self.repeated = np.zeros(classes + 1, dtype=np.int64)
+        # Duplicates that share the band with their original, each with the number of missed ones
+        # that it stands for; and as many as are expected for a band.
         self.shared = np.zeros(bands)
         self.expected = 0.0
 

@@ -75,30 +75,19 @@ same ADR has the reasons."""
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a duplicate; see the settings of the same names.
-
-    Attributes:
-        codec: codec of the stored signatures.
-        shingling: how texts are cut into shingles to be compared; None to use estimates only.
-        borderline: largest distance of an estimate from the threshold at which texts are compared.
-        compared_bytes: bytes of texts after which no further one is compared for a document.
-        window_ms: difference of event times from which on documents do not match, or ``NO_LIMIT``.
-        reach_ms: how far the clock passes an effective time until the document is out of reach, or
-            ``NO_LIMIT``.
-        allowances: limits of effective times around the clock.
-    """
+    """What makes a duplicate; see the settings of the same names."""
 
     threshold: float
     bucket_size: int
     window_documents: int
     max_matches: int
-    codec: SignatureCodec
-    shingling: Shingling | None = None
-    borderline: float = 0.0
+    codec: SignatureCodec  # codec of the stored signatures
+    shingling: Shingling | None = None  # of texts that are compared; None to use estimates only
+    borderline: float = 0.0  # largest distance from the threshold at which texts are compared
     compared_bytes: int = COMPARED_BYTES
-    window_ms: int = NO_LIMIT
-    reach_ms: int = NO_LIMIT
-    allowances: Allowances = UNLIMITED
+    window_ms: int = NO_LIMIT  # difference of event times from which on documents do not match
+    reach_ms: int = NO_LIMIT  # how far the clock passes an effective time until it is out of reach
+    allowances: Allowances = UNLIMITED  # limits of effective times around the clock
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

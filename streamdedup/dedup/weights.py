@@ -44,43 +44,24 @@ _STEEPEST = 0.9
 
 
 class Weights(NamedTuple):
-    """What a candidate counts, by its class: ``(classes + 1,)`` float64, the last for none.
+    """What a candidate counts, by its class: ``(classes + 1,)`` float64, the last for none."""
 
-    Attributes:
-        true: the probability that its similarity is at or above the threshold.
-        found: the probability with which such a pair is found.
-    """
-
-    true: F64
-    found: F64
+    true: F64  # the probability that its similarity is at or above the threshold
+    found: F64  # the probability with which such a pair is found
 
 
 class Assumption(NamedTuple):
-    """What weights depend on, apart from what was counted.
+    """What weights depend on, apart from what was counted."""
 
-    Attributes:
-        scale: error of the estimate, relative to that of independent values.
-        has_slope: whether the density of similarities has a slope at the threshold.
-        ratio: how many bands pairs share, relative to what their equal values let expect.
-    """
-
-    scale: float
-    has_slope: bool
-    ratio: float
+    scale: float  # error of the estimate, relative to that of independent values
+    has_slope: bool  # whether the density of similarities has a slope at the threshold
+    ratio: float  # how many bands pairs share, relative to what their equal values let expect
 
 
 class Weighing:
     """Weighs candidates by their number of unequal values, which is divided into classes.
 
-    Attributes:
-        threshold: similarity of a duplicate.
-        scales: least, assumed and greatest relative error of the estimate.
-        estimates: ``(num_perm + 1,)`` float64: the similarity by the number of unequal values.
-        classes: number of classes; the last one is followed by that of no candidate.
-        class_of: ``(num_perm + 2,)`` int64: the class of each number of unequal values.
-        is_match: ``(classes + 1,)`` bool: whether a candidate of the class makes a duplicate.
-        expected: ``(classes + 1,)`` float64: the probability that a found pair shares a given band.
-        hardest: the probability with which a pair exactly at the threshold is found.
+    The last class is followed by that of no candidate.
     """
 
     def __init__(self, settings: DedupSettings) -> None:
@@ -88,7 +69,8 @@ class Weighing:
         banding, num_perm = settings.banding(), codec.num_perm
         self.threshold = settings.threshold
         self.scales = SCALES[settings.variant]
-        self.estimates = codec.estimates()
+        self.estimates = codec.estimates()  # (num_perm + 1,), by the number of unequal values
+        # The probability with which a pair exactly at the threshold is found.
         self.hardest = max(banding.candidate_probability(self.threshold), LEAST_PROBABILITY)
         self._has_texts = settings.keeps_texts
         # At threshold 1 the estimate has no error; then a value decides.
@@ -98,17 +80,20 @@ class Weighing:
         step = -(-relevant // _MOST_CLASSES)
         self.classes = -(-relevant // step)
         numbers = np.arange(num_perm + 2)
+        # (num_perm + 2,), by the number of unequal values.
         self.class_of: I64 = np.where(numbers < relevant, numbers // step, self.classes)
         middles = np.minimum(np.arange(self.classes) * step + (step - 1) // 2, relevant - 1)
         self._offsets = self.estimates[middles] - self.threshold
         self._is_equal = middles == 0
-        # If texts decide, only matches are counted.
+        # (classes + 1,): whether a candidate makes a duplicate. If texts decide, only matches are
+        # counted.
         is_match = (self._offsets >= 0.0) | self._has_texts
         self.is_match: NDArray[np.bool_] = np.append(is_match, np.False_)
         found = given_stored_bits(found_probability(banding, num_perm), codec.bits)
         found = np.maximum(found, LEAST_PROBABILITY)
         in_band = given_stored_bits(band_probability(banding, num_perm), codec.bits)
         self._missed = np.maximum(1.0 - found, 0.0)
+        # (classes + 1,): the probability that a found pair shares a given band.
         self.expected: F64 = np.append((in_band / found)[middles], 0.0)
         self._middles = middles
 

@@ -72,10 +72,6 @@ class SketchPool:
         settings: ``pool.size()`` is the number of processes.
         on_restart: called after each restart of the pool.
         task: what a process does with a batch; a module-level function, so that it can be pickled.
-
-    Attributes:
-        patience_s: if the oldest batch takes longer than this, its process hangs.
-        schemas: the schemas that values name, by prefix; the owner of the pool adds to them.
     """
 
     def __init__(
@@ -90,8 +86,9 @@ class SketchPool:
         self._task = task or prepare
         self._byte_s = _BYTE_S * settings.dedup.num_perm
         largest = max(settings.batch.bytes, settings.limits.value_bytes)
+        # If the oldest batch takes longer than this, its process hangs.
         self.patience_s = _START_S + _WORK_S + largest * self._byte_s
-        self.schemas: dict[bytes, Schema] = {}
+        self.schemas: dict[bytes, Schema] = {}  # by prefix; the owner of the pool adds to them
         self._lock = threading.Lock()
         self._closed = False
         self._has_worked = False

@@ -39,19 +39,12 @@ def has_version(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Codec(Generic[T]):
-    """Encodes and decodes the values of one format: maps in MessagePack, beginning with a version.
+    """Encodes and decodes the values of one format: maps in MessagePack, first of all a version."""
 
-    Attributes:
-        struct: the map.
-        version: the version that this release writes and reads.
-        unreadable: the error for bytes that cannot be parsed, and what its message begins with.
-        other_version: the error for another version, and its message with both versions.
-    """
-
-    struct: type[T]
-    version: int
-    unreadable: tuple[type[StreamdedupError], str]
-    other_version: tuple[type[StreamdedupError], str]
+    struct: type[T]  # the map
+    version: int  # that this release writes and reads
+    unreadable: tuple[type[StreamdedupError], str]  # the error, and what its message begins with
+    other_version: tuple[type[StreamdedupError], str]  # the error, and its message
 
     def encode(self, **fields: Any) -> bytes:
         """Return the bytes of a map with these fields, and the version."""

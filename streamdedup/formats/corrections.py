@@ -31,37 +31,22 @@ _FIRST_HEADER = ERROR_PREFIX + "topic"
 
 
 class Copy(NamedTuple):
-    """What shows whether the record of a dead letter is a replay of another dead letter's.
+    """What shows whether the record of a dead letter is a replay of another dead letter's."""
 
-    Attributes:
-        content: digest of key, value and headers.
-        replayed_from: the position that its last headers name as that of the replayed record.
-        before: digest without these headers.
-    """
-
-    content: bytes
-    replayed_from: Position | None
-    before: bytes
+    content: bytes  # digest of key, value and headers
+    replayed_from: Position | None  # that its last headers name
+    before: bytes  # digest without these headers
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter.
+    """A dead letter; see :class:`streamdedup.model.Rejection`."""
 
-    Attributes:
-        original: the source record, without parts that were too large for the topic.
-        stage: the step that refused the record.
-        reason: why the record was refused: a class name.
-        message: why, in one sentence.
-        omitted: whether the value was too large for the topic.
-        copy: shows whether the record is a replay.
-    """
-
-    original: Record
+    original: Record  # the source record, without parts that were too large for the topic
     stage: str
     reason: str
     message: str
-    omitted: bool
+    omitted: bool  # whether the value was too large for the topic
     copy: Copy
 
 

@@ -82,25 +82,15 @@ _CODEC = Codec(
 
 @dataclass(frozen=True, slots=True)
 class JudgedRange:
-    """The verdicts on a source range.
-
-    Attributes:
-        source: the range.
-        rows: the row of each duplicate in the next three columns, by its offset.
-        event_times_ms: event times of the duplicates.
-        ids: their ids.
-        matches: their matches.
-        rejections: the reason for each rejected record, by its offset.
-        kept_ids: ids of kept documents by offset; empty if the outputs do not need them.
-    """
+    """The verdicts on a source range."""
 
     source: SourceRange
-    rows: dict[int, int]
-    event_times_ms: list[int]
+    rows: dict[int, int]  # the row of each duplicate in the next three columns, by its offset
+    event_times_ms: list[int]  # of the duplicates, as ids and matches
     ids: list[str]
     matches: MatchColumns
-    rejections: dict[int, Rejection]
-    kept_ids: dict[int, str]
+    rejections: dict[int, Rejection]  # the reason for each rejected record, by its offset
+    kept_ids: dict[int, str]  # of kept documents by offset; empty if no output needs them
 
     def verdict(self, position: Position) -> Verdict:
         """Return the verdict on the record at a position in the range."""

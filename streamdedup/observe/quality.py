@@ -117,20 +117,15 @@ def _report(future: Future[None]) -> None:
 class LiveQuality:
     """What a process knows of the quality of its verdicts.
 
-    Args:
-        settings: all settings.
-        judges: whether the process compares signatures; an edge does not.
-        shadow: the shadow sample; None without one, as for a judge, which has no texts.
-
-    Attributes:
-        target: share of the pairs at the threshold that the settings promise to find.
-        sums: over all documents since the start, each by what was known when it was judged.
+    ``judges`` tells whether it compares signatures, which an edge does not. A judge has no texts,
+    and so no shadow sample.
     """
 
     def __init__(self, settings: Settings, *, judges: bool, shadow: Shadow | None) -> None:
         dedup = settings.dedup
+        # Share of the pairs at the threshold that the settings promise to find.
         self.target = min(dedup.recall, dedup.banding().candidate_probability(dedup.threshold))
-        self.sums = Sums()
+        self.sums = Sums()  # since the start, each by what was known when it was judged
         self.shadow = shadow
         self._quality = Quality(dedup) if judges else None
 

@@ -24,16 +24,11 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class SignatureCodec:
-    """How signatures are stored and compared.
+    """How signatures are stored and compared."""
 
-    Attributes:
-        num_perm: values per signature.
-        bits: bits stored of each value: 1, 2, 4 or 8. The first value has the lowest bits of a
-            byte; the unused bits of the last byte are zero.
-    """
-
-    num_perm: int
-    bits: int
+    num_perm: int  # values per signature
+    bits: int  # of each value: 1, 2, 4 or 8
+    # The first value has the lowest bits of a byte; the unused bits of the last byte are zero.
 
     @classmethod
     def of(cls, parameters: SketchParameters) -> Self:
