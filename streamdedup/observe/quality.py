@@ -67,7 +67,7 @@ class Shadow:
         self._recent = deque[RecentKept]()
         self._audit: Audit | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
-        self._running: Future[None] | None = None
+        self.running: Future[None] | None = None  # the latest audit
         self._next_at = 0.0
 
     def add(self, records: RecordColumns, verdicts: Verdicts) -> None:
@@ -85,11 +85,11 @@ class Shadow:
             documents, size = documents - len(oldest.rows), size - oldest.size
         if sample is None:
             return
-        if self._clock() < self._next_at or (self._running and not self._running.done()):
+        if self._clock() < self._next_at or (self.running and not self.running.done()):
             self.skipped += len(sample.rows)
             return
-        self._running = self._thread.submit(self._run, sample)
-        self._running.add_done_callback(_report)
+        self.running = self._thread.submit(self._run, sample)
+        self.running.add_done_callback(_report)
 
     def _run(self, sample: Sample) -> None:
         started = self._processor_clock()
@@ -98,11 +98,6 @@ class Shadow:
         self.results = self.results + self._audit.compare(sample)
         used_s = self._processor_clock() - started
         self._next_at = self._clock() + used_s / _SHARE
-
-    def wait(self) -> None:
-        """Wait for the audit that runs."""
-        if self._running is not None:
-            self._running.result()
 
     def close(self) -> None:
         """Wait for the thread."""

@@ -188,7 +188,8 @@ class _SketchFeed(Feed[_Read]):
             counts["accepted"] += len(new)
             ends[partition] = stop
             accepted.append(new)
-        self._metrics.count_sketched(counts)
+        for result, records in counts.items():
+            self._metrics.count("sketched_records_total", records, result)
         if counts["ahead"]:
             log.warning("sketched ranges are missing before others", records=counts["ahead"])
         return accepted, [each for number, each in refused.items() if number not in ends]
@@ -231,8 +232,8 @@ class _SketchFeed(Feed[_Read]):
 
     def _observe(self, waiting: int) -> None:
         lag = self._reader.lag()
-        self._metrics.observe_queue(waiting)
-        self._metrics.observe_sketches_lag(sum(lag.values()))
+        self._metrics.set_gauge("pool_batches_in_flight", waiting)
+        self._metrics.set_gauge("sketches_lag", sum(lag.values()))
         self._state.lag = lag
         self._state.positions = self._reader.positions
 

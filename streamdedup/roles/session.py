@@ -70,12 +70,12 @@ class Phases:
 
     def begin_session(self, reason: str) -> None:
         """Count a session; ``reason`` is ``start``, ``broker`` or ``fenced``."""
-        self._metrics.count_session(reason)
+        self._metrics.count("sessions_total", label=reason)
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Enter a phase, with a reason for people if the role is not running."""
         self._state.enter(phase, reason)
-        self._metrics.observe_ready(self._state.ready)
+        self._metrics.set_gauge("ready", self._state.ready)
 
     def wait(self, error: BrokerUnavailable) -> None:
         """Enter the phase in which the role waits for a broker or the registry; log the reason."""

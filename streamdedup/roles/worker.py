@@ -186,6 +186,6 @@ class _SourceFeed(Feed[_Polled]):
         self._state.partitions = self._source.partitions
         lag = self._source.lag()
         self._metrics.observe_lag(lag)
-        self._metrics.observe_queue(waiting)
+        self._metrics.set_gauge("pool_batches_in_flight", waiting)
         self._state.lag = lag
         self._state.positions = self._source.positions
