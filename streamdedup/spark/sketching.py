@@ -10,7 +10,7 @@ from streamdedup.batches import DocumentColumns, SketchedBatch
 from streamdedup.columns import I64, Blobs, Positions
 from streamdedup.engine.arrow import TableFields
 from streamdedup.engine.prepare import Preparer
-from streamdedup.formats.kept_sketches import TOPIC
+from streamdedup.formats.sketches import ARCHIVE_TOPIC
 from streamdedup.settings.sections import Settings
 from streamdedup.spark.batches import PLACE, Batches, Task, as_binary, numbers, of_blobs
 
@@ -34,7 +34,7 @@ def sketch(settings: Settings) -> Task:
             rows = fields.read(batch)
             places = numbers(batch, PLACE)
             zeros = np.zeros(len(batch), dtype=np.int64)
-            positions = Positions((TOPIC,), zeros, zeros, places)
+            positions = Positions((ARCHIVE_TOPIC,), zeros, zeros, places)
             sketched = preparer.prepare_fields(rows.fields, positions, rows.refused)
             yield _table(places, sketched)
 
