@@ -130,15 +130,10 @@ def words_of(signatures: U8) -> U64:
 
 @kernel
 def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, I32, int]:
-    """Number the buckets that several documents of a batch share.
+    """Number the buckets that several documents of a batch share, by band keys, ``(n, columns)``.
 
-    Args:
-        keys: ``(n, columns)`` band keys.
-        ignored_bits: ``IGNORED_KEY_BITS``.
-
-    Returns:
-        The bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; the
-        first row with each key, ``(n, columns)`` int32; and the number of buckets.
+    Return the bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; the
+    first row with each key, ``(n, columns)`` int32; and the number of buckets.
     """
     rows, columns = keys.shape
     buckets = np.full((rows, columns), ALONE, dtype=np.int32)
@@ -368,8 +363,7 @@ def _keep(row: int, batch: BatchArrays, state: JudgingState) -> None:
 def shared_bands(rows: I64, places: I64, batch: BatchArrays, hits: Hits) -> Bools:
     """Return in which bands documents, ``(n,)``, share a bucket with the one at a place, ``(n,)``.
 
-    Returns:
-        ``(n, bands)`` bool, without the column of whole texts; none at ``NO_PLACE``.
+    The result, ``(n, bands)`` bool, has no column of whole texts; none is shared at ``NO_PLACE``.
     """
     columns, stored = batch.buckets.shape[1], len(hits.numbers)
     shared = np.zeros((len(rows), columns - 1), dtype=np.bool_)
@@ -400,9 +394,8 @@ def run(
 ) -> tuple[int, int]:
     """Judge documents from row ``start`` on, up to one whose texts must be compared.
 
-    Returns:
-        The row whose texts must be compared, and how many candidates ``state`` holds for it; its
-        verdict is open. After the last row: the number of rows, and 0.
+    Return its row, whose verdict is open, and how many candidates ``state`` holds for it. After the
+    last row: the number of rows, and 0.
     """
     similarities = np.empty(len(state.found), dtype=np.float64)
     estimates, differences = limits.estimates, state.differences

@@ -86,15 +86,10 @@ class Sums(NamedTuple):
 
 
 def interval(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's interval of a share; its width is honest also if no failure was seen.
+    """Return Wilson's interval of a share, ``z`` standard errors to each side; NaN for no data.
 
     ``(p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)`` (Wilson 1927; Brown,
-    Cai and DasGupta 2001).
-
-    Args:
-        successes: how many of them.
-        count: how many were tried; both results are NaN if none was.
-        z: half-width in standard errors.
+    Cai and DasGupta 2001). Its width is honest also if no failure was seen.
     """
     if not count:
         return math.nan, math.nan

@@ -117,16 +117,11 @@ def resolve(
     clock: Clock,
     latest_ms: int | None = None,
 ) -> Judgement:
-    """Judge a batch.
+    """Judge a batch by the documents of the index that share a bucket with it.
 
-    Args:
-        batch: the sketched batch.
-        candidates: the documents of the index that share a bucket with the batch.
-        rule: what makes a duplicate.
-        next_number: number of the next kept document.
-        clock: the clock after the last judged document; it is not changed.
-        latest_ms: the wall clock, if it bounds event times; a time that is too far ahead of it
-            counts as this one. None if the clock of the stream bounds effective times.
+    ``clock`` is that after the last judged document; it is not changed. ``latest_ms`` is the wall
+    clock, if it bounds event times; a time that is too far ahead of it counts as this one. None if
+    the clock of the stream bounds effective times.
     """
     if latest_ms is not None:
         times_ms = bounded_ms(batch.documents.event_times_ms, latest_ms, rule.allowances)
@@ -136,10 +131,7 @@ def resolve(
 
 
 class _Judging:
-    """The judgement of one batch: prepares the arguments of the kernels, and reads their results.
-
-    A *place* is that of :mod:`streamdedup.dedup.judge`.
-    """
+    """The judgement of one batch: prepares the kernels' arguments, and reads their results."""
 
     def __init__(
         self,
@@ -349,8 +341,7 @@ def judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
 def first_rows(positions: Positions, judged: NDArray[np.bool_]) -> I64:
     """Return the row in which the position of a document that was judged before first occurs.
 
-    Returns:
-        ``(n,)`` int64; -1 for positions that were not judged before, and in the first row itself.
+    ``(n,)`` int64; -1 for positions that were not judged before, and in the first row itself.
     """
     firsts = np.full(len(positions), -1, dtype=np.int64)
     if judged.any():

@@ -98,13 +98,10 @@ class Weighing:
         self._middles = middles
 
     def found(self, ratio: float = 1.0) -> F64:
-        """Return the probability that a pair is found, by its number of unequal values.
+        """Return the probability that a pair is found, ``(num_perm + 1,)``, by unequal values.
 
         The number of shared bands is nearly distributed as Poisson's: if pairs share ``ratio``
         times as many as expected, the probability of none is raised to that power.
-
-        Returns:
-            ``(num_perm + 1,)`` float64.
         """
         return np.maximum(1.0 - self._missed**ratio, LEAST_PROBABILITY)
 
@@ -137,15 +134,12 @@ class Weighing:
 
 
 def missed_variances(weights: Weights, is_match: NDArray[np.bool_]) -> F64:
-    """Return the variance of the number of missed documents that a candidate adds, by class.
+    """Return the variance of the missed documents that a candidate adds: ``(classes + 1,)``.
 
     A pair is at the threshold with probability ``p``, and found with probability ``h``. For a
     found one, ``p (1 - h) / h`` others are expected to be missed, or ``p / h`` if the estimate
     refutes it. The variance of the error is a sum over all pairs, so each that is found adds
     ``1 / h`` of its own.
-
-    Returns:
-        ``(classes + 1,)`` float64.
     """
     p, h = weights.true, weights.found
     matching = (p * (1.0 - h)) ** 2 / h + p * (1.0 - h)
@@ -157,10 +151,8 @@ def found_probability(banding: Banding, num_perm: int) -> F64:
     """Return the probability that a pair shares a band, by its number of equal values.
 
     ``1 - [x^e] ((1 + x)^rows - x^rows)^bands (1 + x)^rest / C(num_perm, e)``, band after band: the
-    equal values of the bands so far are spread over them hypergeometrically.
-
-    Returns:
-        ``(num_perm + 1,)`` float64, ascending from 0 to 1.
+    equal values of the bands so far are spread over them hypergeometrically. ``(num_perm + 1,)``
+    float64, ascending from 0 to 1.
     """
     logs = _log_factorials(num_perm)
     rows, rest = banding.rows, num_perm - banding.values
@@ -187,11 +179,7 @@ def _with_positions(before: F64, count: int, most: int, logs: F64) -> F64:
 
 
 def band_probability(banding: Banding, num_perm: int) -> F64:
-    """Return the probability that a pair agrees in a given band, by its number of equal values.
-
-    Returns:
-        ``(num_perm + 1,)`` float64, ascending from 0 to 1.
-    """
+    """Return the probability that a pair agrees in a given band, like :func:`found_probability`."""
     equal = np.arange(num_perm + 1)
     result = np.ones(num_perm + 1)
     for row in range(banding.rows):
@@ -200,17 +188,10 @@ def band_probability(banding: Banding, num_perm: int) -> F64:
 
 
 def given_stored_bits(probabilities: F64, bits: int) -> F64:
-    """Return the same by the number of unequal stored values, of so many bits each.
+    """Return ``(num_perm + 1,)`` probabilities, descending, by the number of unequal stored values.
 
     Unequal values agree in their stored bits with probability ``2^-bits``. Every number of equal
     values is taken to be equally probable beforehand; the stored bits leave a few.
-
-    Args:
-        probabilities: ``(num_perm + 1,)``, by the number of equal values.
-        bits: bits that are stored of each value.
-
-    Returns:
-        ``(num_perm + 1,)`` float64, descending from 1 to 0.
     """
     num_perm = len(probabilities) - 1
     logs = _log_factorials(num_perm)

@@ -35,11 +35,7 @@ _COLUMN = RecordSettings(text_fields=("text",), id_field=None)
 
 
 def load(name: str = "pyarrow") -> Any:
-    """Return pyarrow, or a module of it.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """Return pyarrow, or a module of it; an InputError says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -266,11 +262,7 @@ def _integers(column: Any) -> NDArray[np.int64]:
 
 
 def repeatable(items: Any) -> Any:
-    """Return what can be read twice: a stream of Arrow, which cannot, as a table or column.
-
-    Raises:
-        InputError: this is a stream, and pyarrow is not installed.
-    """
+    """Return what can be read twice: a stream of Arrow, by pyarrow, as a table or column."""
     if not hasattr(items, "__arrow_c_stream__") or hasattr(items, "__len__"):
         return items
     arrow = load()
@@ -282,9 +274,7 @@ def repeatable(items: Any) -> Any:
 def to_fields(items: Any, records: RecordSettings) -> Fields | None:
     """Return the fields of a table or of a column of texts, without an object for each value.
 
-    Returns:
-        The fields; None if this is not a table, pyarrow is not installed, or a row is not a
-        document, which the caller must find and name.
+    None if this is not a table, pyarrow is missing, or a row, which the caller names, is invalid.
     """
     if not (hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__")):
         return None

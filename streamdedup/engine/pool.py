@@ -96,11 +96,7 @@ class SketchPool:
         self._isolated: _Processes | None = None
 
     def warm(self) -> float:
-        """Start one process, and load its kernels; others start when needed.
-
-        Returns:
-            Seconds that this process compiled kernels; 0 if numba's cache holds them.
-        """
+        """Start one process; return the seconds of compiling kernels, 0 if all are cached."""
         self.submit([]).future.result()
         return self._processes.compile_seconds()
 

@@ -221,10 +221,7 @@ def _decode_each(
     decode: Callable[..., Document],
     refused: Mapping[int, Rejection] = NONE_REFUSED,
 ) -> _Decoded:
-    """Decode documents: for each its row in the batch, and the arguments of ``decode``.
-
-    Other rows are refused already.
-    """
+    """Decode documents that are not refused: the row of each, and the arguments of ``decode``."""
     decoded = _Decoded(rejections=dict(refused))
     for row, *arguments in undecoded:
         try:

@@ -225,9 +225,7 @@ def _copy_simple(
 ) -> tuple[Int, Int, Int]:
     """Change code points until one is not of kind 0.
 
-    Returns:
-        The number of changed code points, the new length of the output, and whether it ends with
-        white space.
+    Return their number, the new length of the output, and whether it ends with white space.
     """
     output = changed[length:room]
     size: Int = 0

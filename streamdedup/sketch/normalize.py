@@ -274,8 +274,7 @@ PROFILES: dict[str, Profile] = {
 def compose(names: Sequence[str]) -> Profile:
     """Return the profile with these steps: the named one that has them, or a custom one.
 
-    Raises:
-        ValueError: a step is unknown, repeated or in the wrong place, or there are no steps.
+    A ValueError names a step that is unknown, repeated or in the wrong place.
     """
     for name in names:
         if name not in STEPS:
