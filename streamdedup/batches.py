@@ -203,9 +203,7 @@ def _known(value: np.float64) -> float | None:
 class Verdicts(Column[Verdict]):
     """The verdicts on the ``n`` records of a batch, in their order.
 
-    Args:
-        outcomes: ``(n,)`` uint8: ``KEPT``, ``DUPLICATE`` or ``REJECTED``.
-        rejections: the reason for each rejected record, by its row.
+    ``outcomes`` are ``(n,)`` uint8, such as ``KEPT``; ``rejections`` are by row.
     """
 
     def __init__(self, outcomes: U8, rejections: Mapping[int, Rejection]) -> None:

@@ -100,11 +100,9 @@ def _taken(column: Any, rows: Any) -> Any:
 
 
 class _Concatenated(Column[T]):
-    """Byte strings, one behind the other.
+    """Byte strings, one behind the other in ``data``, ``(size,)`` uint8.
 
-    Args:
-        data: the bytes of all, ``(size,)`` uint8.
-        ends: where each ends in ``data``, ``(n,)`` int64; the first begins at 0.
+    ``ends``, ``(n,)`` int64, are where each ends; the first begins at 0.
     """
 
     def __init__(self, data: U8, ends: I64) -> None:
@@ -203,11 +201,7 @@ class Strings(_Concatenated[str]):
         return cls(np.frombuffer(data, dtype=np.uint8), np.cumsum(lengths))
 
     def check(self) -> Self:
-        """Return this column if each string is valid.
-
-        Raises:
-            ValueError: a string is not valid UTF-8, or the ends do not fit the data.
-        """
+        """Return this column; ValueError for invalid UTF-8, or ends that do not fit."""
         data, ends = self.data, self.ends
         if (self.lengths() < 0).any() or self.size != len(data):
             raise ValueError("the strings do not fill their bytes")
@@ -278,8 +272,7 @@ class Positions(Column[Position]):
     def sources(self) -> tuple[list[tuple[str, int]], I64]:
         """Return the distinct (topic, partition) in order of appearance, and each row's index.
 
-        Returns:
-            The ``k`` sources, and ``(n,)`` int64 with values below ``k``.
+        These are ``k`` sources, and ``(n,)`` int64 with values below ``k``.
         """
         if not len(self):
             return [], np.empty(0, dtype=np.int64)

@@ -198,10 +198,9 @@ class WarmedCacheLocator(UserProvidedCacheLocator):
 
 
 def _own_folder() -> Path:
-    """Return a folder for temporary files that only this user can change.
+    """Return a folder for temporary files that only this user can change, or raise an OSError.
 
-    Raises:
-        OSError: it cannot be created, or others can change it. Numba would execute their files.
+    Numba would execute files that others can change.
     """
     own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
     own.mkdir(mode=0o700, exist_ok=True)

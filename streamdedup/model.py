@@ -39,11 +39,7 @@ def format_position(position: Position) -> str:
 
 
 def parse_position(text: str) -> Position:
-    """Parse the text of :func:`format_position`.
-
-    Raises:
-        ValueError: the text is not a position.
-    """
+    """Parse the text of :func:`format_position`; ValueError if it is not a position."""
     parts = _POSITION.fullmatch(text)
     if parts is None:
         raise ValueError(f"invalid position {text!r}; expected TOPIC:PARTITION:OFFSET")

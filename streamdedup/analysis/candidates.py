@@ -55,11 +55,7 @@ class CandidateCount:
         self.report = BandingReport(banding, num_perm, truth.comparable_pairs(), truth.levels())
 
     def run(self, keys: U64, on_progress: Progress) -> None:
-        """Count all candidates by the band keys, ``(sets, bands)`` uint64.
-
-        Raises:
-            InputError: there are too many candidates.
-        """
+        """Count all candidates by the band keys, ``(sets, bands)``; see :func:`candidates`."""
         # Copies share all bands and have an estimate of 1.
         copies = self._truth.copies()
         self.report.candidates += copies
@@ -207,8 +203,7 @@ def estimate_errors(truth: GroundTruth, estimate: Estimator) -> list[Error]:
 def find_root(parents: I64, member: int) -> int:
     """Return the smallest member of a cluster, and shorten the path to it.
 
-    In ``parents``, ``(sets,)`` int64, each set leads to a smaller member of its cluster, and the
-    smallest one to itself (a union-find forest).
+    In ``parents``, ``(sets,)``, each set leads to a smaller one, the smallest to itself.
     """
     while parents[member] != member:
         parents[member] = parents[parents[member]]

@@ -50,11 +50,9 @@ class Fit(NamedTuple):
 
 
 def fit(similarities: F64, same: F64) -> Fit:
-    """Fit a threshold to labelled pairs.
+    """Fit a threshold to labelled pairs, ``(n,)``: similarities, and shares of the label "same".
 
-    Args:
-        similarities: similarity of each pair, from 0 to 1, ``(n,)``.
-        same: share of the labels of each pair that are "same", ``(n,)``; both labels occur.
+    The similarities are from 0 to 1. Both labels occur.
     """
     tried = np.union1d(np.arange(_STEPS + 1) / _STEPS, similarities)
     profile, slopes = _profile(tried, similarities, same)

@@ -137,8 +137,7 @@ def similar_pairs(
 ) -> SetPairs:
     """Find every pair of different sets with at least this Jaccard similarity, in (0, 1].
 
-    Raises:
-        InputError: there are more pairs than ``most``.
+    An InputError says that there are more than ``most``.
     """
     ends = range(_SETS_PER_CALL, len(sets) + _SETS_PER_CALL, _SETS_PER_CALL)
     parts = [np.empty((0, 3), dtype=np.int32)]

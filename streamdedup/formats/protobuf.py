@@ -177,11 +177,7 @@ def _message(file: FileDescriptor, indexes: bytes) -> Descriptor:
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """Return a zigzag varint that is not negative, and where it ends.
-
-    Raises:
-        IndexError: the data ends before, or the number is negative or too large.
-    """
+    """Return a zigzag varint and its end; IndexError if it is negative, too large or cut off."""
     number = 0
     for place in range(_LONGEST_VARINT):
         byte = data[start + place]

@@ -243,10 +243,9 @@ class _Held:
 
 
 def histogram(similarities: F64, counts: I64) -> I64:
-    """Count similarities from 0 to 1, ``(k,)``, in bins: ``(BINS,)`` int64.
+    """Count similarities, ``(k,)``, in bins from 0 to 1: ``(BINS,)`` int64.
 
-    Each occurs ``counts`` times, ``(k,)``. A similarity on the border of two bins counts in the
-    upper one, and 1 in the last bin.
+    Each occurs ``counts`` times, ``(k,)``. One on the border of two bins counts in the upper one.
     """
     bins = np.clip(np.floor(similarities * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)

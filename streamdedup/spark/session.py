@@ -114,11 +114,7 @@ def _line(error: Exception) -> str:
 
 
 def read(spark: SparkSession, inputs: list[str]) -> DataFrame:
-    """Return the documents of Parquet or JSON Lines files, or of directories of them.
-
-    Raises:
-        InputError: the files are of both kinds.
-    """
+    """Return the documents of Parquet or JSON Lines files, all of one kind, or of directories."""
     kinds = {_is_json_lines(name) for name in inputs}
     if len(kinds) > 1:
         raise InputError("the inputs are JSON Lines and Parquet; give files of one kind")

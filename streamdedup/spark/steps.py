@@ -39,8 +39,7 @@ Store: TypeAlias = Callable[[DataFrame, str], DataFrame]
 class Workspace:
     """The archive and the settings of a run, its folder, and what is known so far.
 
-    Args:
-        path: an empty folder, on a file system that all executors share.
+    All executors share the folder, which is empty at first.
     """
 
     def __init__(self, frame: DataFrame, settings: Settings, path: str) -> None:
@@ -263,13 +262,8 @@ def connected_components(edges: DataFrame, store: Store) -> DataFrame:
 
     The algorithm is the alternation of large-star and small-star (Kiveris, Lattanzi, Mirrokni,
     Rastogi and Vassilvitskii 2014, "Connected Components in MapReduce and Beyond", figures 2 to 5).
-
-    Args:
-        edges: columns ``a`` and ``b``, longs that differ; no edge twice.
-        store: writes the table of each round, so that no round is computed twice.
-
-    Returns:
-        Columns ``vertex`` and ``component``.
+    The edges are columns ``a`` and ``b``, longs that differ, no edge twice; the result ``vertex``
+    and ``component``. The table of each round is stored, so that no round is computed twice.
     """
     current = edges.select(sf.col("a").alias("u"), sf.col("b").alias("v"))
     before: Row | None = None
