@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from streamdedup.analysis.report import BINS, BandingReport, ClusterScore, Error, Example
+from streamdedup.analysis.report import BINS, BandingReport, ClusterScore, Error
 from streamdedup.analysis.sets import (
     MOST_PAIRS,
     NO_SET,
@@ -68,7 +68,13 @@ class CandidateCount:
             self._truth.example(first, second, jaccard, estimate)
             for jaccard, estimate, first, second in self._alarms
         ]
-        self.report.misses = self._misses(keys)
+        # The most similar pairs that share no band.
+        similar = self._truth.similar()
+        missed = similar.where(~share_a_band(keys, similar))
+        worst = np.lexsort((missed.second, missed.first, -missed.jaccard))[:_EXAMPLES]
+        shown = SetPairs(missed.first[worst], missed.second[worst], missed.jaccard[worst])
+        rows = zip(*(column.tolist() for column in (*shown, self._estimate(shown))), strict=True)
+        self.report.misses = [self._truth.example(*row) for row in rows]
         self._add_expected()
 
     def _add(self, pairs: SetPairs) -> None:
@@ -95,15 +101,6 @@ class CandidateCount:
         columns = (pairs.jaccard, estimates, pairs.first, pairs.second)
         rows = zip(*(column[accepted & ~similar].tolist() for column in columns), strict=True)
         self._alarms = heapq.nsmallest(_EXAMPLES, [*self._alarms, *rows])
-
-    def _misses(self, keys: U64) -> list[Example]:
-        """Return the most similar pairs that share no band."""
-        similar = self._truth.similar()
-        missed = similar.where(~share_a_band(keys, similar))
-        worst = np.lexsort((missed.second, missed.first, -missed.jaccard))[:_EXAMPLES]
-        shown = SetPairs(missed.first[worst], missed.second[worst], missed.jaccard[worst])
-        rows = zip(*(column.tolist() for column in (*shown, self._estimate(shown))), strict=True)
-        return [self._truth.example(*row) for row in rows]
 
     def _add_expected(self) -> None:
         """Add to each level the number of candidates that the S-curve predicts.

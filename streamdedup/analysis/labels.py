@@ -112,8 +112,9 @@ def _label(row: Mapping[str, Any], place: str, path: str, measure: _Measure) -> 
     answer = answer.strip().lower() if isinstance(answer, str) else answer
     if answer not in _ANSWERS:
         raise InputError(f"{place}: label {answer!r} is not same, different or unsure")
+    pairs = (tuple(_string(row, name) for name in names) for names in _IDENTITIES)
     return Label(
-        pair=_pair(row, place),
+        pair=next(filter(all, pairs), (place,)),
         similarity=_similarity(row, place, measure),
         answer=cast("Answer", answer),
         source=path,
@@ -147,14 +148,6 @@ def _number(row: Mapping[str, Any], name: str, place: str) -> float | None:
     if not 0 <= number <= 1:
         raise InputError(f"{place}: {name} {value!r} is not a number from 0 to 1")
     return number
-
-
-def _pair(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    for names in _IDENTITIES:
-        values = tuple(_string(row, name) for name in names)
-        if all(values):
-            return values
-    return (place,)
 
 
 def _string(row: Mapping[str, Any], name: str) -> str:

@@ -27,24 +27,17 @@ def parse_json(value: bytes) -> dict[str, Any]:
     """Parse a JSON object; a Refusal says what the value is else."""
     try:
         parsed = _quick_parse(value)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        parsed = _parse_patiently(value)
     except RecursionError as error:
         raise Refusal("InvalidJson", "the value is nested too deeply") from error
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        # This parser accepts lone surrogates and huge numbers, and its messages are more precise.
+        try:
+            parsed = json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
+        except UnicodeDecodeError as error:
+            raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise Refusal("InvalidJson", f"the value is not valid JSON: {error}") from error
     return as_object(parsed, "JSON")
-
-
-def _parse_patiently(value: bytes) -> Any:
-    """Parse a value that the quick parser refuses.
-
-    This parser accepts lone surrogates and huge numbers, and its messages are more precise.
-    """
-    try:
-        return json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal("InvalidJson", f"the value is not valid JSON: {error}") from error
 
 
 def _refuse_constant(name: str) -> None:

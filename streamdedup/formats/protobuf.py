@@ -80,11 +80,13 @@ def _file(schema: Schema) -> FileDescriptor:
     """
     texts, described = dict[str, str](), list[FileDescriptorProto]()
     for name, content in (*schema.references, (_MAIN, schema.text)):
-        descriptor = _descriptor(name, content)
-        if descriptor is None:
+        try:
+            file = FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
+        except binascii.Error:
             texts[name] = content
         else:
-            described.append(descriptor)
+            file.name = name
+            described.append(file)
     known = {file.name: file for file in (*_WELL_KNOWN, *described)}
     known |= {file.name: file for file in (_compiled(texts, described) if texts else ())}
     pool, added = DescriptorPool(), set[str]()
@@ -98,16 +100,6 @@ def _file(schema: Schema) -> FileDescriptor:
 
     add(_MAIN)
     return pool.FindFileByName(_MAIN)
-
-
-def _descriptor(name: str, content: str) -> FileDescriptorProto | None:
-    """Return a descriptor that is encoded in base64; None for a schema in text."""
-    try:
-        file = FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
-    except binascii.Error:
-        return None
-    file.name = name
-    return file
 
 
 def _compiled(

@@ -217,18 +217,22 @@ def judge(
     of_copies = sf.lit(None).cast("double")
     if verdicts.is_near(np.ones(1), work.rule)[0]:
         of_copies = sf.when(sf.length("text") > 0, 1.0)
-    members = (
-        documents.join(vertices, "b", "left")
-        .join(sketches.select(PLACE, "id", "event_time_ms", of_copies.alias("jaccard")), PLACE)
-        .transform(lambda table: _with_times(table, clock))
-        .select(
-            sf.coalesce("component", "b").alias("component"),
-            sf.lit(verdicts.MEMBER).cast("byte").alias("kind"),
-            sf.col(PLACE).alias("a"),
-            "b",
-            sf.lit(1.0).alias("estimate"),
-            *("jaccard", "id", "event_time_ms", "effective_time_ms", "now_ms"),
-        )
+    described = documents.join(vertices, "b", "left").join(
+        sketches.select(PLACE, "id", "event_time_ms", of_copies.alias("jaccard")), PLACE
+    )
+    unknown = sf.lit(-1).cast("long")
+    timed = (
+        described.withColumns({"now_ms": unknown, "effective_time_ms": unknown})
+        if clock is None
+        else described.join(clock, PLACE)
+    )
+    members = timed.select(
+        sf.coalesce("component", "b").alias("component"),
+        sf.lit(verdicts.MEMBER).cast("byte").alias("kind"),
+        sf.col(PLACE).alias("a"),
+        "b",
+        sf.lit(1.0).alias("estimate"),
+        *("jaccard", "id", "event_time_ms", "effective_time_ms", "now_ms"),
     )
     kind = sf.lit(verdicts.EDGE).cast("byte")
     lines = edges.join(components.withColumnRenamed("vertex", "a"), "a").withColumn("kind", kind)
@@ -240,13 +244,6 @@ def judge(
     )
     judged = ordered.mapInArrow(verdicts.judge_components(work.rule), verdicts.JUDGED)
     return work.store(judged, "judged")
-
-
-def _with_times(table: DataFrame, clock: DataFrame | None) -> DataFrame:
-    if clock is None:
-        unknown = sf.lit(-1).cast("long")
-        return table.withColumns({"now_ms": unknown, "effective_time_ms": unknown})
-    return table.join(clock, PLACE)
 
 
 def _of_both(pairs: DataFrame, documents: DataFrame, column: str) -> DataFrame:
