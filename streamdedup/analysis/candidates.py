@@ -34,10 +34,8 @@ from streamdedup.kernels import kernel
 from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.codec import SignatureCodec
 
-_PORTION = 1_000_000
-"""Pairs that are processed at a time."""
-_EXAMPLES = 5
-"""Misses and false alarms that a report shows."""
+_PORTION = 1_000_000  # pairs that are processed at a time
+_EXAMPLES = 5  # misses and false alarms that a report shows
 _MEASURED_PAIRS = 500_000
 """Pairs whose estimate is compared with the truth; about as many are drawn if there are more."""
 

@@ -15,10 +15,8 @@ from streamdedup.analysis.threshold import logistic
 
 _STEP = 0.05
 _POINTS = 100
-_RADIUS = 3.0
-"""Radius of the circle of one pair."""
-_STEEP = 1e4
-"""Slope that a curve is drawn with if one similarity separates the labels."""
+_RADIUS = 3.0  # radius of the circle of one pair
+_STEEP = 1e4  # slope that a curve is drawn with if one similarity separates the labels
 
 
 class Frame(NamedTuple):

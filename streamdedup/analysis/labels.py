@@ -17,8 +17,7 @@ from streamdedup.sketch.sketcher import Sketcher
 from streamdedup.sketch.texts import jaccard, shingle_sets
 
 _ANSWERS = (SAME, DIFFERENT, UNSURE)
-_LINE_BYTES = 4 * 1024**2
-"""Longest line that is read; a pair of long texts is shorter."""
+_LINE_BYTES = 4 * 1024**2  # longest line that is read; a pair of long texts is shorter
 _IDENTITIES = (("position", "original_position"), ("id", "original_id"), ("text", "original_text"))
 """Fields that identify a pair, the best first."""
 

@@ -31,8 +31,7 @@ MOST_PAIRS = 200_000_000
 """Pairs of different sets that an evaluation accepts."""
 _SLACK = 1e-9
 """Subtracted before rounding up, so that a rounding error does not raise a whole bound by one."""
-_INITIAL_PAIRS = 1024
-"""Pairs that the result has room for at first; it doubles when it is full."""
+_INITIAL_PAIRS = 1024  # pairs that the result has room for at first; it doubles when it is full
 
 
 class ShingleSets(NamedTuple):

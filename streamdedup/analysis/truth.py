@@ -30,8 +30,7 @@ from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 
 Progress = Callable[[str, int, int], None]
 """Receives the name of a step, the work done in it, and all of its work."""
-_SETS_PER_CALL = 256
-"""Sets that one call of the kernel finds the partners of."""
+_SETS_PER_CALL = 256  # sets that one call of the kernel finds the partners of
 
 
 @dataclass(frozen=True, slots=True)

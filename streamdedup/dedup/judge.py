@@ -24,8 +24,7 @@ IGNORED_KEY_BITS = np.uint64(24)
 index, which stores no others."""
 CANDIDATES, VERIFIED, TRUNCATED = range(3)
 """Indices of the counters."""
-_BYTE, _NIBBLE, _PAIR = 8, 4, 2
-"""Bits of a signature's value."""
+_BYTE, _NIBBLE, _PAIR = 8, 4, 2  # bits of a signature's value
 ALONE = -1
 """The bucket of a band key that no other document of the batch has."""
 NO_PLACE = -1

@@ -23,14 +23,12 @@ from streamdedup.settings.dedup import DedupSettings
 GENERATION = 500_000
 """Documents after which the older half of what was counted is forgotten."""
 
-_MOST_TEXTS = 65_536
-"""Texts of duplicates that are remembered."""
+_MOST_TEXTS = 65_536  # texts of duplicates that are remembered
 _NEGLIGIBLE = 1e-3
 """A duplicate that stands for fewer missed ones than this needs not be remembered."""
 _MOST_RATIO = 4.0
 """Largest ratio of the shared bands to the expected ones, and of the expected ones to these."""
-_LEVELS = 4
-"""Levels of similarity from the threshold to 1."""
+_LEVELS = 4  # levels of similarity from the threshold to 1
 
 
 class Figure(NamedTuple):

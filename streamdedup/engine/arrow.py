@@ -20,8 +20,7 @@ from streamdedup.formats.records import is_missing, parse_time
 from streamdedup.model import NO_TIMESTAMP, Rejection
 from streamdedup.settings.sections import RecordSettings
 
-_LAST_MS = 253_402_300_799_999
-"""The last millisecond of the calendar, in the year 9999."""
+_LAST_MS = 253_402_300_799_999  # the last millisecond of the calendar, in the year 9999
 _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _NAMES = (*_TEXTS, "integer")
 _TIMES = (*_TEXTS, "timestamp", "date", "integer", "floating")
@@ -30,8 +29,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MS = 86_400_000
 _SHOWN_CHARACTERS = 300
 _CHUNK_ROWS = 10_000
-_COLUMN = RecordSettings(text_fields=("text",), id_field=None)
-"""Reads a column of texts as a table."""
+_COLUMN = RecordSettings(text_fields=("text",), id_field=None)  # reads a column of texts as a table
 
 
 def load(name: str = "pyarrow") -> Any:

@@ -44,12 +44,10 @@ _DIED = Rejection(
 
 _START_S = 60.0
 """How long a process may take to start; at its first start ever it compiles the kernels."""
-_WORK_S = 30.0
-"""How long a batch may take, whatever its size: the machine may be busy."""
+_WORK_S = 30.0  # how long a batch may take, whatever its size: the machine may be busy
 _BYTE_S = 1e-8
 """Additional seconds per byte and signature value: several times the slowest sketch measured."""
-_GRACE_S = 5.0
-"""How long a process may take to finish its batch when it is asked to end."""
+_GRACE_S = 5.0  # how long a process may take to finish its batch when it is asked to end
 _preparer: Preparer | None = None
 """The preparer of this process, if it is a pool process; None in all others."""
 

@@ -23,8 +23,7 @@ REPLAYED_FROM = HEADER_PREFIX + "replayed-from"
 """Header of a replayed record: the position at which its last copy became a dead letter."""
 REPLAYS = HEADER_PREFIX + "replays"
 """Header of a replayed record: how often it was replayed."""
-_ADDED = 2
-"""Headers that a replay adds at the end."""
+_ADDED = 2  # headers that a replay adds at the end
 REINSTATED = HEADER_PREFIX + "reinstated"
 """Header of a clean record that an operator put there: the time."""
 _FIRST_HEADER = ERROR_PREFIX + "topic"

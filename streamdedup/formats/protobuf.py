@@ -42,8 +42,7 @@ _WRAPPERS = frozenset(
 _JSON_LIKE = frozenset(
     f"google.protobuf.{name}" for name in struct_pb2.DESCRIPTOR.message_types_by_name
 )
-_FIRST = b"\0"
-"""Message indexes of the first message of a file."""
+_FIRST = b"\0"  # message indexes of the first message of a file
 _LONGEST_VARINT, _CONTINUES = 10, 0x80
 
 

@@ -41,8 +41,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_CACHED = 100
-"""Comparisons that are kept for later requests."""
+_CACHED = 100  # comparisons that are kept for later requests
 _MOST_DIGITS = 18
 
 Sides = tuple[list[TextPart] | None, list[TextPart] | None]

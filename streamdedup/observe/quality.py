@@ -36,8 +36,7 @@ from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
-_SHARE = 0.02
-"""Largest share of one processor that the thread uses."""
+_SHARE = 0.02  # largest share of one processor that the thread uses
 _DECIMALS = 6
 
 

@@ -43,12 +43,9 @@ _PER_INTERVAL, _PER_BATCH = 16, 4
 many refuted pairs."""
 _CHOICE = 200
 """Duplicates at the end of a batch from which the remembered ones are chosen, and refuted pairs."""
-_HELD_OVERHEAD = 256
-"""Bytes of a held value's key and objects."""
-_ROUNDING = 1e-9
-"""Added before rounding down: 0.29 * 100 is a little less than 29."""
-_EXCERPT = 400
-"""Most characters shown of a text that is not compared."""
+_HELD_OVERHEAD = 256  # bytes of a held value's key and objects
+_ROUNDING = 1e-9  # added before rounding down: 0.29 * 100 is a little less than 29
+_EXCERPT = 400  # most characters shown of a text that is not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +185,7 @@ class RecentActivity:
             intervals[interval].append(pair)
 
 
-_Intervals = dict[int, deque[Pair]]
-"""Remembered pairs by interval of similarity."""
+_Intervals = dict[int, deque[Pair]]  # remembered pairs by interval of similarity
 
 
 def _new_interval() -> deque[Pair]:

@@ -32,11 +32,9 @@ CONNECTION_S = 30.0
 """Longest life of a connection; it ends clients that send or read slowly."""
 MOST_CONNECTIONS = 100
 """Connections at a time; another one is closed at once. Each takes a file descriptor."""
-_LINE_BYTES = 8 * 1024
-"""Longest request line, and longest header."""
+_LINE_BYTES = 8 * 1024  # longest request line, and longest header
 _MOST_HEADERS = 64
-_SHUTDOWN_S = 1.0
-"""How long the server waits for open requests when it closes."""
+_SHUTDOWN_S = 1.0  # how long the server waits for open requests when it closes
 
 
 class StatusServer:

@@ -16,13 +16,10 @@ DEFAULT_BACKGROUND = 0.05
 """Jaccard similarity of unrelated documents that the rows are chosen for."""
 
 _MOST_BANDS = 2.0**62
-_NEVER = 1e-3
-"""A curve below this at the threshold finds almost nothing."""
+_NEVER = 1e-3  # a curve below this at the threshold finds almost nothing
 _HALF = 0.5
-_USEFUL = 0.9
-"""A recall at the threshold from which on bands are useful."""
-_SATURATED = 1.0 - 1e-9
-"""A curve above this at the threshold saturates well before the threshold."""
+_USEFUL = 0.9  # a recall at the threshold from which on bands are useful
+_SATURATED = 1.0 - 1e-9  # a curve above this at the threshold saturates well before the threshold
 
 
 class Banding(NamedTuple):

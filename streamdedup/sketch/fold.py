@@ -66,8 +66,7 @@ _KINDS = np.uint32(KIND)
 _POINTS = np.uint32(POINT)
 _MOST_MARKS = 30
 _IS_ODD = -1
-_NONE = np.int64(0)
-"""Base with which nothing composes."""
+_NONE = np.int64(0)  # base with which nothing composes
 
 
 class Table(NamedTuple):

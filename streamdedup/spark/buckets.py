@@ -38,8 +38,7 @@ MOST_COMPARED = 1024
 NEAR, FIRST = 128, 128
 """In a larger bucket, each group is compared with so many before it, and with so many of the first
 ones."""
-_AT_ONCE = 1 << 20
-"""Pairs that are returned at once, about."""
+_AT_ONCE = 1 << 20  # pairs that are returned at once, about
 
 
 def divide(slices: int, keys_each: int, documents_at_once: int) -> Task:

@@ -26,12 +26,10 @@ the driver, which knows the clock before each."""
 _PART, _ROW, _START = "_part", "_row", "_start"
 _OWN = (PLACE, _PART, _ROW, _START, "place", "outcome", "matches", "rejection")
 """Columns that the tables have in addition to those of the archive."""
-_ROW_BITS = 33
-"""The lower bits of ``monotonically_increasing_id``, which count the rows of a partition."""
+_ROW_BITS = 33  # the lower bits of monotonically_increasing_id, which count the rows of a partition
 _SLICE_BYTES = 48 * 1024**2
 """Size of a slice of the buckets, which a Python process sorts in memory."""
-_DIVIDED_AT_ONCE = 1 << 16
-"""Documents of which a Python process divides the buckets together."""
+_DIVIDED_AT_ONCE = 1 << 16  # documents of which a Python process divides the buckets together
 Store: TypeAlias = Callable[[DataFrame, str], DataFrame]
 """Writes a table under a name, and returns it as it was written."""
 
