@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,13 @@ class Figure(NamedTuple):
     value: float
     error: float
 
-    @classmethod
-    def unknown(cls) -> Self:
-        """Return the figure of no data."""
-        return cls(math.nan, math.nan)
-
     def with_doubts(self, *differences: float) -> Figure:
         """Add to the error what assumptions change."""
         return Figure(self.value, math.hypot(self.error, *differences))
+
+
+UNKNOWN = Figure(math.nan, math.nan)
+"""The figure of no data."""
 
 
 class EstimateLevel(NamedTuple):
@@ -71,7 +70,7 @@ class Sums(NamedTuple):
         kept = self.missed + self.refuted
         total = self.found + kept
         if not total > 0:
-            return Figure.unknown()
+            return UNKNOWN
         variance = kept**2 * self.found_variance + self.found**2 * self.missed_variance
         return Figure(min(1.0, self.found / total), math.sqrt(variance) / total**2)
 
@@ -79,7 +78,7 @@ class Sums(NamedTuple):
         """Return the share of the duplicates that is right."""
         dropped = self.found + self.false
         if not dropped > 0:
-            return Figure.unknown()
+            return UNKNOWN
         return Figure(self.found / dropped, math.sqrt(self.found_variance) / dropped)
 
 
@@ -281,7 +280,7 @@ class Quality:
         pairs = counts.accepted[is_in]
         count = int(pairs.sum())
         if not count:
-            return EstimateLevel(low, high, 0, Figure.unknown())
+            return EstimateLevel(low, high, 0, UNKNOWN)
         found = self._weighing.found(counts.ratio().value)[is_in]
         total = float((pairs / found).sum())
         variance = float((pairs * (1.0 - found) / found**2).sum())

@@ -65,9 +65,9 @@ class TableFields:
         self._name = name
         self._texts = [self._find(field, _TEXTS, "text") for field in records.text_fields]
         names = "string or integer"
-        self._id = self._optional(id_column(schema.names, records), _NAMES, names)
-        self._namespace = self._optional(records.namespace_field, _NAMES, names)
-        self._time = self._optional(records.event_time_field, _TIMES, "time")
+        self._id = self._find(id_column(schema.names, records), _NAMES, names)
+        self._namespace = self._find(records.namespace_field, _NAMES, names)
+        self._time = self._find(records.event_time_field, _TIMES, "time")
         self._texts_named = ", ".join(map(repr, records.text_fields))
 
     def columns(self) -> list[str] | None:
@@ -153,11 +153,10 @@ class TableFields:
     def _refuse_time(self, row: int, refused: dict[int, Rejection], problem: str) -> None:
         refused.setdefault(row, invalid_time(".".join(self._time), problem))
 
-    def _optional(self, field: str | None, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
-        return self._find(field, kinds, expected) if field else ()
-
-    def _find(self, field: str, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
-        """Return the path of a column of the right type."""
+    def _find(self, field: str | None, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
+        """Return the path of a column of the right type; it is empty if no field is named."""
+        if not field:
+            return ()
         names = self._schema.names
         path = (field,) if is_column(field, names, self._name) else tuple(field.split("."))
         found = self._type_of(path)
