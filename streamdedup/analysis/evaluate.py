@@ -159,7 +159,6 @@ def _judge(corpus: Corpus, settings: Settings, on_progress: Progress) -> I64:
 
 
 def _score(truth: GroundTruth, originals: I64) -> DocumentScore:
-    """Score the verdicts of a stream by true similarity."""
     set_of = truth.sets.set_of
     dropped = originals != _KEPT
     repeats = _repeats(truth, dropped)

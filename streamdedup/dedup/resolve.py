@@ -316,7 +316,6 @@ class _Judging:
 
 
 def _comparable(documents: DocumentColumns, effective_times_ms: I64, sources: I64) -> Documents:
-    """Return what the kernels compare of documents."""
     return Documents(
         signatures=words_of(documents.sketches.signatures),
         namespaces=documents.namespaces,

@@ -108,7 +108,6 @@ class Page:
         return web.json_response({"pairs": [_facts(pair) for pair in pairs]}, headers=_HEADERS)
 
     async def _serve_pair(self, request: web.Request) -> web.Response:
-        """Serve one pair with its texts."""
         number, recent = request.query.get("number", ""), self._recent()
         is_number = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
         if not is_number:

@@ -179,7 +179,6 @@ def _count_all(
 def _with_verdicts(
     work: Workspace, rows: DataFrame, sketches: DataFrame, duplicates: DataFrame
 ) -> DataFrame:
-    """Return the rows with their verdicts."""
     rejection = sf.struct("stage", "reason", "message").alias("rejection")
     rejected = sketches.where(sf.col("reason").isNotNull()).select(PLACE, rejection)
     matched = duplicates.select(PLACE, "matches")
