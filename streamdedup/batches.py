@@ -28,8 +28,8 @@ class Sketches(Columns):
     """The sketches of ``n`` documents."""
 
     signatures: U8  # (n, num_bytes), a few bits of each MinHash value; see SignatureCodec
-    # (n, bands + 1); the last column is the key of the whole normalised text, which files exact
-    # copies in one bucket
+    # (n, bands + 1). The last column is the key of the whole normalised text, which files exact
+    # copies in one bucket.
     band_keys: U64
 
 
@@ -39,12 +39,12 @@ class DocumentColumns(Columns):
 
     ids: Strings
     positions: Positions
-    # (n,), milliseconds since the epoch or NO_TIMESTAMP; an event time that is not believed is
-    # replaced, see streamdedup.dedup.clock
+    # (n,), milliseconds since the epoch or NO_TIMESTAMP. An event time that is not believed is
+    # replaced, see dedup.clock.
     event_times_ms: I64
     namespaces: U64  # (n,), a hash of each namespace
     sketches: Sketches
-    # the n normalised texts as streamdedup.sketch.texts packs them; empty if texts are not stored
+    # The n normalised texts as sketch.texts packs them; empty if texts are not stored.
     texts: Blobs = field(default_factory=lambda: NO_BLOBS)
 
     @classmethod
@@ -116,7 +116,7 @@ class Candidates:
     of the batch that share a bucket, only the first has its hits.
     """
 
-    # (n, columns), the bucket of each band key that occurs several times; see dedup.judge.group
+    # (n, columns), the bucket of each band key that occurs several times; see dedup.judge.group.
     buckets: NDArray[np.int32]
     leaders: NDArray[np.int32]  # (n, columns), the first row with each band key
     shared: int  # the number of these buckets
@@ -139,7 +139,7 @@ class IndexUpdate:
     documents: DocumentColumns  # the newly kept documents, in order
     ranges: tuple[SourceRange, ...]  # the source ranges that were judged, in order of judgement
     effective_times_ms: I64  # (n,), the time from which each stay counts; see dedup.clock
-    # state of the clock of the stream after the batch. Empty if it stays as it is, and in every
+    # State of the clock of the stream after the batch. Empty if it stays as it is, and in every
     # part but the last of an update that was cut in parts.
     clock: bytes = b""
     deleted: tuple[int, ...] = ()  # numbers of the documents to erase, after documents are added
@@ -203,7 +203,7 @@ def _known(value: np.float64) -> float | None:
 class Verdicts(Column[Verdict]):
     """The verdicts on the ``n`` records of a batch, in their order.
 
-    ``outcomes`` are ``(n,)`` uint8, such as ``KEPT``; ``rejections`` are by row.
+    ``outcomes`` are ``(n,)`` uint8: ``KEPT``, ``DUPLICATE`` or ``REJECTED``; rejections are by row.
     """
 
     def __init__(self, outcomes: U8, rejections: Mapping[int, Rejection]) -> None:
@@ -281,10 +281,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What ``n`` documents have met which have a candidate that may reach the threshold."""
+    """What ``n`` documents have met: those with a candidate that may reach the threshold."""
 
     # (n, 2): the numbers of unequal values of the two most similar candidates, num_perm + 1 for
-    # none; see streamdedup.dedup.judge.JudgingState
+    # none; see dedup.judge.JudgingState.
     nearest: I64
     is_duplicate: NDArray[np.bool_]  # (n,): whether the document has a match
     shared: NDArray[np.bool_]  # (n, bands): the bands that it shares with the best match
@@ -306,14 +306,14 @@ class JudgementCounts:
     verified: int = 0  # candidates at or above the threshold
     refuted: int = 0  # candidates below the threshold
     buckets_truncated: int = 0  # look-ups in a full bucket, which has dropped its oldest documents
-    # (k,), the similarities that an estimate can have, and the number of candidates with each
+    # (k,), the similarities that an estimate can have, and the number of candidates with each.
     similarities: F64 = field(default_factory=lambda: np.empty(0))
     by_similarity: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     exact_confirmed: int = 0  # candidates near the threshold whose texts are at or above it
     exact_refuted: int = 0  # candidates near the threshold whose texts are below it
-    # near the threshold, but decided by the estimate:
+    # Candidates near the threshold that the estimate decides, because:
     exact_without_text: int = 0  # one of the texts is too long to be stored
-    exact_over_budget: int = 0  # the texts of better candidates used up what may be compared
-    # (k,), like by_similarity, only candidates at or above the threshold
+    exact_over_budget: int = 0  # the texts of better ones used up what may be compared for one
+    # (k,), like by_similarity, only candidates at or above the threshold.
     accepted: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    met: Met = field(default_factory=Met.nothing)  # by documents that are judged the first time
+    met: Met = field(default_factory=Met.nothing)  # of documents judged for the first time

@@ -308,7 +308,7 @@ class RecordColumns(Column[Record]):
     keys: Sequence[bytes | None]  # n keys; None for a record without one
     headers: Sequence[Headers]
     timestamps_ms: I64  # (n,), milliseconds since the epoch or NO_TIMESTAMP
-    fields: Fields | None = None  # the documents of a table, whose values and keys are not used
+    fields: Fields | None = None  # the documents of a table; values and keys are then not decoded
     _sizes: I64 | None = field(default=None, init=False)
 
     @classmethod

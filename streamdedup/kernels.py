@@ -41,7 +41,7 @@ class _Compiling(event.TimingListener):
     """Times the compilation of kernels, and says once why a start takes long."""
 
     _announced = False
-    outlook = "later runs find them in a cache"  # what they can expect
+    outlook = "later runs find them in a cache"  # what later runs can expect
 
     def on_start(self, compilation: event.Event) -> None:
         # Child processes compile at the same time as their parent.

@@ -196,7 +196,7 @@ def estimate_errors(truth: GroundTruth, estimate: Estimator) -> list[Error]:
 
 @kernel
 def find_root(parents: I64, member: int) -> int:
-    """Return the smallest member of a cluster, and shorten the path to it.
+    """Return the smallest member of a cluster, and shorten the path to it (union-find).
 
     In ``parents``, ``(sets,)``, each set leads to a smaller one, the smallest to itself.
     """

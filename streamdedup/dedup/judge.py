@@ -102,7 +102,7 @@ class JudgingState(NamedTuple):
     unequal: I64  # (num_perm + 1,): candidates by their number of unequal values
     accepted: I64  # (num_perm + 1,): the same, of those at or above the threshold
     # (n, 2): for each row the two smallest numbers of unequal values of its candidates, or
-    # num_perm + 1; if texts decide, only of candidates at or above the threshold
+    # num_perm + 1; if texts decide, only of candidates at or above the threshold.
     nearest: I64
     kept: I64  # (1,): documents kept so far
     kept_rows: I64  # (n,): their rows

@@ -186,7 +186,9 @@ def band_probability(banding: Banding, num_perm: int) -> F64:
 
 
 def given_stored_bits(probabilities: F64, bits: int) -> F64:
-    """Return ``(num_perm + 1,)`` probabilities, descending, by the number of unequal stored values.
+    """Return probabilities by the number of unequal stored values, ``(num_perm + 1,)``, descending.
+
+    The given ones are by the number of equal values, of which ``bits`` each are stored.
 
     Unequal values agree in their stored bits with probability ``2^-bits``. Every number of equal
     values is taken to be equally probable beforehand; the stored bits leave a few.

@@ -39,7 +39,7 @@ def has_version(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Codec(Generic[T]):
-    """Encodes and decodes the values of one format: maps in MessagePack, first of all a version."""
+    """Encodes and decodes the values of one format: MessagePack maps that begin with a version."""
 
     struct: type[T]  # the map
     version: int  # that this release writes and reads
@@ -136,7 +136,7 @@ def position_fields(positions: Positions) -> dict[str, Any]:
 
 
 def read_positions(topics: list[str], indices: bytes, partitions: bytes, offsets: I64) -> Positions:
-    """Return the positions of :func:`position_fields`, offsets ``(n,)``; ValueError if unfit."""
+    """Return the positions of :func:`position_fields`, offsets ``(n,)``, or a ValueError."""
     count = len(offsets)
     of_topics = unpack(indices, "<u4", count).astype(np.int64)
     if count and of_topics.max() >= len(topics):

@@ -36,7 +36,7 @@ def avro_parser(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
 
 
 def single_object_prefix(text: str) -> bytes:
-    """Return how values of a schema begin in Avro's single-object encoding."""
+    """Return how values of a schema begin in Avro's single-object encoding; it must be valid."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return SINGLE_OBJECT + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 

@@ -33,7 +33,7 @@ class Copy(NamedTuple):
     """What shows whether the record of a dead letter is a replay of another dead letter's."""
 
     content: bytes  # digest of key, value and headers
-    replayed_from: Position | None  # that its last headers name
+    replayed_from: Position | None  # the position that its last headers name
     before: bytes  # digest without these headers
 
 

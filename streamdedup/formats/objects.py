@@ -24,7 +24,7 @@ class Refusal(Exception):  # noqa: N818 - the record is wrong, not the program
 
 
 def parse_json(value: bytes) -> dict[str, Any]:
-    """Parse a JSON object; a Refusal says what the value is else."""
+    """Parse a JSON object; raise a Refusal for another value."""
     try:
         parsed = _quick_parse(value)
     except RecursionError as error:
@@ -45,7 +45,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def parse_messagepack(value: bytes) -> dict[str, Any]:
-    """Parse a MessagePack map; a Refusal says what the value is else."""
+    """Parse a MessagePack map; raise a Refusal for another value."""
     try:
         parsed = _unpack(value)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -55,7 +55,7 @@ def parse_messagepack(value: bytes) -> dict[str, Any]:
 
 
 def as_object(parsed: Any, encoding: str) -> dict[str, Any]:
-    """Return a parsed value that is an object; a Refusal says what it is else."""
+    """Return a parsed value that is an object; raise a Refusal for another value."""
     if not isinstance(parsed, dict):
         kind = type(parsed).__name__
         raise Refusal("NotAnObject", f"the value is {encoding} of type {kind}, not an object")

@@ -241,7 +241,7 @@ class _Held:
 def histogram(similarities: F64, counts: I64) -> I64:
     """Count similarities, ``(k,)``, in bins from 0 to 1: ``(BINS,)`` int64.
 
-    Each occurs ``counts`` times, ``(k,)``. One on the border of two bins counts in the upper one.
+    Each occurs ``counts`` times, ``(k,)``. A border belongs to the upper bin, 1 to the last one.
     """
     bins = np.clip(np.floor(similarities * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)

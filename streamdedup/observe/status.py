@@ -58,7 +58,7 @@ class StatusServer:
         self._watchdog = Watchdog(state)
 
     async def start(self) -> int:
-        """Listen, and return the bound port; a SettingsError says that it cannot be bound."""
+        """Listen, and return the bound port; a SettingsError says why it cannot be bound."""
         await self._runner.setup()
         logging.getLogger("aiohttp.server").addFilter(_is_not_of_client)
         server = self._runner.server

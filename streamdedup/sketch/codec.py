@@ -27,8 +27,8 @@ class SignatureCodec:
     """How signatures are stored and compared."""
 
     num_perm: int  # values per signature
-    bits: int  # of each value: 1, 2, 4 or 8
     # The first value has the lowest bits of a byte; the unused bits of the last byte are zero.
+    bits: int  # of each value: 1, 2, 4 or 8
 
     @classmethod
     def of(cls, parameters: SketchParameters) -> Self:
