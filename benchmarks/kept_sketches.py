@@ -14,7 +14,7 @@ from benchmarks.index_use import PARAMETERS
 from benchmarks.planted_stream import Batch, Stream
 from streamdedup.columns import Positions
 from streamdedup.dedup.clock import RECENT, Clock
-from streamdedup.formats.kept_sketches import TOPIC
+from streamdedup.formats.sketches import ARCHIVE_TOPIC
 from tests.testkit.kept_sketches import table
 
 FILE_DOCUMENTS = 250_000
@@ -44,5 +44,5 @@ def write_sketches(folder: Path, documents: int) -> None:
 def in_archive(batch: Batch) -> Batch:
     """Return a batch with the positions of an archive."""
     zeros = np.zeros_like(batch.places)
-    positions = Positions((TOPIC,), zeros, zeros, batch.places)
+    positions = Positions((ARCHIVE_TOPIC,), zeros, zeros, batch.places)
     return batch._replace(documents=replace(batch.documents, positions=positions))

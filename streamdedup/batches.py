@@ -25,36 +25,26 @@ from streamdedup.model import Match, Outcome, Rejection, SourceRange, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Sketches(Columns):
-    """The sketches of ``n`` documents.
+    """The sketches of ``n`` documents."""
 
-    Attributes:
-        signatures: ``(n, num_bytes)`` uint8, a few bits of each MinHash value; see
-            :class:`streamdedup.sketch.codec.SignatureCodec`.
-        band_keys: ``(n, bands + 1)`` uint64; the last column is the key of the whole normalised
-            text, which files exact copies in one bucket.
-    """
-
-    signatures: U8
+    signatures: U8  # (n, num_bytes), a few bits of each MinHash value; see SignatureCodec
+    # (n, bands + 1). The last column is the key of the whole normalised text, which files exact
+    # copies in one bucket.
     band_keys: U64
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentColumns(Columns):
-    """``n`` sketched documents as columns, in order of judgement.
-
-    Attributes:
-        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``; an event
-            time that is not believed is replaced, see :mod:`streamdedup.dedup.clock`.
-        namespaces: ``(n,)`` uint64, a hash of each namespace.
-        texts: the ``n`` normalised texts as :mod:`streamdedup.sketch.texts` packs them; empty if
-            texts are not stored.
-    """
+    """``n`` sketched documents as columns, in order of judgement."""
 
     ids: Strings
     positions: Positions
+    # (n,), milliseconds since the epoch or NO_TIMESTAMP. An event time that is not believed is
+    # replaced, see dedup.clock.
     event_times_ms: I64
-    namespaces: U64
+    namespaces: U64  # (n,), a hash of each namespace
     sketches: Sketches
+    # The n normalised texts as sketch.texts packs them; empty if texts are not stored.
     texts: Blobs = field(default_factory=lambda: NO_BLOBS)
 
     @classmethod
@@ -71,40 +61,24 @@ class DocumentColumns(Columns):
 
 @dataclass(frozen=True, slots=True)
 class SketchedBatch:
-    """A batch of records after decoding and sketching.
+    """A batch of records after decoding and sketching."""
 
-    Attributes:
-        positions: positions of all records, in order of judgement.
-        documents: the sketched documents, in the order of their records.
-        rows: for each document, the row of its record in ``positions``, ``(n,)`` int64.
-        blank: rows of ``documents`` without text after normalisation; these documents are kept and
-            not indexed.
-        rejections: the reason for each refused record, by its row in ``positions``.
-        ranges: the source ranges that the batch covers, in order of judgement.
-    """
-
-    positions: Positions
-    documents: DocumentColumns
-    rows: I64
-    blank: frozenset[int]
-    rejections: dict[int, Rejection]
-    ranges: tuple[SourceRange, ...]
+    positions: Positions  # of all records, in order of judgement
+    documents: DocumentColumns  # in the order of their records
+    rows: I64  # (n,), for each document the row of its record in positions
+    blank: frozenset[int]  # rows of documents without text, which are kept and not indexed
+    rejections: dict[int, Rejection]  # the reason for each refused record, by its row in positions
+    ranges: tuple[SourceRange, ...]  # that the batch covers, in order of judgement
 
 
 @dataclass(frozen=True, slots=True)
 class SketchedRange:
-    """The records of one source range after decoding and sketching.
-
-    Attributes:
-        documents: the sketched documents, in order of offset.
-        blank: rows of ``documents`` without text after normalisation.
-        rejections: the reason for each refused record, by its offset.
-    """
+    """The records of one source range after decoding and sketching."""
 
     source: SourceRange
-    documents: DocumentColumns
-    blank: frozenset[int]
-    rejections: Mapping[int, Rejection]
+    documents: DocumentColumns  # the sketched documents, in order of offset
+    blank: frozenset[int]  # rows of documents without text after normalisation
+    rejections: Mapping[int, Rejection]  # the reason for each refused record, by its offset
 
     def __len__(self) -> int:
         return len(self.documents) + len(self.rejections)
@@ -140,61 +114,36 @@ class Candidates:
 
     A hit is a pair of a document of the batch and a kept document, in one bucket. Of the documents
     of the batch that share a bucket, only the first has its hits.
-
-    Attributes:
-        buckets: ``(n, columns)`` int32, the bucket of each band key that occurs several times in
-            the batch; see :func:`streamdedup.dedup.judge.group`.
-        leaders: ``(n, columns)`` int32, the first row with each band key.
-        shared: the number of these buckets.
-        hit_rows: row of the document in the batch, ``(h,)`` int64, ascending.
-        hit_columns: column of ``band_keys`` that both share, ``(h,)`` int64.
-        hit_numbers: number of the kept document, ``(h,)`` int64; ascending in each bucket.
-        erased: numbers of the hits that are erased; they only hold their places in the buckets.
-        numbers: the distinct numbers of the other hits, ``(m,)`` int64, ascending.
-        effective_times_ms: ``(m,)`` int64, the time from which each kept document's stay in the
-            index counts; see :mod:`streamdedup.dedup.clock`.
-        documents: the ``m`` kept documents; their ``band_keys`` are left out.
-        already_kept: rows of the batch whose position is in the index: replays.
-        already_judged: ``(n,)`` bool, whether the position was judged before.
     """
 
+    # (n, columns), the bucket of each band key that occurs several times; see dedup.judge.group.
     buckets: NDArray[np.int32]
-    leaders: NDArray[np.int32]
-    shared: int
-    hit_rows: I64
-    hit_columns: I64
-    hit_numbers: I64
-    erased: frozenset[int]
-    numbers: I64
-    effective_times_ms: I64
-    documents: DocumentColumns
-    already_kept: frozenset[int]
-    already_judged: NDArray[np.bool_]
+    leaders: NDArray[np.int32]  # (n, columns), the first row with each band key
+    shared: int  # the number of these buckets
+    hit_rows: I64  # row of the document in the batch, (h,), ascending
+    hit_columns: I64  # column of band_keys that both share, (h,)
+    hit_numbers: I64  # number of the kept document, (h,); ascending in each bucket
+    erased: frozenset[int]  # numbers of erased hits, which only hold their places in the buckets
+    numbers: I64  # the distinct numbers of the other hits, (m,), ascending
+    effective_times_ms: I64  # (m,), the time from which each stay counts; see dedup.clock
+    documents: DocumentColumns  # the m kept documents; their band_keys are left out
+    already_kept: frozenset[int]  # rows of the batch whose position is in the index: replays
+    already_judged: NDArray[np.bool_]  # (n,), whether the position was judged before
 
 
 @dataclass(frozen=True, slots=True)
 class IndexUpdate:
-    """The change to the index by one batch: the content of a changelog entry.
+    """The change to the index by one batch: the content of a changelog entry."""
 
-    Attributes:
-        first_number: number of the first of ``documents``; the others have the next numbers.
-        documents: the newly kept documents, in order.
-        ranges: the source ranges that were judged, in order of judgement.
-        effective_times_ms: ``(n,)`` int64, the time from which each document's stay in the index
-            counts; see :mod:`streamdedup.dedup.clock`.
-        clock: state of the clock of the stream after the batch. Empty if it stays as it is, and in
-            every part but the last of an update that was cut in parts.
-        deleted: numbers of the documents to erase, after ``documents`` are added.
-        is_ahead: whether the outputs on ``ranges`` are written later, by edges.
-    """
-
-    first_number: int
-    documents: DocumentColumns
-    ranges: tuple[SourceRange, ...]
-    effective_times_ms: I64
+    first_number: int  # number of the first of documents; the others have the next numbers
+    documents: DocumentColumns  # the newly kept documents, in order
+    ranges: tuple[SourceRange, ...]  # the source ranges that were judged, in order of judgement
+    effective_times_ms: I64  # (n,), the time from which each stay counts; see dedup.clock
+    # State of the clock of the stream after the batch. Empty if it stays as it is, and in every
+    # part but the last of an update that was cut in parts.
     clock: bytes = b""
-    deleted: tuple[int, ...] = ()
-    is_ahead: bool = False
+    deleted: tuple[int, ...] = ()  # numbers of the documents to erase, after documents are added
+    is_ahead: bool = False  # whether the outputs on ranges are written later, by edges
 
     @classmethod
     def empty(cls, next_number: int, deleted: tuple[int, ...] = ()) -> IndexUpdate:
@@ -210,23 +159,14 @@ KEPT, DUPLICATE, REJECTED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class MatchColumns:
-    """The ``m`` matches of the ``n`` documents of a batch, document by document, best first.
+    """The ``m`` matches of the ``n`` documents of a batch, document by document, best first."""
 
-    Attributes:
-        ends: ``(n,)`` int64, where the matches of each document end; the first begin at 0.
-        ids: ids of the ``m`` kept documents.
-        positions: their positions.
-        estimates: ``(m,)`` float64: the estimated similarities.
-        jaccards: ``(m,)`` float64: the similarities of the texts; NaN if not computed.
-        ages_s: ``(m,)`` float64: by how many seconds the kept document is older; NaN if unknown.
-    """
-
-    ends: I64
-    ids: Strings
-    positions: Positions
-    estimates: F64
-    jaccards: F64
-    ages_s: F64
+    ends: I64  # (n,), where the matches of each document end; the first begin at 0
+    ids: Strings  # of the m kept documents
+    positions: Positions  # of the same
+    estimates: F64  # (m,): the estimated similarities
+    jaccards: F64  # (m,): the similarities of the texts; NaN if not computed
+    ages_s: F64  # (m,): by how many seconds the kept document is older; NaN if unknown
 
     def of(self, row: int) -> tuple[Match, ...]:
         """Return the matches of a document."""
@@ -263,9 +203,7 @@ def _known(value: np.float64) -> float | None:
 class Verdicts(Column[Verdict]):
     """The verdicts on the ``n`` records of a batch, in their order.
 
-    Args:
-        outcomes: ``(n,)`` uint8: ``KEPT``, ``DUPLICATE`` or ``REJECTED``.
-        rejections: the reason for each rejected record, by its row.
+    ``outcomes`` are ``(n,)`` uint8: ``KEPT``, ``DUPLICATE`` or ``REJECTED``; rejections are by row.
     """
 
     def __init__(self, outcomes: U8, rejections: Mapping[int, Rejection]) -> None:
@@ -290,12 +228,6 @@ class JudgedVerdicts(Verdicts):
 
     ``refuted`` are, of each document without matches, the best candidate below the threshold, if
     any.
-
-    Attributes:
-        documents: the documents of the batch.
-        matches: their matches.
-        positions: the positions of its records.
-        document_rows: ``(n,)`` int64, the row of each record in ``documents``; -1 if rejected.
     """
 
     def __init__(self, batch: SketchedBatch, matches: MatchColumns, refuted: MatchColumns) -> None:
@@ -305,6 +237,7 @@ class JudgedVerdicts(Verdicts):
         self._refuted = refuted
         self.positions = batch.positions
         count = len(batch.positions)
+        # The row of each record in ``documents``; -1 if it is rejected.
         self.document_rows = np.full(count, -1, dtype=np.int64)
         self.document_rows[batch.rows] = np.arange(len(batch.rows))
         outcomes = np.full(count, REJECTED, dtype=np.uint8)
@@ -348,20 +281,14 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What ``n`` documents have met: those with a candidate that may be at the threshold or above.
+    """What ``n`` documents have met: those with a candidate that may reach the threshold."""
 
-    Attributes:
-        nearest: ``(n, 2)`` int64: the numbers of unequal values of the two most similar candidates,
-            ``num_perm + 1`` for none; see :class:`streamdedup.dedup.judge.JudgingState`.
-        is_duplicate: ``(n,)`` bool: whether the document has a match.
-        shared: ``(n, bands)`` bool: the bands that it shares with the best match.
-        texts: ``(n,)`` uint64: equal for documents with the same text.
-    """
-
+    # (n, 2): the numbers of unequal values of the two most similar candidates, num_perm + 1 for
+    # none; see dedup.judge.JudgingState.
     nearest: I64
-    is_duplicate: NDArray[np.bool_]
-    shared: NDArray[np.bool_]
-    texts: U64
+    is_duplicate: NDArray[np.bool_]  # (n,): whether the document has a match
+    shared: NDArray[np.bool_]  # (n, bands): the bands that it shares with the best match
+    texts: U64  # (n,): equal for documents with the same text
 
     @classmethod
     def nothing(cls) -> Met:
@@ -373,34 +300,20 @@ class Met:
 
 @dataclass(slots=True)
 class JudgementCounts:
-    """The counts of one judgement, for the metrics.
+    """The counts of one judgement, for the metrics."""
 
-    Attributes:
-        candidates: kept documents that share a bucket with a judged document.
-        verified: candidates at or above the threshold.
-        refuted: candidates below the threshold.
-        buckets_truncated: look-ups in a full bucket, which has dropped its oldest documents.
-        similarities: ``(k,)`` float64, the similarities that an estimate can have.
-        by_similarity: ``(k,)`` int64, the number of candidates with each of them.
-        exact_confirmed: candidates near the threshold whose texts are at or above it.
-        exact_refuted: candidates near the threshold whose texts are below it.
-        exact_without_text: candidates near the threshold that the estimate decides, because one of
-            the texts is too long to be stored.
-        exact_over_budget: candidates near the threshold that the estimate decides, because the
-            texts of better ones used up what may be compared for one document.
-        accepted: ``(k,)`` int64, like ``by_similarity``, only candidates at or above the threshold.
-        met: what the documents met that were judged for the first time.
-    """
-
-    candidates: int = 0
-    verified: int = 0
-    refuted: int = 0
-    buckets_truncated: int = 0
+    candidates: int = 0  # kept documents that share a bucket with a judged document
+    verified: int = 0  # candidates at or above the threshold
+    refuted: int = 0  # candidates below the threshold
+    buckets_truncated: int = 0  # look-ups in a full bucket, which has dropped its oldest documents
+    # (k,), the similarities that an estimate can have, and the number of candidates with each.
     similarities: F64 = field(default_factory=lambda: np.empty(0))
     by_similarity: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    exact_confirmed: int = 0
-    exact_refuted: int = 0
-    exact_without_text: int = 0
-    exact_over_budget: int = 0
+    exact_confirmed: int = 0  # candidates near the threshold whose texts are at or above it
+    exact_refuted: int = 0  # candidates near the threshold whose texts are below it
+    # Candidates near the threshold that the estimate decides, because:
+    exact_without_text: int = 0  # one of the texts is too long to be stored
+    exact_over_budget: int = 0  # the texts of better ones used up what may be compared for one
+    # (k,), like by_similarity, only candidates at or above the threshold.
     accepted: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    met: Met = field(default_factory=Met.nothing)
+    met: Met = field(default_factory=Met.nothing)  # of documents judged for the first time

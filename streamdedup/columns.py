@@ -100,11 +100,9 @@ def _taken(column: Any, rows: Any) -> Any:
 
 
 class _Concatenated(Column[T]):
-    """Byte strings, one behind the other.
+    """Byte strings, one behind the other in ``data``, ``(size,)`` uint8.
 
-    Args:
-        data: the bytes of all, ``(size,)`` uint8.
-        ends: where each ends in ``data``, ``(n,)`` int64; the first begins at 0.
+    ``ends``, ``(n,)`` int64, are where each ends; the first begins at 0.
     """
 
     def __init__(self, data: U8, ends: I64) -> None:
@@ -182,19 +180,12 @@ NO_BLOBS = Blobs.of([])
 
 @dataclass(frozen=True, slots=True)
 class Fields(Columns):
-    """The fields of ``n`` documents that come from the columns of a table.
+    """The fields of ``n`` documents that come from the columns of a table."""
 
-    Attributes:
-        texts: ``n`` texts in UTF-8, which is not checked.
-        ids: ``n`` ids in UTF-8; empty if the document has none.
-        namespaces: ``n`` namespaces in UTF-8; no rows if no document has one.
-        event_times_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
-    """
-
-    texts: Blobs
-    ids: Blobs
-    namespaces: Blobs
-    event_times_ms: I64
+    texts: Blobs  # n texts in UTF-8, which is not checked
+    ids: Blobs  # n ids in UTF-8; empty if the document has none
+    namespaces: Blobs  # n namespaces in UTF-8; no rows if no document has one
+    event_times_ms: I64  # (n,), milliseconds since the epoch or NO_TIMESTAMP
 
 
 class Strings(_Concatenated[str]):
@@ -210,11 +201,7 @@ class Strings(_Concatenated[str]):
         return cls(np.frombuffer(data, dtype=np.uint8), np.cumsum(lengths))
 
     def check(self) -> Self:
-        """Return this column if each string is valid.
-
-        Raises:
-            ValueError: a string is not valid UTF-8, or the ends do not fit the data.
-        """
+        """Return this column; ValueError for invalid UTF-8, or ends that do not fit."""
         data, ends = self.data, self.ends
         if (self.lengths() < 0).any() or self.size != len(data):
             raise ValueError("the strings do not fill their bytes")
@@ -235,19 +222,12 @@ class Strings(_Concatenated[str]):
 
 @dataclass(eq=False, repr=False)
 class Positions(Column[Position]):
-    """A column of positions.
+    """A column of positions."""
 
-    Attributes:
-        topics: the distinct topics.
-        topic_indices: index of each position's topic, ``(n,)`` int64.
-        partitions: ``(n,)`` int64.
-        offsets: ``(n,)`` int64.
-    """
-
-    topics: tuple[str, ...]
-    topic_indices: I64
-    partitions: I64
-    offsets: I64
+    topics: tuple[str, ...]  # the distinct topics
+    topic_indices: I64  # (n,), of each position's topic
+    partitions: I64  # (n,)
+    offsets: I64  # (n,)
 
     @classmethod
     def of(cls, positions: Sequence[Position]) -> Positions:
@@ -292,8 +272,7 @@ class Positions(Column[Position]):
     def sources(self) -> tuple[list[tuple[str, int]], I64]:
         """Return the distinct (topic, partition) in order of appearance, and each row's index.
 
-        Returns:
-            The ``k`` sources, and ``(n,)`` int64 with values below ``k``.
+        These are ``k`` sources, and ``(n,)`` int64 with values below ``k``.
         """
         if not len(self):
             return [], np.empty(0, dtype=np.int64)
@@ -322,22 +301,14 @@ class Positions(Column[Position]):
 
 @dataclass(eq=False, repr=False)
 class RecordColumns(Column[Record]):
-    """A batch of ``n`` records as columns.
-
-    Attributes:
-        values: ``n`` undecoded documents; None for a tombstone.
-        keys: ``n`` keys; None for a record without one.
-        timestamps_ms: ``(n,)`` int64, milliseconds since the epoch or ``NO_TIMESTAMP``.
-        fields: the ``n`` decoded documents, if they come from a table; the values and keys are
-            then not decoded.
-    """
+    """A batch of ``n`` records as columns."""
 
     positions: Positions
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]  # n undecoded documents; None for a tombstone
+    keys: Sequence[bytes | None]  # n keys; None for a record without one
     headers: Sequence[Headers]
-    timestamps_ms: I64
-    fields: Fields | None = None
+    timestamps_ms: I64  # (n,), milliseconds since the epoch or NO_TIMESTAMP
+    fields: Fields | None = None  # the documents of a table; values and keys are then not decoded
     _sizes: I64 | None = field(default=None, init=False)
 
     @classmethod

@@ -38,14 +38,10 @@ R = TypeVar("R")
 
 
 class _Compiling(event.TimingListener):
-    """Times the compilation of kernels, and says once why a start takes long.
-
-    Attributes:
-        outlook: what later runs can expect.
-    """
+    """Times the compilation of kernels, and says once why a start takes long."""
 
     _announced = False
-    outlook = "later runs find them in a cache"
+    outlook = "later runs find them in a cache"  # what later runs can expect
 
     def on_start(self, compilation: event.Event) -> None:
         # Child processes compile at the same time as their parent.
@@ -202,10 +198,9 @@ class WarmedCacheLocator(UserProvidedCacheLocator):
 
 
 def _own_folder() -> Path:
-    """Return a folder for temporary files that only this user can change.
+    """Return a folder for temporary files that only this user can change, or raise an OSError.
 
-    Raises:
-        OSError: it cannot be created, or others can change it. Numba would execute their files.
+    Numba would execute files that others can change.
     """
     own = Path(tempfile.gettempdir(), f"streamdedup-kernels-{os.getuid()}")
     own.mkdir(mode=0o700, exist_ok=True)

@@ -39,11 +39,7 @@ def format_position(position: Position) -> str:
 
 
 def parse_position(text: str) -> Position:
-    """Parse the text of :func:`format_position`.
-
-    Raises:
-        ValueError: the text is not a position.
-    """
+    """Parse the text of :func:`format_position`; ValueError if it is not a position."""
     parts = _POSITION.fullmatch(text)
     if parts is None:
         raise ValueError(f"invalid position {text!r}; expected TOPIC:PARTITION:OFFSET")
@@ -57,18 +53,13 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message of Kafka, or a line of a file, before it is decoded.
-
-    Attributes:
-        value: the undecoded document; None for a tombstone.
-        timestamp_ms: milliseconds since the epoch, or ``NO_TIMESTAMP``.
-    """
+    """A message of Kafka, or a line of a file, before it is decoded."""
 
     position: Position
-    value: bytes | None
+    value: bytes | None  # the undecoded document; None for a tombstone
     key: bytes | None = None
     headers: Headers = ()
-    timestamp_ms: int = NO_TIMESTAMP
+    timestamp_ms: int = NO_TIMESTAMP  # since the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,61 +160,33 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """The content and the activity of an open index.
+    """The content and the activity of an open index."""
 
-    Attributes:
-        documents: kept documents, on the disk and in memory.
-        postings: entries of their buckets, on the disk and in memory.
-        segments: immutable parts on the disk.
-        bytes_used: bytes on the disk.
-        memory_bytes: bytes of deltas and filters.
-        delta_documents: documents that are only in memory.
-        applied: changelog offset up to which the index has applied updates.
-        durable: changelog offset from which the index would start after a crash.
-        next_number: number of the next kept document.
-        clock_ms: the clock of the stream; -1 if it has no time yet.
-        oldest_ms: earliest effective time of a document on the disk; -1 if there is none.
-        flushes: deltas that became segments since the index was opened.
-        merges: merges since the index was opened.
-        expired: segments that left the window since the index was opened.
-        stalls: updates that had to wait for a flush since the index was opened.
-        lookups: look-ups in segments that the filters let through since the index was opened.
-        lookups_found: those look-ups that found a document.
-        reserve_bytes: bytes that the next merge may need in addition to ``bytes_used``.
-        scrubbed_bytes: bytes that the background has checked since the index was opened.
-        damaged_blocks: blocks that it found damaged.
-    """
-
-    documents: int
-    postings: int
-    segments: int
-    bytes_used: int
-    memory_bytes: int
-    delta_documents: int
-    applied: int
-    durable: int
-    next_number: int
-    clock_ms: int
-    oldest_ms: int
-    flushes: int
-    merges: int
-    expired: int
-    stalls: int
-    lookups: int
-    lookups_found: int
-    reserve_bytes: int
-    scrubbed_bytes: int
-    damaged_blocks: int
+    documents: int  # kept documents, on the disk and in memory
+    postings: int  # entries of their buckets, on the disk and in memory
+    segments: int  # immutable parts on the disk
+    bytes_used: int  # bytes on the disk
+    memory_bytes: int  # bytes of deltas and filters
+    delta_documents: int  # documents that are only in memory
+    applied: int  # changelog offset up to which the index has applied updates
+    durable: int  # changelog offset from which the index would start after a crash
+    next_number: int  # number of the next kept document
+    clock_ms: int  # the clock of the stream; -1 if it has no time yet
+    oldest_ms: int  # earliest effective time of a document on the disk; -1 if there is none
+    flushes: int  # deltas that became segments since the index was opened
+    merges: int  # merges since the index was opened
+    expired: int  # segments that left the window since the index was opened
+    stalls: int  # updates that had to wait for a flush since the index was opened
+    lookups: int  # look-ups in segments that the filters let through since the index was opened
+    lookups_found: int  # those look-ups that found a document
+    reserve_bytes: int  # bytes that the next merge may need in addition to bytes_used
+    scrubbed_bytes: int  # bytes that the background has checked since the index was opened
+    damaged_blocks: int  # blocks that it found damaged
 
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """The space left for an index.
+    """The space left for an index."""
 
-    Attributes:
-        free_bytes: free bytes of the file system.
-        bytes_left: bytes that the index may still add, within ``index.disk_budget``.
-    """
-
-    free_bytes: int
-    bytes_left: int
+    free_bytes: int  # free bytes of the file system
+    bytes_left: int  # bytes that the index may still add, within index.disk_budget

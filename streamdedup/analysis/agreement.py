@@ -15,11 +15,9 @@ from streamdedup.columns import F64
 
 SAME, DIFFERENT, UNSURE = "same", "different", "unsure"
 Answer = Literal["same", "different", "unsure"]
-_LEVEL = 0.05
-"""Width of a level of similarity in the table."""
+_LEVEL = 0.05  # width of a level of similarity in the table
 _ROUNDING = 1e-9
-_NAMED = 5
-"""Pairs with different labels that are named."""
+_NAMED = 5  # pairs with different labels that are named
 
 
 class Label(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from streamdedup.analysis.report import BINS, BandingReport, ClusterScore, Error, Example
+from streamdedup.analysis.report import BINS, BandingReport, ClusterScore, Error
 from streamdedup.analysis.sets import (
     MOST_PAIRS,
     NO_SET,
@@ -34,10 +34,8 @@ from streamdedup.kernels import kernel
 from streamdedup.sketch.bands import Banding
 from streamdedup.sketch.codec import SignatureCodec
 
-_PORTION = 1_000_000
-"""Pairs that are processed at a time."""
-_EXAMPLES = 5
-"""Misses and false alarms that a report shows."""
+_PORTION = 1_000_000  # pairs that are processed at a time
+_EXAMPLES = 5  # misses and false alarms that a report shows
 _MEASURED_PAIRS = 500_000
 """Pairs whose estimate is compared with the truth; about as many are drawn if there are more."""
 
@@ -55,11 +53,7 @@ class CandidateCount:
         self.report = BandingReport(banding, num_perm, truth.comparable_pairs(), truth.levels())
 
     def run(self, keys: U64, on_progress: Progress) -> None:
-        """Count all candidates by the band keys, ``(sets, bands)`` uint64.
-
-        Raises:
-            InputError: there are too many candidates.
-        """
+        """Count all candidates by the band keys, ``(sets, bands)``; see :func:`candidates`."""
         # Copies share all bands and have an estimate of 1.
         copies = self._truth.copies()
         self.report.candidates += copies
@@ -72,7 +66,13 @@ class CandidateCount:
             self._truth.example(first, second, jaccard, estimate)
             for jaccard, estimate, first, second in self._alarms
         ]
-        self.report.misses = self._misses(keys)
+        # The most similar pairs that share no band.
+        similar = self._truth.similar()
+        missed = similar.where(~share_a_band(keys, similar))
+        worst = np.lexsort((missed.second, missed.first, -missed.jaccard))[:_EXAMPLES]
+        shown = SetPairs(missed.first[worst], missed.second[worst], missed.jaccard[worst])
+        rows = zip(*(column.tolist() for column in (*shown, self._estimate(shown))), strict=True)
+        self.report.misses = [self._truth.example(*row) for row in rows]
         self._add_expected()
 
     def _add(self, pairs: SetPairs) -> None:
@@ -99,15 +99,6 @@ class CandidateCount:
         columns = (pairs.jaccard, estimates, pairs.first, pairs.second)
         rows = zip(*(column[accepted & ~similar].tolist() for column in columns), strict=True)
         self._alarms = heapq.nsmallest(_EXAMPLES, [*self._alarms, *rows])
-
-    def _misses(self, keys: U64) -> list[Example]:
-        """Return the most similar pairs that share no band."""
-        similar = self._truth.similar()
-        missed = similar.where(~share_a_band(keys, similar))
-        worst = np.lexsort((missed.second, missed.first, -missed.jaccard))[:_EXAMPLES]
-        shown = SetPairs(missed.first[worst], missed.second[worst], missed.jaccard[worst])
-        rows = zip(*(column.tolist() for column in (*shown, self._estimate(shown))), strict=True)
-        return [self._truth.example(*row) for row in rows]
 
     def _add_expected(self) -> None:
         """Add to each level the number of candidates that the S-curve predicts.
@@ -205,10 +196,9 @@ def estimate_errors(truth: GroundTruth, estimate: Estimator) -> list[Error]:
 
 @kernel
 def find_root(parents: I64, member: int) -> int:
-    """Return the smallest member of a cluster, and shorten the path to it.
+    """Return the smallest member of a cluster, and shorten the path to it (union-find).
 
-    In ``parents``, ``(sets,)`` int64, each set leads to a smaller member of its cluster, and the
-    smallest one to itself (a union-find forest).
+    In ``parents``, ``(sets,)``, each set leads to a smaller one, the smallest to itself.
     """
     while parents[member] != member:
         parents[member] = parents[parents[member]]

@@ -38,10 +38,8 @@ from streamdedup.sketch.codec import SignatureCodec
 
 _RANDOM_PAIRS = 200_000
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
-_SMALLEST = 1e-6
-"""Background similarity that is assumed if the measured one is smaller."""
-_ROUNDS = 3
-"""Rounds of choosing rows; the effective similarity depends slightly on the rows."""
+_SMALLEST = 1e-6  # background similarity that is assumed if the measured one is smaller
+_ROUNDS = 3  # rounds of choosing rows; the effective similarity depends slightly on the rows
 _BATCH = 1000
 _KEPT = -1
 
@@ -161,7 +159,6 @@ def _judge(corpus: Corpus, settings: Settings, on_progress: Progress) -> I64:
 
 
 def _score(truth: GroundTruth, originals: I64) -> DocumentScore:
-    """Score the verdicts of a stream by true similarity."""
     set_of = truth.sets.set_of
     dropped = originals != _KEPT
     repeats = _repeats(truth, dropped)

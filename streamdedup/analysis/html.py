@@ -15,10 +15,8 @@ from streamdedup.analysis.threshold import logistic
 
 _STEP = 0.05
 _POINTS = 100
-_RADIUS = 3.0
-"""Radius of the circle of one pair."""
-_STEEP = 1e4
-"""Slope that a curve is drawn with if one similarity separates the labels."""
+_RADIUS = 3.0  # radius of the circle of one pair
+_STEEP = 1e4  # slope that a curve is drawn with if one similarity separates the labels
 
 
 class Frame(NamedTuple):
@@ -32,10 +30,10 @@ class Frame(NamedTuple):
     bottom: float = 60
 
 
-class CountTick(NamedTuple):
-    """A labelled line of the scale of counts."""
+class Tick(NamedTuple):
+    """A label of a scale, at a coordinate."""
 
-    y: float
+    at: float
     label: str
 
 
@@ -52,7 +50,7 @@ class SCurvePicture(NamedTuple):
     """The coordinates of a histogram of candidates and its S-curve."""
 
     frame: Frame
-    counts: list[CountTick]  # the logarithmic scale of counts
+    counts: list[Tick]  # the logarithmic scale of counts
     bars: list[Bar]  # candidates by true similarity
     curve: str  # points of the S-curve, as SVG writes them
     threshold_x: float
@@ -99,7 +97,7 @@ def picture(banding: BandingReport, threshold: float) -> SCurvePicture:
     return SCurvePicture(
         frame=frame,
         counts=[
-            CountTick(foot - height(count), _short(count))
+            Tick(foot - height(count), _short(count))
             for count in (0, *(10**power for power in range(powers + 1)))
         ],
         bars=[
@@ -124,13 +122,6 @@ def _short(count: int) -> str:
     return str(count)
 
 
-class SimilarityTick(NamedTuple):
-    """A label of the scale of similarities."""
-
-    x: float
-    label: str
-
-
 class Point(NamedTuple):
     """The pairs of a level of similarity."""
 
@@ -152,7 +143,7 @@ class LabelPicture(NamedTuple):
     """The coordinates of the labels and the fitted curve."""
 
     frame: Frame
-    ticks: list[SimilarityTick]
+    ticks: list[Tick]
     points: list[Point]  # the levels
     marks: list[MarkedLine]  # the current and the proposed threshold
     curve: str  # points of the fitted curve, as SVG writes them; empty without a proposal
@@ -206,7 +197,7 @@ def label_picture(report: LabelReport) -> LabelPicture:
     return LabelPicture(
         frame=frame,
         ticks=[
-            SimilarityTick(across(begin + step * _STEP), f"{begin + step * _STEP:.2f}")
+            Tick(across(begin + step * _STEP), f"{begin + step * _STEP:.2f}")
             for step in range(round((end - begin) / _STEP) + 1)
         ],
         points=[

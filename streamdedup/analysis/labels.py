@@ -17,8 +17,7 @@ from streamdedup.sketch.sketcher import Sketcher
 from streamdedup.sketch.texts import jaccard, shingle_sets
 
 _ANSWERS = (SAME, DIFFERENT, UNSURE)
-_LINE_BYTES = 4 * 1024**2
-"""Longest line that is read; a pair of long texts is shorter."""
+_LINE_BYTES = 4 * 1024**2  # longest line that is read; a pair of long texts is shorter
 _IDENTITIES = (("position", "original_position"), ("id", "original_id"), ("text", "original_text"))
 """Fields that identify a pair, the best first."""
 
@@ -112,8 +111,9 @@ def _label(row: Mapping[str, Any], place: str, path: str, measure: _Measure) -> 
     answer = answer.strip().lower() if isinstance(answer, str) else answer
     if answer not in _ANSWERS:
         raise InputError(f"{place}: label {answer!r} is not same, different or unsure")
+    pairs = (tuple(_string(row, name) for name in names) for names in _IDENTITIES)
     return Label(
-        pair=_pair(row, place),
+        pair=next(filter(all, pairs), (place,)),
         similarity=_similarity(row, place, measure),
         answer=cast("Answer", answer),
         source=path,
@@ -147,14 +147,6 @@ def _number(row: Mapping[str, Any], name: str, place: str) -> float | None:
     if not 0 <= number <= 1:
         raise InputError(f"{place}: {name} {value!r} is not a number from 0 to 1")
     return number
-
-
-def _pair(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    for names in _IDENTITIES:
-        values = tuple(_string(row, name) for name in names)
-        if all(values):
-            return values
-    return (place,)
 
 
 def _string(row: Mapping[str, Any], name: str) -> str:

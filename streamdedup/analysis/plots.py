@@ -27,11 +27,7 @@ _ROWS, _COLUMNS = 18, 78
 
 
 def check_target(path: Path) -> None:
-    """Check, before any work, that a picture can be saved.
-
-    Raises:
-        SettingsError: matplotlib is not installed, or the suffix is not supported.
-    """
+    """Check, before any work, that a picture can be saved; a SettingsError says why not."""
     if path.suffix.lower() not in _SUFFIXES:
         raise SettingsError(f"--plot {path}: the name must end in .png or .svg")
     _new_figure()
@@ -62,12 +58,7 @@ def draw_curves(bandings: Sequence[Banding], threshold: float, *, colour: bool) 
 
 
 def save_curves(path: Path, bandings: Sequence[Banding], threshold: float) -> None:
-    """Save a picture of S-curves.
-
-    Raises:
-        SettingsError: matplotlib is not installed.
-        InputError: the file cannot be written.
-    """
+    """Save a picture of S-curves; an InputError says why not. See :func:`check_target`."""
     figure = _new_figure()
     axes = figure.add_subplot()
     for banding in bandings:

@@ -31,8 +31,7 @@ MOST_PAIRS = 200_000_000
 """Pairs of different sets that an evaluation accepts."""
 _SLACK = 1e-9
 """Subtracted before rounding up, so that a rounding error does not raise a whole bound by one."""
-_INITIAL_PAIRS = 1024
-"""Pairs that the result has room for at first; it doubles when it is full."""
+_INITIAL_PAIRS = 1024  # pairs that the result has room for at first; it doubles when it is full
 
 
 class ShingleSets(NamedTuple):
@@ -143,10 +142,8 @@ def jaccards(sets: ShingleSets, first: I64, second: I64) -> F64:
 def join(sets: ShingleSets, floor: float, first: int, last: int) -> I32:
     """Find the partners of the sets ``first`` to ``last``, exclusive, among those before each.
 
-    Pairs have at least a Jaccard similarity of ``floor``, in (0, 1].
-
-    Returns:
-        ``(pairs, 3)`` int32: the larger set number, the smaller one, and the overlap.
+    Pairs have at least a Jaccard similarity of ``floor``, in (0, 1]. Return ``(pairs, 3)`` int32:
+    the larger set number, the smaller one, and the overlap.
     """
     sizes = sets.sizes
     result = np.empty((_INITIAL_PAIRS, 3), dtype=np.int32)
@@ -293,11 +290,9 @@ def pairs_of_band(
 ) -> tuple[I64, I64, int]:
     """Return the pairs that share this band and none before it, from one position of the order.
 
-    The keys are ``(sets, bands)``; ``order``, ``(sets,)``, sorts them by this band. At most
-    ``capacity`` pairs are returned, which is not less than ``sets``.
-
-    Returns:
-        The smaller and the larger row of each pair, and the position to continue at.
+    The keys are ``(sets, bands)``; ``order``, ``(sets,)``, sorts them by this band. Return the
+    smaller and the larger row of each pair, and the position to continue at. ``capacity``, the
+    largest number of pairs, is not less than ``sets``.
     """
     first, second = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
     count = 0

@@ -25,13 +25,10 @@ CONFIDENCE = 0.95
 """Nominal coverage of the interval."""
 _CHI_SQUARE = 3.841458820694124
 """The quantile of the chi-square distribution with one degree of freedom at ``CONFIDENCE``."""
-_STEPS = 1000
-"""Thresholds that are tried, from 0 to 1, besides the similarities of the pairs."""
-_STEEPEST = 1e5
-"""The largest slope: the probability then rises from 0 to 1 within 0.0001."""
+_STEPS = 1000  # thresholds that are tried, from 0 to 1, besides the similarities of the pairs
+_STEEPEST = 1e5  # the largest slope: the probability then rises from 0 to 1 within 0.0001
 _HALVINGS = 35
-_BLOCK = 64
-"""Thresholds that are tried at a time, which bounds the memory."""
+_BLOCK = 64  # thresholds that are tried at a time, which bounds the memory
 
 
 class Fit(NamedTuple):
@@ -50,11 +47,9 @@ class Fit(NamedTuple):
 
 
 def fit(similarities: F64, same: F64) -> Fit:
-    """Fit a threshold to labelled pairs.
+    """Fit a threshold to labelled pairs, ``(n,)``: similarities, and shares of the label "same".
 
-    Args:
-        similarities: similarity of each pair, from 0 to 1, ``(n,)``.
-        same: share of the labels of each pair that are "same", ``(n,)``; both labels occur.
+    The similarities are from 0 to 1. Both labels occur.
     """
     tried = np.union1d(np.arange(_STEPS + 1) / _STEPS, similarities)
     profile, slopes = _profile(tried, similarities, same)

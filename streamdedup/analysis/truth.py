@@ -30,8 +30,7 @@ from streamdedup.sketch.sketcher import Sketcher, namespace_hash
 
 Progress = Callable[[str, int, int], None]
 """Receives the name of a step, the work done in it, and all of its work."""
-_SETS_PER_CALL = 256
-"""Sets that one call of the kernel finds the partners of."""
+_SETS_PER_CALL = 256  # sets that one call of the kernel finds the partners of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,7 @@ def similar_pairs(
 ) -> SetPairs:
     """Find every pair of different sets with at least this Jaccard similarity, in (0, 1].
 
-    Raises:
-        InputError: there are more pairs than ``most``.
+    An InputError says that there are more than ``most``.
     """
     ends = range(_SETS_PER_CALL, len(sets) + _SETS_PER_CALL, _SETS_PER_CALL)
     parts = [np.empty((0, 3), dtype=np.int32)]

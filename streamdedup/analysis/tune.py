@@ -86,11 +86,7 @@ class Advice:
 
 
 def advise(plan: Plan, given: Banding | None = None) -> Advice:
-    """List the options for a plan, and pick one; ``given`` is compared with them.
-
-    Raises:
-        ValueError: ``num_perm`` values cannot reach the recall.
-    """
+    """List the options for a plan, and pick one; see :func:`fitting_bands`."""
     fitting = fitting_bands(plan.threshold, plan.recall, plan.num_perm)
     pick = choose_bands(plan.threshold, plan.recall, plan.num_perm, plan.corpus, plan.background)
     return Advice(

@@ -82,8 +82,7 @@ class Clock:
     def advance(self, event_times_ms: I64) -> I64:
         """Take in the event times, ``(n,)``, of documents that are judged for the first time.
 
-        Returns:
-            ``(n,)`` int64: the clock when each of them is judged, before its own time counts.
+        Return the clock when each is judged, before its own time counts: ``(n,)`` int64.
         """
         known = event_times_ms != NO_TIMESTAMP
         stream = np.concatenate([self._recent_ms, event_times_ms[known]])
@@ -108,11 +107,7 @@ class Clock:
 
     @classmethod
     def from_state(cls, state: bytes) -> Clock:
-        """Return the clock with a state from :meth:`state`; a new clock if there are no bytes.
-
-        Raises:
-            IndexDamaged: the bytes are not a valid state.
-        """
+        """Return the clock with this state, a new one if empty; IndexDamaged if invalid."""
         if not state:
             return cls()
         try:

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 _WORD = re.compile(r" ?(?:[\u2e80-\U0003ffff]|[^ \u2e80-\U0003ffff]{1,40})| ")
 """A word with the space before it; one character in scripts without spaces between words."""
-_MOST_WORDS = 600
-"""Words of each text that are compared, from the first difference on."""
-_EXCERPT = 400
-"""Characters after which no further difference is shown."""
+_MOST_WORDS = 600  # words of each text that are compared, from the first difference on
+_EXCERPT = 400  # characters after which no further difference is shown
 _AROUND, _DIFFERING = 8, 30
 """Words shown on each side of a difference, and words shown of the difference itself."""
 

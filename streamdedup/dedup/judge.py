@@ -24,8 +24,7 @@ IGNORED_KEY_BITS = np.uint64(24)
 index, which stores no others."""
 CANDIDATES, VERIFIED, TRUNCATED = range(3)
 """Indices of the counters."""
-_BYTE, _NIBBLE, _PAIR = 8, 4, 2
-"""Bits of a signature's value."""
+_BYTE, _NIBBLE, _PAIR = 8, 4, 2  # bits of a signature's value
 ALONE = -1
 """The bucket of a band key that no other document of the batch has."""
 NO_PLACE = -1
@@ -33,69 +32,37 @@ NO_PLACE = -1
 
 
 class Documents(NamedTuple):
-    """What is compared of ``n`` documents: those of the batch, or those of the index.
+    """What is compared of ``n`` documents: those of the batch, or those of the index."""
 
-    Attributes:
-        signatures: ``(n, words)`` uint64, the stored bits padded with zeros; see :func:`words_of`.
-        namespaces: ``(n,)`` uint64.
-        compared_ms: ``(n,)`` int64, the time by which each is compared.
-        effective_ms: ``(n,)`` int64, the time from which its stay counts.
-        sources: ``(n,)`` int64, equal for documents of one partition.
-        offsets: ``(n,)`` int64.
-    """
-
-    signatures: U64
-    namespaces: U64
-    compared_ms: I64
-    effective_ms: I64
-    sources: I64
-    offsets: I64
+    signatures: U64  # (n, words), the stored bits padded with zeros; see words_of
+    namespaces: U64  # (n,)
+    compared_ms: I64  # (n,), the time by which each is compared
+    effective_ms: I64  # (n,), the time from which its stay counts
+    sources: I64  # (n,), equal for documents of one partition
+    offsets: I64  # (n,)
 
 
 class BatchArrays(NamedTuple):
-    """What else is known of the ``n`` documents of the batch.
+    """What else is known of the ``n`` documents of the batch."""
 
-    Attributes:
-        skipped: ``(n,)`` bool, documents that are not compared: without text, or kept before.
-        judged: ``(n,)`` bool, documents whose position was judged before.
-        firsts: ``(n,)`` int64, the earlier row with the same position; -1 if there is none.
-        now_ms: ``(n,)`` int64, the clock when each is judged.
-        buckets: ``(n, columns)`` int32, the bucket of each band key that occurs several times.
-        leaders: ``(n, columns)`` int32, the first row with each band key, which has its hits.
-    """
-
-    skipped: Bools
-    judged: Bools
-    firsts: I64
-    now_ms: I64
-    buckets: I32
-    leaders: I32
+    skipped: Bools  # (n,), documents that are not compared: without text, or kept before
+    judged: Bools  # (n,), documents whose position was judged before
+    firsts: I64  # (n,), the earlier row with the same position; -1 if there is none
+    now_ms: I64  # (n,), the clock when each is judged
+    buckets: I32  # (n, columns), the bucket of each band key that occurs several times
+    leaders: I32  # (n, columns), the first row with each band key, which has its hits
 
 
 class Hits(NamedTuple):
-    """The hits in the index, by row of the batch, column and number.
+    """The hits in the index, by row of the batch, column and number."""
 
-    Attributes:
-        starts: ``(n * columns + 1,)`` int64: those of a row and column are from
-            ``starts[row * columns + column]`` on.
-        places: ``(h,)`` int64; -1 for an erased document.
-        numbers: ``(m,)`` int64, the numbers of the documents at the places.
-    """
-
-    starts: I64
-    places: I64
-    numbers: I64
+    starts: I64  # (n * columns + 1,): where those of a cell, row * columns + column, begin
+    places: I64  # (h,); -1 for an erased document
+    numbers: I64  # (m,), the numbers of the documents at the places
 
 
 class RuleArrays(NamedTuple):
-    """The rule; see :class:`streamdedup.dedup.resolve.Rule`. -1 stands for no limit of a time.
-
-    Attributes:
-        bits: bits of a signature's value.
-        estimates: ``(num_perm + 1,)`` float64: the similarity for each number of unequal values.
-        near: ``(num_perm + 1,)`` bool: whether the texts decide at that number.
-        has_texts: whether the texts decide at any number.
-    """
+    """The rule; see :class:`streamdedup.dedup.resolve.Rule`. -1 stands for no limit of a time."""
 
     threshold: float
     bucket_size: int
@@ -103,26 +70,19 @@ class RuleArrays(NamedTuple):
     window_ms: int
     reach_ms: int
     first_number: int
-    bits: int
-    estimates: F64
-    near: Bools
-    has_texts: bool
+    bits: int  # bits of a signature's value
+    estimates: F64  # (num_perm + 1,): the similarity for each number of unequal values
+    near: Bools  # (num_perm + 1,): whether the texts decide at that number
+    has_texts: bool  # whether the texts decide at any number
 
 
 class BestArrays(NamedTuple):
-    """The best of some candidates of each of ``n`` documents: best first, ties to the earliest.
+    """The best of some candidates of each of ``n`` documents: best first, ties to the earliest."""
 
-    Attributes:
-        counts: ``(n,)`` int64: how many are known of each document.
-        places: ``(n, most)`` int64.
-        estimates: ``(n, most)`` float64.
-        similarities: ``(n, most)`` float64: what has decided.
-    """
-
-    counts: I64
-    places: I64
-    estimates: F64
-    similarities: F64
+    counts: I64  # (n,): how many are known of each document
+    places: I64  # (n, most)
+    estimates: F64  # (n, most)
+    similarities: F64  # (n, most): what has decided
 
     @classmethod
     def of(cls, count: int, most: int) -> BestArrays:
@@ -136,43 +96,25 @@ class BestArrays(NamedTuple):
 
 
 class JudgingState(NamedTuple):
-    """What the judgement of each document changes.
+    """What the judgement of each document changes."""
 
-    Attributes:
-        counters: candidates, those at or above the threshold, and look-ups in full buckets.
-        unequal: ``(num_perm + 1,)`` int64: candidates by their number of unequal values.
-        accepted: ``(num_perm + 1,)`` int64: the same, of those at or above the threshold.
-        nearest: ``(n, 2)`` int64: for each row the two smallest numbers of unequal values of its
-            candidates, ``num_perm + 1`` if there are fewer; if texts decide, only of candidates
-            at or above the threshold.
-        kept: ``(1,)`` int64: documents kept so far.
-        kept_rows: ``(n,)`` int64: their rows.
-        kept_index: ``(n,)`` int64: for a kept row, how many were kept before it; else -1.
-        newest: ``(buckets,)`` int64: the last kept row of each bucket, or -1.
-        older: ``(n, columns)`` int64: the kept row before it in the same bucket, or -1.
-        sizes: ``(buckets,)`` int64: kept documents of the batch in each bucket.
-        seen: ``(m + n,)`` int64: 1 + the last row that has met the place.
-        found: the places of the current document's candidates.
-        differences: their numbers of unequal values.
-        matches: the best matches of each row.
-        refuted: the best candidate of each row that is below the threshold.
-    """
-
-    counters: I64
-    unequal: I64
-    accepted: I64
+    counters: I64  # candidates, those at or above the threshold, and look-ups in full buckets
+    unequal: I64  # (num_perm + 1,): candidates by their number of unequal values
+    accepted: I64  # (num_perm + 1,): the same, of those at or above the threshold
+    # (n, 2): for each row the two smallest numbers of unequal values of its candidates, or
+    # num_perm + 1; if texts decide, only of candidates at or above the threshold.
     nearest: I64
-    kept: I64
-    kept_rows: I64
-    kept_index: I64
-    newest: I64
-    older: I64
-    sizes: I64
-    seen: I64
-    found: I64
-    differences: I64
-    matches: BestArrays
-    refuted: BestArrays
+    kept: I64  # (1,): documents kept so far
+    kept_rows: I64  # (n,): their rows
+    kept_index: I64  # (n,): for a kept row, how many were kept before it; else -1
+    newest: I64  # (buckets,): the last kept row of each bucket, or -1
+    older: I64  # (n, columns): the kept row before it in the same bucket, or -1
+    sizes: I64  # (buckets,): kept documents of the batch in each bucket
+    seen: I64  # (m + n,): 1 + the last row that has met the place
+    found: I64  # the places of the current document's candidates
+    differences: I64  # their numbers of unequal values
+    matches: BestArrays  # the best matches of each row
+    refuted: BestArrays  # the best candidate of each row that is below the threshold
 
 
 def words_of(signatures: U8) -> U64:
@@ -187,15 +129,10 @@ def words_of(signatures: U8) -> U64:
 
 @kernel
 def group(keys: U64, ignored_bits: np.uint64) -> tuple[I32, I32, int]:
-    """Number the buckets that several documents of a batch share.
+    """Number the buckets that several documents of a batch share, by band keys, ``(n, columns)``.
 
-    Args:
-        keys: ``(n, columns)`` band keys.
-        ignored_bits: ``IGNORED_KEY_BITS``.
-
-    Returns:
-        The bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; the
-        first row with each key, ``(n, columns)`` int32; and the number of buckets.
+    Return the bucket of each key, ``(n, columns)`` int32, ``ALONE`` for a key that occurs once; the
+    first row with each key, ``(n, columns)`` int32; and the number of buckets.
     """
     rows, columns = keys.shape
     buckets = np.full((rows, columns), ALONE, dtype=np.int32)
@@ -425,8 +362,7 @@ def _keep(row: int, batch: BatchArrays, state: JudgingState) -> None:
 def shared_bands(rows: I64, places: I64, batch: BatchArrays, hits: Hits) -> Bools:
     """Return in which bands documents, ``(n,)``, share a bucket with the one at a place, ``(n,)``.
 
-    Returns:
-        ``(n, bands)`` bool, without the column of whole texts; none at ``NO_PLACE``.
+    The result, ``(n, bands)`` bool, has no column of whole texts; none is shared at ``NO_PLACE``.
     """
     columns, stored = batch.buckets.shape[1], len(hits.numbers)
     shared = np.zeros((len(rows), columns - 1), dtype=np.bool_)
@@ -457,9 +393,8 @@ def run(
 ) -> tuple[int, int]:
     """Judge documents from row ``start`` on, up to one whose texts must be compared.
 
-    Returns:
-        The row whose texts must be compared, and how many candidates ``state`` holds for it; its
-        verdict is open. After the last row: the number of rows, and 0.
+    Return its row, whose verdict is open, and how many candidates ``state`` holds for it. After the
+    last row: the number of rows, and 0.
     """
     similarities = np.empty(len(state.found), dtype=np.float64)
     estimates, differences = limits.estimates, state.differences

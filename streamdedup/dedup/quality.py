@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,12 @@ from streamdedup.settings.dedup import DedupSettings
 GENERATION = 500_000
 """Documents after which the older half of what was counted is forgotten."""
 
-_MOST_TEXTS = 65_536
-"""Texts of duplicates that are remembered."""
+_MOST_TEXTS = 65_536  # texts of duplicates that are remembered
 _NEGLIGIBLE = 1e-3
 """A duplicate that stands for fewer missed ones than this needs not be remembered."""
 _MOST_RATIO = 4.0
 """Largest ratio of the shared bands to the expected ones, and of the expected ones to these."""
-_LEVELS = 4
-"""Levels of similarity from the threshold to 1."""
+_LEVELS = 4  # levels of similarity from the threshold to 1
 
 
 class Figure(NamedTuple):
@@ -39,55 +37,40 @@ class Figure(NamedTuple):
     value: float
     error: float
 
-    @classmethod
-    def unknown(cls) -> Self:
-        """Return the figure of no data."""
-        return cls(math.nan, math.nan)
-
     def with_doubts(self, *differences: float) -> Figure:
         """Add to the error what assumptions change."""
         return Figure(self.value, math.hypot(self.error, *differences))
 
 
-class EstimateLevel(NamedTuple):
-    """The pairs with an estimate from ``low`` to ``high``.
+UNKNOWN = Figure(math.nan, math.nan)
+"""The figure of no data."""
 
-    Attributes:
-        pairs: those that were found.
-        recall: the share of all such pairs that they are.
-    """
+
+class EstimateLevel(NamedTuple):
+    """The pairs with an estimate from ``low`` to ``high``."""
 
     low: float
     high: float
-    pairs: int
-    recall: Figure
+    pairs: int  # those that were found
+    recall: Figure  # the share of all such pairs that they are
 
 
 class Sums(NamedTuple):
-    """Estimated numbers of documents.
+    """Estimated numbers of documents."""
 
-    Attributes:
-        found: duplicates that truly repeat a kept document.
-        missed: kept documents that do, and share no bucket with it.
-        refuted: kept documents that do, and whose estimate is below the threshold.
-        false: duplicates that do not.
-        found_variance: of ``found``.
-        missed_variance: of the sum of ``missed`` and ``refuted``.
-    """
-
-    found: float = 0.0
-    missed: float = 0.0
-    refuted: float = 0.0
-    false: float = 0.0
-    found_variance: float = 0.0
-    missed_variance: float = 0.0
+    found: float = 0.0  # duplicates that truly repeat a kept document
+    missed: float = 0.0  # kept documents that do, and share no bucket with it
+    refuted: float = 0.0  # kept documents that do, and whose estimate is below the threshold
+    false: float = 0.0  # duplicates that do not
+    found_variance: float = 0.0  # of found
+    missed_variance: float = 0.0  # of the sum of missed and refuted
 
     def recall(self) -> Figure:
         """Return the share of the repeats that is found."""
         kept = self.missed + self.refuted
         total = self.found + kept
         if not total > 0:
-            return Figure.unknown()
+            return UNKNOWN
         variance = kept**2 * self.found_variance + self.found**2 * self.missed_variance
         return Figure(min(1.0, self.found / total), math.sqrt(variance) / total**2)
 
@@ -95,20 +78,15 @@ class Sums(NamedTuple):
         """Return the share of the duplicates that is right."""
         dropped = self.found + self.false
         if not dropped > 0:
-            return Figure.unknown()
+            return UNKNOWN
         return Figure(self.found / dropped, math.sqrt(self.found_variance) / dropped)
 
 
 def interval(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's interval of a share; its width is honest also if no failure was seen.
+    """Return Wilson's interval of a share, ``z`` standard errors to each side; NaN for no data.
 
     ``(p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)`` (Wilson 1927; Brown,
-    Cai and DasGupta 2001).
-
-    Args:
-        successes: how many of them.
-        count: how many were tried; both results are NaN if none was.
-        z: half-width in standard errors.
+    Cai and DasGupta 2001). Its width is honest also if no failure was seen.
     """
     if not count:
         return math.nan, math.nan
@@ -119,47 +97,30 @@ def interval(successes: int, count: int, z: float = 1.96) -> tuple[float, float]
 
 
 class Figures(NamedTuple):
-    """How good the verdicts are.
+    """How good the verdicts are."""
 
-    Attributes:
-        documents: judged documents that the figures are about.
-        sums: estimated numbers of documents.
-        recall: share of the repeats of kept documents that are duplicates.
-        precision: share of the duplicates that truly repeat a kept document.
-        pairs: share of the pairs with an estimate at the threshold or above that share a bucket.
-        levels: the same by similarity.
-    """
-
-    documents: int
-    sums: Sums
-    recall: Figure
-    precision: Figure
-    pairs: EstimateLevel
-    levels: list[EstimateLevel]
+    documents: int  # judged documents that the figures are about
+    sums: Sums  # estimated numbers of documents
+    recall: Figure  # share of the repeats of kept documents that are duplicates
+    precision: Figure  # share of the duplicates that truly repeat a kept document
+    pairs: EstimateLevel  # those with an estimate at the threshold or above
+    levels: list[EstimateLevel]  # the same by similarity
 
 
 class _Counts:
-    """What was counted.
-
-    Attributes:
-        documents: judged documents.
-        near: ``(num_perm + 1,)`` int64: candidates by their number of unequal values.
-        accepted: the same, of those at or above the threshold.
-        met: ``(classes + 1, classes + 1)`` int64: documents by the classes of their two most
-            similar candidates.
-        repeated: ``(classes + 1,)`` int64: duplicates with the text of an earlier duplicate, by the
-            class of their most similar candidate.
-        shared: ``(bands,)`` float64: duplicates that share the band with their original, each with
-            the number of missed ones that it stands for.
-        expected: the same, as expected for a band.
-    """
+    """What was counted of judged documents; ``values`` is ``num_perm + 1``."""
 
     def __init__(self, values: int, classes: int, bands: int) -> None:
         self.documents = 0
+        # Candidates by their number of unequal values, and those at or above the threshold.
         self.near = np.zeros(values, dtype=np.int64)
         self.accepted = np.zeros(values, dtype=np.int64)
+        # Documents by the classes of their two most similar candidates.
         self.met = np.zeros((classes + 1, classes + 1), dtype=np.int64)
+        # Duplicates with the text of an earlier one, by the class of the most similar candidate.
         self.repeated = np.zeros(classes + 1, dtype=np.int64)
+        # Duplicates that share the band with their original, each with the number of missed ones
+        # that it stands for; and as many as are expected for a band.
         self.shared = np.zeros(bands)
         self.expected = 0.0
 
@@ -319,7 +280,7 @@ class Quality:
         pairs = counts.accepted[is_in]
         count = int(pairs.sum())
         if not count:
-            return EstimateLevel(low, high, 0, Figure.unknown())
+            return EstimateLevel(low, high, 0, UNKNOWN)
         found = self._weighing.found(counts.ratio().value)[is_in]
         total = float((pairs / found).sum())
         variance = float((pairs * (1.0 - found) / found**2).sum())

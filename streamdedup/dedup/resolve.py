@@ -75,30 +75,19 @@ same ADR has the reasons."""
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a duplicate; see the settings of the same names.
-
-    Attributes:
-        codec: codec of the stored signatures.
-        shingling: how texts are cut into shingles to be compared; None to use estimates only.
-        borderline: largest distance of an estimate from the threshold at which texts are compared.
-        compared_bytes: bytes of texts after which no further one is compared for a document.
-        window_ms: difference of event times from which on documents do not match, or ``NO_LIMIT``.
-        reach_ms: how far the clock passes an effective time until the document is out of reach, or
-            ``NO_LIMIT``.
-        allowances: limits of effective times around the clock.
-    """
+    """What makes a duplicate; see the settings of the same names."""
 
     threshold: float
     bucket_size: int
     window_documents: int
     max_matches: int
-    codec: SignatureCodec
-    shingling: Shingling | None = None
-    borderline: float = 0.0
+    codec: SignatureCodec  # codec of the stored signatures
+    shingling: Shingling | None = None  # of texts that are compared; None to use estimates only
+    borderline: float = 0.0  # largest distance from the threshold at which texts are compared
     compared_bytes: int = COMPARED_BYTES
-    window_ms: int = NO_LIMIT
-    reach_ms: int = NO_LIMIT
-    allowances: Allowances = UNLIMITED
+    window_ms: int = NO_LIMIT  # difference of event times from which on documents do not match
+    reach_ms: int = NO_LIMIT  # how far the clock passes an effective time until it is out of reach
+    allowances: Allowances = UNLIMITED  # limits of effective times around the clock
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -128,16 +117,11 @@ def resolve(
     clock: Clock,
     latest_ms: int | None = None,
 ) -> Judgement:
-    """Judge a batch.
+    """Judge a batch by the documents of the index that share a bucket with it.
 
-    Args:
-        batch: the sketched batch.
-        candidates: the documents of the index that share a bucket with the batch.
-        rule: what makes a duplicate.
-        next_number: number of the next kept document.
-        clock: the clock after the last judged document; it is not changed.
-        latest_ms: the wall clock, if it bounds event times; a time that is too far ahead of it
-            counts as this one. None if the clock of the stream bounds effective times.
+    ``clock`` is that after the last judged document; it is not changed. ``latest_ms`` is the wall
+    clock, if it bounds event times; a time that is too far ahead of it counts as this one. None if
+    the clock of the stream bounds effective times.
     """
     if latest_ms is not None:
         times_ms = bounded_ms(batch.documents.event_times_ms, latest_ms, rule.allowances)
@@ -147,10 +131,7 @@ def resolve(
 
 
 class _Judging:
-    """The judgement of one batch: prepares the arguments of the kernels, and reads their results.
-
-    A *place* is that of :mod:`streamdedup.dedup.judge`.
-    """
+    """The judgement of one batch: prepares the kernels' arguments, and reads their results."""
 
     def __init__(
         self,
@@ -335,7 +316,6 @@ class _Judging:
 
 
 def _comparable(documents: DocumentColumns, effective_times_ms: I64, sources: I64) -> Documents:
-    """Return what the kernels compare of documents."""
     return Documents(
         signatures=words_of(documents.sketches.signatures),
         namespaces=documents.namespaces,
@@ -360,8 +340,7 @@ def judged_within(batch: SketchedBatch) -> NDArray[np.bool_]:
 def first_rows(positions: Positions, judged: NDArray[np.bool_]) -> I64:
     """Return the row in which the position of a document that was judged before first occurs.
 
-    Returns:
-        ``(n,)`` int64; -1 for positions that were not judged before, and in the first row itself.
+    ``(n,)`` int64; -1 for positions that were not judged before, and in the first row itself.
     """
     firsts = np.full(len(positions), -1, dtype=np.int64)
     if judged.any():

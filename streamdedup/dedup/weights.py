@@ -34,53 +34,32 @@ of ``fast`` is 0.71 to 0.96 (docs/adr/0005-fast-similarity-sketching.md). The le
 because the similarities of short texts have few values, which acts like a smaller error."""
 LEAST_PROBABILITY = 0.02
 """A candidate stands for at most fifty pairs."""
-_REACH = 5.0
-"""Standard errors below the threshold from which on a candidate may count."""
-_NEAR = 3.0
-"""Standard errors around the threshold in which the slope of the density is measured."""
+_REACH = 5.0  # standard errors below the threshold from which on a candidate may count
+_NEAR = 3.0  # standard errors around the threshold in which the slope of the density is measured
 _MOST_CLASSES = 255
 _STEEPEST = 0.9
 """Largest relative distance of a mean from the middle of an interval that gives a slope."""
 
 
 class Weights(NamedTuple):
-    """What a candidate counts, by its class: ``(classes + 1,)`` float64, the last for none.
+    """What a candidate counts, by its class: ``(classes + 1,)`` float64, the last for none."""
 
-    Attributes:
-        true: the probability that its similarity is at or above the threshold.
-        found: the probability with which such a pair is found.
-    """
-
-    true: F64
-    found: F64
+    true: F64  # the probability that its similarity is at or above the threshold
+    found: F64  # the probability with which such a pair is found
 
 
 class Assumption(NamedTuple):
-    """What weights depend on, apart from what was counted.
+    """What weights depend on, apart from what was counted."""
 
-    Attributes:
-        scale: error of the estimate, relative to that of independent values.
-        has_slope: whether the density of similarities has a slope at the threshold.
-        ratio: how many bands pairs share, relative to what their equal values let expect.
-    """
-
-    scale: float
-    has_slope: bool
-    ratio: float
+    scale: float  # error of the estimate, relative to that of independent values
+    has_slope: bool  # whether the density of similarities has a slope at the threshold
+    ratio: float  # how many bands pairs share, relative to what their equal values let expect
 
 
 class Weighing:
     """Weighs candidates by their number of unequal values, which is divided into classes.
 
-    Attributes:
-        threshold: similarity of a duplicate.
-        scales: least, assumed and greatest relative error of the estimate.
-        estimates: ``(num_perm + 1,)`` float64: the similarity by the number of unequal values.
-        classes: number of classes; the last one is followed by that of no candidate.
-        class_of: ``(num_perm + 2,)`` int64: the class of each number of unequal values.
-        is_match: ``(classes + 1,)`` bool: whether a candidate of the class makes a duplicate.
-        expected: ``(classes + 1,)`` float64: the probability that a found pair shares a given band.
-        hardest: the probability with which a pair exactly at the threshold is found.
+    The last class is followed by that of no candidate.
     """
 
     def __init__(self, settings: DedupSettings) -> None:
@@ -88,7 +67,8 @@ class Weighing:
         banding, num_perm = settings.banding(), codec.num_perm
         self.threshold = settings.threshold
         self.scales = SCALES[settings.variant]
-        self.estimates = codec.estimates()
+        self.estimates = codec.estimates()  # (num_perm + 1,), by the number of unequal values
+        # The probability with which a pair exactly at the threshold is found.
         self.hardest = max(banding.candidate_probability(self.threshold), LEAST_PROBABILITY)
         self._has_texts = settings.keeps_texts
         # At threshold 1 the estimate has no error; then a value decides.
@@ -98,28 +78,28 @@ class Weighing:
         step = -(-relevant // _MOST_CLASSES)
         self.classes = -(-relevant // step)
         numbers = np.arange(num_perm + 2)
+        # (num_perm + 2,), by the number of unequal values.
         self.class_of: I64 = np.where(numbers < relevant, numbers // step, self.classes)
         middles = np.minimum(np.arange(self.classes) * step + (step - 1) // 2, relevant - 1)
         self._offsets = self.estimates[middles] - self.threshold
         self._is_equal = middles == 0
-        # If texts decide, only matches are counted.
+        # (classes + 1,): whether a candidate makes a duplicate. If texts decide, only matches are
+        # counted.
         is_match = (self._offsets >= 0.0) | self._has_texts
         self.is_match: NDArray[np.bool_] = np.append(is_match, np.False_)
         found = given_stored_bits(found_probability(banding, num_perm), codec.bits)
         found = np.maximum(found, LEAST_PROBABILITY)
         in_band = given_stored_bits(band_probability(banding, num_perm), codec.bits)
         self._missed = np.maximum(1.0 - found, 0.0)
+        # (classes + 1,): the probability that a found pair shares a given band.
         self.expected: F64 = np.append((in_band / found)[middles], 0.0)
         self._middles = middles
 
     def found(self, ratio: float = 1.0) -> F64:
-        """Return the probability that a pair is found, by its number of unequal values.
+        """Return the probability that a pair is found, ``(num_perm + 1,)``, by unequal values.
 
         The number of shared bands is nearly distributed as Poisson's: if pairs share ``ratio``
         times as many as expected, the probability of none is raised to that power.
-
-        Returns:
-            ``(num_perm + 1,)`` float64.
         """
         return np.maximum(1.0 - self._missed**ratio, LEAST_PROBABILITY)
 
@@ -152,15 +132,12 @@ class Weighing:
 
 
 def missed_variances(weights: Weights, is_match: NDArray[np.bool_]) -> F64:
-    """Return the variance of the number of missed documents that a candidate adds, by class.
+    """Return the variance of the missed documents that a candidate adds: ``(classes + 1,)``.
 
     A pair is at the threshold with probability ``p``, and found with probability ``h``. For a
     found one, ``p (1 - h) / h`` others are expected to be missed, or ``p / h`` if the estimate
     refutes it. The variance of the error is a sum over all pairs, so each that is found adds
     ``1 / h`` of its own.
-
-    Returns:
-        ``(classes + 1,)`` float64.
     """
     p, h = weights.true, weights.found
     matching = (p * (1.0 - h)) ** 2 / h + p * (1.0 - h)
@@ -172,10 +149,8 @@ def found_probability(banding: Banding, num_perm: int) -> F64:
     """Return the probability that a pair shares a band, by its number of equal values.
 
     ``1 - [x^e] ((1 + x)^rows - x^rows)^bands (1 + x)^rest / C(num_perm, e)``, band after band: the
-    equal values of the bands so far are spread over them hypergeometrically.
-
-    Returns:
-        ``(num_perm + 1,)`` float64, ascending from 0 to 1.
+    equal values of the bands so far are spread over them hypergeometrically. ``(num_perm + 1,)``
+    float64, ascending from 0 to 1.
     """
     logs = _log_factorials(num_perm)
     rows, rest = banding.rows, num_perm - banding.values
@@ -202,11 +177,7 @@ def _with_positions(before: F64, count: int, most: int, logs: F64) -> F64:
 
 
 def band_probability(banding: Banding, num_perm: int) -> F64:
-    """Return the probability that a pair agrees in a given band, by its number of equal values.
-
-    Returns:
-        ``(num_perm + 1,)`` float64, ascending from 0 to 1.
-    """
+    """Return the probability that a pair agrees in a given band, like :func:`found_probability`."""
     equal = np.arange(num_perm + 1)
     result = np.ones(num_perm + 1)
     for row in range(banding.rows):
@@ -215,17 +186,12 @@ def band_probability(banding: Banding, num_perm: int) -> F64:
 
 
 def given_stored_bits(probabilities: F64, bits: int) -> F64:
-    """Return the same by the number of unequal stored values, of so many bits each.
+    """Return probabilities by the number of unequal stored values, ``(num_perm + 1,)``, descending.
+
+    The given ones are by the number of equal values, of which ``bits`` each are stored.
 
     Unequal values agree in their stored bits with probability ``2^-bits``. Every number of equal
     values is taken to be equally probable beforehand; the stored bits leave a few.
-
-    Args:
-        probabilities: ``(num_perm + 1,)``, by the number of equal values.
-        bits: bits that are stored of each value.
-
-    Returns:
-        ``(num_perm + 1,)`` float64, descending from 1 to 0.
     """
     num_perm = len(probabilities) - 1
     logs = _log_factorials(num_perm)

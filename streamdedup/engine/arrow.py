@@ -20,8 +20,7 @@ from streamdedup.formats.records import is_missing, parse_time
 from streamdedup.model import NO_TIMESTAMP, Rejection
 from streamdedup.settings.sections import RecordSettings
 
-_LAST_MS = 253_402_300_799_999
-"""The last millisecond of the calendar, in the year 9999."""
+_LAST_MS = 253_402_300_799_999  # the last millisecond of the calendar, in the year 9999
 _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _NAMES = (*_TEXTS, "integer")
 _TIMES = (*_TEXTS, "timestamp", "date", "integer", "floating")
@@ -30,16 +29,11 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MS = 86_400_000
 _SHOWN_CHARACTERS = 300
 _CHUNK_ROWS = 10_000
-_COLUMN = RecordSettings(text_fields=("text",), id_field=None)
-"""Reads a column of texts as a table."""
+_COLUMN = RecordSettings(text_fields=("text",), id_field=None)  # reads a column of texts as a table
 
 
 def load(name: str = "pyarrow") -> Any:
-    """Return pyarrow, or a module of it.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """Return pyarrow, or a module of it; an InputError says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -71,9 +65,9 @@ class TableFields:
         self._name = name
         self._texts = [self._find(field, _TEXTS, "text") for field in records.text_fields]
         names = "string or integer"
-        self._id = self._optional(id_column(schema.names, records), _NAMES, names)
-        self._namespace = self._optional(records.namespace_field, _NAMES, names)
-        self._time = self._optional(records.event_time_field, _TIMES, "time")
+        self._id = self._find(id_column(schema.names, records), _NAMES, names)
+        self._namespace = self._find(records.namespace_field, _NAMES, names)
+        self._time = self._find(records.event_time_field, _TIMES, "time")
         self._texts_named = ", ".join(map(repr, records.text_fields))
 
     def columns(self) -> list[str] | None:
@@ -159,11 +153,10 @@ class TableFields:
     def _refuse_time(self, row: int, refused: dict[int, Rejection], problem: str) -> None:
         refused.setdefault(row, invalid_time(".".join(self._time), problem))
 
-    def _optional(self, field: str | None, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
-        return self._find(field, kinds, expected) if field else ()
-
-    def _find(self, field: str, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
-        """Return the path of a column of the right type."""
+    def _find(self, field: str | None, kinds: Sequence[str], expected: str) -> tuple[str, ...]:
+        """Return the path of a column of the right type; it is empty if no field is named."""
+        if not field:
+            return ()
         names = self._schema.names
         path = (field,) if is_column(field, names, self._name) else tuple(field.split("."))
         found = self._type_of(path)
@@ -266,11 +259,7 @@ def _integers(column: Any) -> NDArray[np.int64]:
 
 
 def repeatable(items: Any) -> Any:
-    """Return what can be read twice: a stream of Arrow, which cannot, as a table or column.
-
-    Raises:
-        InputError: this is a stream, and pyarrow is not installed.
-    """
+    """Return what can be read twice: a stream of Arrow, by pyarrow, as a table or column."""
     if not hasattr(items, "__arrow_c_stream__") or hasattr(items, "__len__"):
         return items
     arrow = load()
@@ -282,9 +271,7 @@ def repeatable(items: Any) -> Any:
 def to_fields(items: Any, records: RecordSettings) -> Fields | None:
     """Return the fields of a table or of a column of texts, without an object for each value.
 
-    Returns:
-        The fields; None if this is not a table, pyarrow is not installed, or a row is not a
-        document, which the caller must find and name.
+    None if this is not a table, pyarrow is missing, or a row, which the caller names, is invalid.
     """
     if not (hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__")):
         return None

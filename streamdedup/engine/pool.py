@@ -44,12 +44,10 @@ _DIED = Rejection(
 
 _START_S = 60.0
 """How long a process may take to start; at its first start ever it compiles the kernels."""
-_WORK_S = 30.0
-"""How long a batch may take, whatever its size: the machine may be busy."""
+_WORK_S = 30.0  # how long a batch may take, whatever its size: the machine may be busy
 _BYTE_S = 1e-8
 """Additional seconds per byte and signature value: several times the slowest sketch measured."""
-_GRACE_S = 5.0
-"""How long a process may take to finish its batch when it is asked to end."""
+_GRACE_S = 5.0  # how long a process may take to finish its batch when it is asked to end
 _preparer: Preparer | None = None
 """The preparer of this process, if it is a pool process; None in all others."""
 
@@ -72,10 +70,6 @@ class SketchPool:
         settings: ``pool.size()`` is the number of processes.
         on_restart: called after each restart of the pool.
         task: what a process does with a batch; a module-level function, so that it can be pickled.
-
-    Attributes:
-        patience_s: if the oldest batch takes longer than this, its process hangs.
-        schemas: the schemas that values name, by prefix; the owner of the pool adds to them.
     """
 
     def __init__(
@@ -90,8 +84,9 @@ class SketchPool:
         self._task = task or prepare
         self._byte_s = _BYTE_S * settings.dedup.num_perm
         largest = max(settings.batch.bytes, settings.limits.value_bytes)
+        # If the oldest batch takes longer than this, its process hangs.
         self.patience_s = _START_S + _WORK_S + largest * self._byte_s
-        self.schemas: dict[bytes, Schema] = {}
+        self.schemas: dict[bytes, Schema] = {}  # by prefix; the owner of the pool adds to them
         self._lock = threading.Lock()
         self._closed = False
         self._has_worked = False
@@ -99,11 +94,7 @@ class SketchPool:
         self._isolated: _Processes | None = None
 
     def warm(self) -> float:
-        """Start one process, and load its kernels; others start when needed.
-
-        Returns:
-            Seconds that this process compiled kernels; 0 if numba's cache holds them.
-        """
+        """Start one process; return the seconds of compiling kernels, 0 if all are cached."""
         self.submit([]).future.result()
         return self._processes.compile_seconds()
 

@@ -33,26 +33,16 @@ NONE_REFUSED: Mapping[int, Rejection] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """What a pool process needs of a batch of ``n`` records; it is sent as a few arrays.
-
-    Attributes:
-        positions, values: ``n`` each; the values are undecoded.
-        tombstones: rows whose value is null.
-        keys: ``n`` keys, empty for a record without one; no rows if no record has one.
-        timestamps_ms: ``(n,)`` int64.
-        frames: what the headers say about the schemas of ``n`` values; no rows if they say nothing.
-        schemas: the schemas of the values, by prefix; see :mod:`streamdedup.formats.schemas`.
-        fields: the ``n`` documents of a table; values and keys are then not sent.
-    """
+    """What a pool process needs of a batch of ``n`` records; it is sent as a few arrays."""
 
     positions: Positions
-    values: Blobs
-    tombstones: frozenset[int]
-    keys: Blobs
-    timestamps_ms: I64
-    frames: Blobs
-    schemas: Mapping[bytes, Schema]
-    fields: Fields | None = None
+    values: Blobs  # undecoded
+    tombstones: frozenset[int]  # rows whose value is null
+    keys: Blobs  # empty for a record without one; no rows if no record has one
+    timestamps_ms: I64  # (n,)
+    frames: Blobs  # see formats.schemas; no rows if no header names a schema
+    schemas: Mapping[bytes, Schema]  # that the values name, by prefix
+    fields: Fields | None = None  # the documents of a table; values and keys are then not sent
 
     @classmethod
     def of(cls, records: RecordColumns, schemas: Mapping[bytes, Schema] = NO_SCHEMAS) -> RawBatch:
@@ -231,10 +221,7 @@ def _decode_each(
     decode: Callable[..., Document],
     refused: Mapping[int, Rejection] = NONE_REFUSED,
 ) -> _Decoded:
-    """Decode documents: for each its row in the batch, and the arguments of ``decode``.
-
-    Other rows are refused already.
-    """
+    """Decode documents that are not refused: the row of each, and the arguments of ``decode``."""
     decoded = _Decoded(rejections=dict(refused))
     for row, *arguments in undecoded:
         try:

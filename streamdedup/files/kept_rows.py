@@ -13,7 +13,7 @@ from streamdedup.batches import DocumentColumns, Sketches
 from streamdedup.columns import I64, NO_BLOBS, U8, Blobs, Positions, Strings
 from streamdedup.engine.arrow import blobs, load
 from streamdedup.errors import IndexMismatch, InputError
-from streamdedup.formats.kept_sketches import FORMAT, TOPIC, TYPES
+from streamdedup.formats.sketches import ARCHIVE_TOPIC, KEPT_FORMAT, KEPT_TYPES
 from streamdedup.sketch.parameters import SketchParameters
 
 CONSTANT = ("fingerprint", "clock")
@@ -23,7 +23,7 @@ CONSTANT = ("fingerprint", "clock")
 def check_schema(schema: Any, name: str) -> None:
     """Raise an InputError if a column is missing, or has another type; ignore further columns."""
     types = load("pyarrow").types
-    for column, expected in TYPES.items():
+    for column, expected in KEPT_TYPES.items():
         if schema.get_field_index(column) < 0:
             raise InputError(
                 f"{name} holds no kept sketches: it has no column {column!r}; "
@@ -41,11 +41,11 @@ def check_schema(schema: Any, name: str) -> None:
 def constants(batch: Any, name: str) -> tuple[str, bytes]:
     """Return the fingerprint and the clock of all rows; an InputError if a row has others."""
     formats = numbers(batch, "format", name)
-    others = formats[formats != FORMAT]
+    others = formats[formats != KEPT_FORMAT]
     if len(others):
         raise InputError(
-            f"{name} holds kept sketches of format {others[0]}, this release reads {FORMAT}; use "
-            "the release that wrote them"
+            f"{name} holds kept sketches of format {others[0]}, this release reads {KEPT_FORMAT}; "
+            "use the release that wrote them"
         )
     return _constant(batch, "fingerprint", name), _constant(batch, "clock", name)
 
@@ -83,7 +83,7 @@ def documents(
     keys = _fixed(batch, "band_keys", 8 * (parameters.bands + 1), name)
     columns = DocumentColumns(
         ids=_ids(batch, name),
-        positions=Positions((TOPIC,), zeros, zeros, places),
+        positions=Positions((ARCHIVE_TOPIC,), zeros, zeros, places),
         event_times_ms=numbers(batch, "event_time_ms", name),
         namespaces=numbers(batch, "namespace", name).view(np.uint64),
         sketches=Sketches(

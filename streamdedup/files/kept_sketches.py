@@ -25,7 +25,7 @@ from streamdedup.engine.arrow import load
 from streamdedup.errors import IndexDamaged, InputError
 from streamdedup.files import kept_rows
 from streamdedup.files.tables import translated
-from streamdedup.formats.kept_sketches import TOPIC, TYPES
+from streamdedup.formats.sketches import ARCHIVE_TOPIC, KEPT_TYPES
 from streamdedup.index.archive import load_index, readable
 from streamdedup.index.directory import holds_index
 from streamdedup.index.store import LOCAL_LOG
@@ -115,7 +115,7 @@ def import_sketches(
     archive = _Archive(source, settings)
     if changelog is not None:
         check_continues(settings, changelog.first_number, archive.end)
-        check_source(settings, [TOPIC])
+        check_source(settings, [ARCHIVE_TOPIC])
     first = archive.first_in_window()
     load_index(
         archive.updates(first, progress),
@@ -181,7 +181,7 @@ class _Archive:
     def updates(self, first: int, progress: Progress) -> Iterator[IndexUpdate]:
         """Yield the updates that add the documents from a number on, and the clock."""
         last_place = -1
-        columns = [name for name in TYPES if name != "text" or self._texts]
+        columns = [name for name in KEPT_TYPES if name != "text" or self._texts]
         most_rows = min(_ROWS, self._settings.index.delta_documents)
         for group in self._groups:
             if group.end <= first:
@@ -197,7 +197,7 @@ class _Archive:
                     progress(number + len(batch) - first, self.end - first)
         yield replace(
             IndexUpdate.empty(self.end),
-            ranges=(SourceRange(TOPIC, 0, 0, last_place + 1),),
+            ranges=(SourceRange(ARCHIVE_TOPIC, 0, 0, last_place + 1),),
             clock=self._clock,
         )
 

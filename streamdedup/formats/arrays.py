@@ -39,19 +39,12 @@ def has_version(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Codec(Generic[T]):
-    """Encodes and decodes the values of one format: maps in MessagePack, beginning with a version.
+    """Encodes and decodes the values of one format: MessagePack maps that begin with a version."""
 
-    Attributes:
-        struct: the map.
-        version: the version that this release writes and reads.
-        unreadable: the error for bytes that cannot be parsed, and what its message begins with.
-        other_version: the error for another version, and its message with both versions.
-    """
-
-    struct: type[T]
-    version: int
-    unreadable: tuple[type[StreamdedupError], str]
-    other_version: tuple[type[StreamdedupError], str]
+    struct: type[T]  # the map
+    version: int  # that this release writes and reads
+    unreadable: tuple[type[StreamdedupError], str]  # the error, and what its message begins with
+    other_version: tuple[type[StreamdedupError], str]  # the error, and its message
 
     def encode(self, **fields: Any) -> bytes:
         """Return the bytes of a map with these fields, and the version."""
@@ -59,11 +52,7 @@ class Codec(Generic[T]):
         return _ENCODER.encode(make(version=self.version, **fields))
 
     def decode(self, data: bytes) -> T:
-        """Return the map.
-
-        Raises:
-            StreamdedupError: it cannot be parsed, or has another version.
-        """
+        """Return the map, or raise the error of bytes that are not one or have another version."""
         try:
             found = msgspec.msgpack.decode(data, type=_Version).version
             if found == self.version:
@@ -147,11 +136,7 @@ def position_fields(positions: Positions) -> dict[str, Any]:
 
 
 def read_positions(topics: list[str], indices: bytes, partitions: bytes, offsets: I64) -> Positions:
-    """Return the positions of :func:`position_fields` and ``(n,)`` offsets.
-
-    Raises:
-        ValueError: the fields do not fit together.
-    """
+    """Return the positions of :func:`position_fields`, offsets ``(n,)``, or a ValueError."""
     count = len(offsets)
     of_topics = unpack(indices, "<u4", count).astype(np.int64)
     if count and of_topics.max() >= len(topics):
@@ -180,11 +165,7 @@ def pack(values: ArrayLike, kind: str) -> bytes:
 
 
 def unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDArray[Any]:
-    """Return ``count`` values: ``(count,)``, with ``columns`` ``(count, n)``.
-
-    Raises:
-        ValueError: there are more or fewer.
-    """
+    """Return ``(count,)`` values, with ``columns`` ``(count, n)``; ValueError for other sizes."""
     values = np.frombuffer(data, dtype=kind)
     if columns:
         return values.reshape(count, -1) if count else values.reshape(0, 0)
@@ -194,11 +175,7 @@ def unpack(data: bytes, kind: str, count: int, *, columns: bool = False) -> NDAr
 
 
 def check_range(source: SourceRange, offsets: I64, others: Iterable[int]) -> None:
-    """Check a source range, and that the ascending offsets of documents and others lie within.
-
-    Raises:
-        ValueError: the range is none, or an offset is not in it.
-    """
+    """Check a range, and that ascending offsets and others lie within, else raise a ValueError."""
     _, partition, start, stop = source
     if not (0 <= partition < _MOST_PARTITIONS and 0 <= start <= stop < _MOST_OFFSETS):
         raise ValueError(f"{partition}:{start}-{stop} is not a range of a partition")
@@ -215,10 +192,6 @@ def pack_strings(strings: Strings) -> tuple[bytes, bytes]:
 
 
 def unpack_strings(data: bytes, ends: bytes) -> Strings:
-    """Return the strings that :func:`pack_strings` has packed.
-
-    Raises:
-        ValueError: a string is not valid UTF-8, or the ends do not fit the data.
-    """
+    """Return the strings of :func:`pack_strings`; ValueError for invalid UTF-8 or invalid ends."""
     places = np.frombuffer(ends, dtype="<u4").astype(np.int64)
     return Strings(np.frombuffer(data, dtype=np.uint8), places).check()

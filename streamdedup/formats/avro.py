@@ -17,11 +17,7 @@ from streamdedup.formats.schemas import SINGLE_OBJECT, Schema, duplicates_schema
 
 
 def avro_parser(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
-    """Return the parser of values that were written with a schema.
-
-    Raises:
-        ValueError: the schema is not valid.
-    """
+    """Return the parser of values that were written with a schema; ValueError if it is invalid."""
     named: dict[str, Any] = {}
     for _, text in schema.references:
         parse_schema(json.loads(text), named_schemas=named)
@@ -40,11 +36,7 @@ def avro_parser(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
 
 
 def single_object_prefix(text: str) -> bytes:
-    """Return how values that were written with a schema begin in Avro's single-object encoding.
-
-    Raises:
-        ValueError: the schema is not valid.
-    """
+    """Return how values of a schema begin in Avro's single-object encoding; it must be valid."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return SINGLE_OBJECT + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 

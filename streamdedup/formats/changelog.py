@@ -98,26 +98,22 @@ def encode(update: IndexUpdate, fingerprint: str, most_bytes: int) -> list[bytes
                 f"a changelog entry of one document takes {size} bytes, "
                 f"batch.changelog_entry_bytes is {most_bytes}; raise batch.changelog_entry_bytes"
             )
-        return _halves(part)
+        middle, first = len(part.documents) // 2, part.first_number
+        head = IndexUpdate(
+            first,
+            part.documents.take(slice(middle)),
+            ranges=(),
+            effective_times_ms=part.effective_times_ms[:middle],
+        )
+        tail = replace(
+            part,
+            first_number=first + middle,
+            documents=part.documents.take(slice(middle, None)),
+            effective_times_ms=part.effective_times_ms[middle:],
+        )
+        return head, tail
 
     return encoded_parts(update, encode_one, halves, most_bytes)
-
-
-def _halves(update: IndexUpdate) -> Sequence[IndexUpdate]:
-    middle, documents = len(update.documents) // 2, update.documents
-    head = IndexUpdate(
-        update.first_number,
-        documents.take(slice(middle)),
-        ranges=(),
-        effective_times_ms=update.effective_times_ms[:middle],
-    )
-    tail = replace(
-        update,
-        first_number=update.first_number + middle,
-        documents=documents.take(slice(middle, None)),
-        effective_times_ms=update.effective_times_ms[middle:],
-    )
-    return head, tail
 
 
 def decode(data: bytes, fingerprint: str) -> IndexUpdate:

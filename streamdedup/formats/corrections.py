@@ -23,45 +23,29 @@ REPLAYED_FROM = HEADER_PREFIX + "replayed-from"
 """Header of a replayed record: the position at which its last copy became a dead letter."""
 REPLAYS = HEADER_PREFIX + "replays"
 """Header of a replayed record: how often it was replayed."""
-_ADDED = 2
-"""Headers that a replay adds at the end."""
+_ADDED = 2  # headers that a replay adds at the end
 REINSTATED = HEADER_PREFIX + "reinstated"
 """Header of a clean record that an operator put there: the time."""
 _FIRST_HEADER = ERROR_PREFIX + "topic"
 
 
 class Copy(NamedTuple):
-    """What shows whether the record of a dead letter is a replay of another dead letter's.
+    """What shows whether the record of a dead letter is a replay of another dead letter's."""
 
-    Attributes:
-        content: digest of key, value and headers.
-        replayed_from: the position that its last headers name as that of the replayed record.
-        before: digest without these headers.
-    """
-
-    content: bytes
-    replayed_from: Position | None
-    before: bytes
+    content: bytes  # digest of key, value and headers
+    replayed_from: Position | None  # the position that its last headers name
+    before: bytes  # digest without these headers
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter.
+    """A dead letter; see :class:`streamdedup.model.Rejection`."""
 
-    Attributes:
-        original: the source record, without parts that were too large for the topic.
-        stage: the step that refused the record.
-        reason: why the record was refused: a class name.
-        message: why, in one sentence.
-        omitted: whether the value was too large for the topic.
-        copy: shows whether the record is a replay.
-    """
-
-    original: Record
+    original: Record  # the source record, without parts that were too large for the topic
     stage: str
     reason: str
     message: str
-    omitted: bool
+    omitted: bool  # whether the value was too large for the topic
     copy: Copy
 
 

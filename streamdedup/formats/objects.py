@@ -24,31 +24,20 @@ class Refusal(Exception):  # noqa: N818 - the record is wrong, not the program
 
 
 def parse_json(value: bytes) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises:
-        Refusal: the value is something else.
-    """
+    """Parse a JSON object; raise a Refusal for another value."""
     try:
         parsed = _quick_parse(value)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        parsed = _parse_patiently(value)
     except RecursionError as error:
         raise Refusal("InvalidJson", "the value is nested too deeply") from error
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        # This parser accepts lone surrogates and huge numbers, and its messages are more precise.
+        try:
+            parsed = json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
+        except UnicodeDecodeError as error:
+            raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise Refusal("InvalidJson", f"the value is not valid JSON: {error}") from error
     return as_object(parsed, "JSON")
-
-
-def _parse_patiently(value: bytes) -> Any:
-    """Parse a value that the quick parser refuses.
-
-    This parser accepts lone surrogates and huge numbers, and its messages are more precise.
-    """
-    try:
-        return json.loads(value.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise Refusal("InvalidUtf8", f"the value is not valid UTF-8: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal("InvalidJson", f"the value is not valid JSON: {error}") from error
 
 
 def _refuse_constant(name: str) -> None:
@@ -56,11 +45,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def parse_messagepack(value: bytes) -> dict[str, Any]:
-    """Parse a MessagePack map.
-
-    Raises:
-        Refusal: the value is something else.
-    """
+    """Parse a MessagePack map; raise a Refusal for another value."""
     try:
         parsed = _unpack(value)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -70,11 +55,7 @@ def parse_messagepack(value: bytes) -> dict[str, Any]:
 
 
 def as_object(parsed: Any, encoding: str) -> dict[str, Any]:
-    """Return a parsed value that is an object.
-
-    Raises:
-        Refusal: it is something else.
-    """
+    """Return a parsed value that is an object; raise a Refusal for another value."""
     if not isinstance(parsed, dict):
         kind = type(parsed).__name__
         raise Refusal("NotAnObject", f"the value is {encoding} of type {kind}, not an object")

@@ -42,8 +42,7 @@ _WRAPPERS = frozenset(
 _JSON_LIKE = frozenset(
     f"google.protobuf.{name}" for name in struct_pb2.DESCRIPTOR.message_types_by_name
 )
-_FIRST = b"\0"
-"""Message indexes of the first message of a file."""
+_FIRST = b"\0"  # message indexes of the first message of a file
 _LONGEST_VARINT, _CONTINUES = 10, 0x80
 
 
@@ -80,11 +79,13 @@ def _file(schema: Schema) -> FileDescriptor:
     """
     texts, described = dict[str, str](), list[FileDescriptorProto]()
     for name, content in (*schema.references, (_MAIN, schema.text)):
-        descriptor = _descriptor(name, content)
-        if descriptor is None:
+        try:
+            file = FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
+        except binascii.Error:
             texts[name] = content
         else:
-            described.append(descriptor)
+            file.name = name
+            described.append(file)
     known = {file.name: file for file in (*_WELL_KNOWN, *described)}
     known |= {file.name: file for file in (_compiled(texts, described) if texts else ())}
     pool, added = DescriptorPool(), set[str]()
@@ -98,16 +99,6 @@ def _file(schema: Schema) -> FileDescriptor:
 
     add(_MAIN)
     return pool.FindFileByName(_MAIN)
-
-
-def _descriptor(name: str, content: str) -> FileDescriptorProto | None:
-    """Return a descriptor that is encoded in base64; None for a schema in text."""
-    try:
-        file = FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
-    except binascii.Error:
-        return None
-    file.name = name
-    return file
 
 
 def _compiled(
@@ -177,11 +168,7 @@ def _message(file: FileDescriptor, indexes: bytes) -> Descriptor:
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """Return a zigzag varint that is not negative, and where it ends.
-
-    Raises:
-        IndexError: the data ends before, or the number is negative or too large.
-    """
+    """Return a zigzag varint and its end; IndexError if it is negative, too large or cut off."""
     number = 0
     for place in range(_LONGEST_VARINT):
         byte = data[start + place]

@@ -23,13 +23,7 @@ _CONTINUES, _BEGINS = 0x80, 0xC0
 
 
 class Decoder:
-    """Decodes records with fixed settings.
-
-    Args:
-        records: how a record becomes a document.
-        limits: limits of size.
-        schemas: the schemas of values that name theirs, by prefix; may grow.
-    """
+    """Decodes records with fixed settings; the schemas, by prefix, may grow."""
 
     def __init__(
         self,
@@ -46,11 +40,7 @@ class Decoder:
         self._time_field = _Field(records.event_time_field) if records.event_time_field else None
 
     def decode(self, record: Record) -> Document:
-        """Decode one record.
-
-        Raises:
-            Refusal: the record cannot become a document.
-        """
+        """Decode one record, or raise a Refusal."""
         frame = frame_of(record.headers)
         document = self.decode_value(record.value, record.key, record.timestamp_ms, frame)
         return document if document.id else replace(document, id=format_position(record.position))
@@ -64,12 +54,9 @@ class Decoder:
     def decode_value(
         self, value: bytes | None, key: bytes | None, timestamp_ms: int, frame: bytes = b""
     ) -> Document:
-        """Decode the parts of a record; without an id and a key, the id is empty.
+        """Decode the parts of a record, or raise a Refusal; without id and key, the id is empty.
 
         The frame of the headers is that of :mod:`streamdedup.formats.schemas`.
-
-        Raises:
-            Refusal: the record cannot become a document.
         """
         if value is None:
             raise Refusal("NullValue", "the value is null (a tombstone) and contains no text")
@@ -96,20 +83,12 @@ class Decoder:
     def decode_fields(
         self, text: bytes | memoryview, id_: bytes, namespace: bytes, time_ms: int
     ) -> Document:
-        """Decode a row of a table; without an id, the id is empty.
-
-        Raises:
-            Refusal: the row cannot become a document.
-        """
+        """Decode a row of a table, or raise a Refusal; without an id, the id is empty."""
         read, id_read, of_namespace = (_utf8(each, "the row") for each in (text, id_, namespace))
         return self.check(Document(read, id_read, time_ms, of_namespace))
 
     def check(self, document: Document) -> Document:
-        """Return the document; its text is cut if ``limits.long_text`` is ``cut``.
-
-        Raises:
-            Refusal: the document exceeds a limit.
-        """
+        """Return the document, cut if ``limits.long_text`` is ``cut``; a Refusal names a limit."""
         if self._limits.long_text == "cut":
             document = replace(document, text=_cut(document.text, self._limits.text_bytes))
         else:
@@ -120,12 +99,9 @@ class Decoder:
         return document
 
     def read(self, value: dict[str, Any], timestamp_ms: int = NO_TIMESTAMP) -> Document:
-        """Return the document that an object describes, without a look at the limits.
+        """Return the document that an object describes, or raise a Refusal; ignore the limits.
 
         ``timestamp_ms`` replaces a missing event time.
-
-        Raises:
-            Refusal: the object is not a document.
         """
         return Document(
             text=self._text(value),
@@ -211,15 +187,10 @@ def is_missing(value: Any) -> bool:
 
 
 def parse_time(value: Any) -> int:
-    """Parse a time: ISO 8601, date or datetime (UTC without a zone), or a number since the epoch.
+    """Return a time in milliseconds since the epoch.
 
-    A string may be bytes in UTF-8, as a text and an id may.
-
-    Returns:
-        Milliseconds since the epoch.
-
-    Raises:
-        TypeError, ValueError, OverflowError: the value is not a valid time.
+    It is ISO 8601 (a string or bytes in UTF-8), a date or datetime (UTC without a zone), or a
+    number since the epoch. Other values raise a TypeError, ValueError or OverflowError.
     """
     if isinstance(value, bytes):
         value = value.decode("utf-8")

@@ -33,17 +33,11 @@ _SIZES = ((b"\0", 5), (b"\1", GUID_BYTES), (SINGLE_OBJECT, 10))
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema.
-
-    Attributes:
-        kind: its language.
-        text: the schema.
-        references: names and texts of the schemas that it refers to, each after those that it
-            refers to itself.
-    """
+    """A schema."""
 
     kind: Kind
     text: str
+    # Names and texts of the schemas that it refers to, each after those that it refers to itself.
     references: tuple[tuple[str, str], ...] = ()
 
 

@@ -1,6 +1,7 @@
-"""*Pure.* Sketched source ranges, from edges to the judge; see docs/internals/format.md.
+"""*Pure.* Sketched source ranges, from edges to the judge, and the kept sketches of an archive.
 
-A value holds one range of one partition, in MessagePack. Its first field is the version.
+A value holds one range of one partition, in MessagePack. Its first field is the version. Kept
+sketches are columns of Arrow. docs/internals/format.md describes both.
 """
 
 from __future__ import annotations
@@ -26,6 +27,24 @@ from streamdedup.formats.arrays import (
 from streamdedup.model import SourceRange
 
 VERSION = 1
+KEPT_FORMAT = 1
+"""Version of the columns of kept sketches."""
+KEPT_TYPES = {
+    "format": "int32",
+    "fingerprint": "string",
+    "clock": "binary",
+    "place": "int64",
+    "id": "string",
+    "event_time_ms": "int64",
+    "effective_time_ms": "int64",
+    "namespace": "int64",
+    "signature": "binary",
+    "band_keys": "binary",
+    "text": "binary",
+}
+"""The columns of kept sketches, and their types in Arrow."""
+ARCHIVE_TOPIC = "archive"
+"""The topic in the positions of documents from an archive; the offset is the place."""
 
 
 class SketchRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

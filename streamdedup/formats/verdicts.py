@@ -82,25 +82,15 @@ _CODEC = Codec(
 
 @dataclass(frozen=True, slots=True)
 class JudgedRange:
-    """The verdicts on a source range.
-
-    Attributes:
-        source: the range.
-        rows: the row of each duplicate in the next three columns, by its offset.
-        event_times_ms: event times of the duplicates.
-        ids: their ids.
-        matches: their matches.
-        rejections: the reason for each rejected record, by its offset.
-        kept_ids: ids of kept documents by offset; empty if the outputs do not need them.
-    """
+    """The verdicts on a source range."""
 
     source: SourceRange
-    rows: dict[int, int]
-    event_times_ms: list[int]
+    rows: dict[int, int]  # the row of each duplicate in the next three columns, by its offset
+    event_times_ms: list[int]  # of the duplicates, as ids and matches
     ids: list[str]
     matches: MatchColumns
-    rejections: dict[int, Rejection]
-    kept_ids: dict[int, str]
+    rejections: dict[int, Rejection]  # the reason for each rejected record, by its offset
+    kept_ids: dict[int, str]  # of kept documents by offset; empty if no output needs them
 
     def verdict(self, position: Position) -> Verdict:
         """Return the verdict on the record at a position in the range."""
@@ -115,12 +105,7 @@ class JudgedRange:
 
 
 class ReadVerdicts(Verdicts):
-    """The verdicts on records, which come from consecutive judged ranges.
-
-    Args:
-        positions: of the records, ascending, all inside the ranges.
-        ranges: the judged ranges, in order.
-    """
+    """The verdicts on records, ascending and all inside of consecutive judged ranges."""
 
     def __init__(self, positions: Positions, ranges: list[JudgedRange]) -> None:
         self._positions = positions
@@ -150,12 +135,10 @@ class ReadVerdicts(Verdicts):
 
 
 class VerdictEncoder:
-    """Encodes the verdicts on a batch.
+    """Encodes the verdicts on a batch, none of them a rejection.
 
-    Args:
-        verdicts: the verdicts on documents, none of them rejected.
-        most_bytes: largest value; that of a single record may be larger.
-        keeps_ids: whether to name the ids of kept documents.
+    A value has at most ``most_bytes``, or is that of a single record. It names the ids of kept
+    documents if ``keeps_ids``.
     """
 
     def __init__(self, verdicts: JudgedVerdicts, most_bytes: int, *, keeps_ids: bool) -> None:
@@ -220,11 +203,7 @@ def _halves(part: tuple[SketchedRange, int], _: int) -> list[tuple[SketchedRange
 
 
 def decode(data: bytes) -> JudgedRange:
-    """Decode one value.
-
-    Raises:
-        TopicError: the bytes are not verdicts, or of another version.
-    """
+    """Decode one value; TopicError if the bytes are not verdicts, or of another version."""
     row = _CODEC.decode(data)
     try:
         return _judged(row)

@@ -17,22 +17,14 @@ class SchemaError(Exception):
 
 
 class SchemaParser:
-    """Parses values, each with the schema that it names.
-
-    Args:
-        schemas: the schemas by prefix; may grow.
-    """
+    """Parses values, each with the schema that it names; the schemas, by prefix, may grow."""
 
     def __init__(self, schemas: Mapping[bytes, Schema]) -> None:
         self._schemas = schemas
         self._ready: dict[bytes, _Parse] = {}
 
     def parse(self, value: bytes, frame: bytes) -> dict[str, Any]:
-        """Parse a value; the frame is empty if the value begins with its prefix.
-
-        Raises:
-            Refusal: the value cannot be parsed, or its schema is unknown or cannot be used.
-        """
+        """Parse a value, or raise a Refusal; the frame is empty if the value has its prefix."""
         prefix = prefix_of(value, frame)
         parse = self._ready.get(prefix)
         if parse is None:
@@ -63,11 +55,7 @@ class SchemaParser:
 
 
 def compile_schema(schema: Schema) -> _Parse:
-    """Return the parser of a schema's values.
-
-    Raises:
-        SchemaError: the schema cannot be used.
-    """
+    """Return the parser of a schema's values; SchemaError if it cannot be used."""
     try:
         # Imports only the libraries that it needs.
         if schema.kind == "JSON":

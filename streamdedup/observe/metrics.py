@@ -40,7 +40,7 @@ from streamdedup.observe.quality import LiveQuality
 from streamdedup.settings.sections import Settings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_Totals = defaultdict[tuple[str, ...], float]
+_Totals = defaultdict[tuple[str, str | None], float]
 """What counters that follow a total have counted of it, by name and label."""
 
 
@@ -84,19 +84,29 @@ class Metrics:
                 "rows": str(parameters.rows),
             }
         )
-        self._gauges["pool_processes"].set(0 if role == "judge" else settings.pool.size())
+        self.set_gauge("pool_processes", 0 if role == "judge" else settings.pool.size())
+
+    def set_gauge(self, name: str, value: float, label: object = None) -> None:
+        """Set a gauge, or its series with a value of the label."""
+        gauge = self._gauges[name]
+        (gauge if label is None else gauge.labels(label)).set(value)
+
+    def count(self, name: str, amount: float = 1, label: object = None) -> None:
+        """Raise a counter, or its series with a value of the label; any thread may call this."""
+        counter = self._counters[name]
+        (counter if label is None else counter.labels(label)).inc(amount)
 
     def count_received(self, records: Sequence[Record]) -> None:
         """Count a polled batch, and set the positions of its partitions."""
         self._histograms["batch_documents"].observe(len(records))
         columns = RecordColumns.of(records)
-        self._counters["bytes_received_total"].inc(int(columns.sizes().sum()))
+        self.count("bytes_received_total", int(columns.sizes().sum()))
         partitions, offsets = columns.positions.partitions, columns.positions.offsets
         for partition, count in enumerate(np.bincount(partitions).tolist()):
             if count:
-                self._counters["documents_received_total"].labels(partition).inc(count)
+                self.count("documents_received_total", count, partition)
                 next_offset = int(offsets[partitions == partition].max()) + 1
-                self._gauges["consumer_position"].labels(partition).set(next_offset)
+                self.set_gauge("consumer_position", next_offset, partition)
 
     def count_verdicts(
         self, verdicts: Verdicts, records: Sequence[Record] = (), now_ms: int | None = None
@@ -104,10 +114,10 @@ class Metrics:
         """Count verdicts, and the latencies of their records up to ``now_ms`` since the epoch."""
         for outcome, count in verdicts.tally().items():
             if count:
-                self._counters["documents_total"].labels(outcome).inc(count)
+                self.count("documents_total", count, outcome)
         reasons = Tally(rejection.reason for rejection in verdicts.rejections.values())
         for reason, count in reasons.items():
-            self._counters["rejections_total"].labels(reason).inc(count)
+            self.count("rejections_total", count, reason)
         committed_ms = self._now() * 1000 if now_ms is None else now_ms
         # A producer's clock may be ahead of ours; a latency is never negative.
         times_ms = RecordColumns.of(records).timestamps_ms
@@ -116,17 +126,17 @@ class Metrics:
 
     def count_comparisons(self, counts: JudgementCounts) -> None:
         """Count the candidates of a judged batch."""
-        self._counters["candidates_total"].inc(counts.candidates)
-        self._counters["verified_pairs_total"].labels("verified").inc(counts.verified)
-        self._counters["verified_pairs_total"].labels("refuted").inc(counts.refuted)
+        self.count("candidates_total", counts.candidates)
+        self.count("verified_pairs_total", counts.verified, "verified")
+        self.count("verified_pairs_total", counts.refuted, "refuted")
         for result, count in (
             ("confirmed", counts.exact_confirmed),
             ("refuted", counts.exact_refuted),
             ("without_text", counts.exact_without_text),
             ("over_budget", counts.exact_over_budget),
         ):
-            self._counters["exact_verifications_total"].labels(result).inc(count)
-        self._counters["buckets_truncated_total"].inc(counts.buckets_truncated)
+            self.count("exact_verifications_total", count, result)
+        self.count("buckets_truncated_total", counts.buckets_truncated)
         self._batch_histograms["candidate_similarity"].observe(
             counts.similarities, counts.by_similarity
         )
@@ -141,38 +151,23 @@ class Metrics:
         results = quality.shadow_results()
         for result in SHADOW_RESULTS:
             self._raise_to(self._totals, "shadow_documents_total", results[result], result)
-        self._gauges["quality_recall_target"].set(quality.target)
+        self.set_gauge("quality_recall_target", quality.target)
         figures = quality.figures()
         if figures is None:
             return
-        self._gauges["quality_window_documents"].set(figures.documents)
+        self.set_gauge("quality_window_documents", figures.documents)
         for name, figure in (
             ("recall", figures.recall),
             ("precision", figures.precision),
             ("pair_recall", figures.pairs.recall),
         ):
-            self._gauges[f"quality_{name}"].set(figure.value)
-            self._gauges[f"quality_{name}_standard_error"].set(figure.error)
+            self.set_gauge(f"quality_{name}", figure.value)
+            self.set_gauge(f"quality_{name}_standard_error", figure.error)
 
-    def _raise_to(self, totals: _Totals, name: str, total: float, *labels: str) -> None:
+    def _raise_to(self, totals: _Totals, name: str, total: float, label: str | None = None) -> None:
         """Raise a counter by what a total has grown; a total that falls a little waits."""
-        key = (name, *labels)
-        counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(max(0.0, total - totals[key]))
-        totals[key] = max(total, totals[key])
-
-    def count_sketched(self, counts: Mapping[str, int]) -> None:
-        """Count the records that a judge has read as sketches, by what became of them."""
-        for result, count in counts.items():
-            self._counters["sketched_records_total"].labels(result).inc(count)
-
-    def observe_sketches_lag(self, messages: int) -> None:
-        """Record the number of sketched ranges that the judge has not read."""
-        self._gauges["sketches_lag"].set(messages)
-
-    def observe_awaiting(self, records: int) -> None:
-        """Record the number of records that an edge has read and not written."""
-        self._gauges["awaiting_verdict"].set(records)
+        self.count(name, max(0.0, total - totals[name, label]), label)
+        totals[name, label] = max(total, totals[name, label])
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
@@ -189,22 +184,14 @@ class Metrics:
 
     def count_transaction(self, result: TransactionResult) -> None:
         """Count a Kafka transaction; a committed one also sets the time of the last commit."""
-        self._counters["transactions_total"].labels(result).inc()
+        self.count("transactions_total", label=result)
         if result == "committed":
-            self._gauges["last_commit_timestamp_seconds"].set(self._now())
-
-    def count_session(self, reason: str) -> None:
-        """Count a session with the brokers; ``reason`` is one of a few fixed values."""
-        self._counters["sessions_total"].labels(reason).inc()
-
-    def count_replayed(self, entries: int = 1) -> None:
-        """Count changelog entries applied at start."""
-        self._counters["replayed_entries_total"].inc(entries)
+            self.set_gauge("last_commit_timestamp_seconds", self._now())
 
     def observe_lag(self, lag: Mapping[int, int]) -> None:
         """Record the number of unread records of each partition."""
         for partition, records in lag.items():
-            self._gauges["consumer_lag"].labels(partition).set(records)
+            self.set_gauge("consumer_lag", records, partition)
 
     def forget_partitions(self) -> None:
         """Forget the lag and the position of every partition: another worker reads them."""
@@ -225,10 +212,10 @@ class Metrics:
             ("applied_offset", stats.applied),
             ("durable_offset", stats.durable),
         ):
-            self._gauges[f"index_{name}"].set(value)
+            self.set_gauge(f"index_{name}", value)
         for name, time_ms in (("clock", stats.clock_ms), ("oldest", stats.oldest_ms)):
             if time_ms != NO_TIMESTAMP:
-                self._gauges[f"index_{name}_timestamp_seconds"].set(time_ms / 1000)
+                self.set_gauge(f"index_{name}_timestamp_seconds", time_ms / 1000)
         for name, total in (
             ("flushes", stats.flushes),
             ("merges", stats.merges),
@@ -241,37 +228,15 @@ class Metrics:
         absent = stats.lookups - stats.lookups_found
         for result, total in (("found", stats.lookups_found), ("absent", absent)):
             self._raise_to(self._index_totals, "index_lookups_total", total, result)
-        self._gauges["disk_free_bytes"].set(room.free_bytes)
+        self.set_gauge("disk_free_bytes", room.free_bytes)
 
     def begin_index(self) -> None:
         """Expect totals from zero: an index counts from when it was opened."""
         self._index_totals.clear()
 
-    def observe_queue(self, batches: int) -> None:
-        """Record the number of batches that are read but not judged."""
-        self._gauges["pool_batches_in_flight"].set(batches)
-
-    def count_pool_restart(self) -> None:
-        """Count a restart of the pool; any thread may call this."""
-        self._counters["pool_restarts_total"].inc()
-
     def observe_loop_lag(self, seconds: float) -> None:
         """Record how late the event loop woke a task."""
         self._histograms["event_loop_lag_seconds"].observe(seconds)
-
-    def observe_standby(self, *, active: bool, behind: int) -> None:
-        """Record whether this worker judges documents, and how far its index is behind."""
-        self._gauges["active"].set(active)
-        self._gauges["standby_behind"].set(behind)
-
-    def observe_ready(self, ready: bool) -> None:
-        """Record whether the worker judges documents."""
-        self._gauges["ready"].set(ready)
-
-    def observe_degradations(self, degradations: Mapping[str, bool]) -> None:
-        """Record what keeps the worker from full service, by reason."""
-        for reason, holds in degradations.items():
-            self._gauges["degraded"].labels(reason).set(holds)
 
     def render(self) -> tuple[bytes, str]:
         """Return all metrics in Prometheus's text format, and its content type."""

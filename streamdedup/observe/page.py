@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from streamdedup.dedup.differences import TextPart
-from streamdedup.model import Position
+from streamdedup.model import format_position
 from streamdedup.observe.recent import NEAR, SLOT_S, Pair, RecentActivity, compare
 
 SHOWN = 10
@@ -41,8 +41,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_CACHED = 100
-"""Comparisons that are kept for later requests."""
+_CACHED = 100  # comparisons that are kept for later requests
 _MOST_DIGITS = 18
 
 Sides = tuple[list[TextPart] | None, list[TextPart] | None]
@@ -109,7 +108,6 @@ class Page:
         return web.json_response({"pairs": [_facts(pair) for pair in pairs]}, headers=_HEADERS)
 
     async def _serve_pair(self, request: web.Request) -> web.Response:
-        """Serve one pair with its texts."""
         number, recent = request.query.get("number", ""), self._recent()
         is_number = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
         if not is_number:
@@ -139,9 +137,9 @@ def _facts(pair: Pair) -> dict[str, Any]:
     return {
         "number": pair.number,
         "id": pair.id,
-        "position": _position_text(pair.position),
+        "position": format_position(pair.position),
         "original_id": pair.original.id,
-        "original_position": _position_text(pair.original.position),
+        "original_position": format_position(pair.original.position),
         "estimate": pair.original.jaccard_estimate,
         "jaccard": pair.original.jaccard,
     }
@@ -167,7 +165,3 @@ def _fraction(request: web.Request, name: str, default: float) -> float:
     if not 0.0 <= value <= 1.0:
         raise web.HTTPBadRequest(text=f"{name} must be a number from 0 to 1\n", headers=_HEADERS)
     return value
-
-
-def _position_text(position: Position) -> str:
-    return f"{position.topic}:{position.partition}:{position.offset}"

@@ -36,8 +36,7 @@ from streamdedup.settings.sections import Settings
 
 log = structlog.get_logger(__name__)
 
-_SHARE = 0.02
-"""Largest share of one processor that the thread uses."""
+_SHARE = 0.02  # largest share of one processor that the thread uses
 _DECIMALS = 6
 
 
@@ -67,7 +66,7 @@ class Shadow:
         self._recent = deque[RecentKept]()
         self._audit: Audit | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
-        self._running: Future[None] | None = None
+        self.running: Future[None] | None = None  # the latest audit
         self._next_at = 0.0
 
     def add(self, records: RecordColumns, verdicts: Verdicts) -> None:
@@ -85,11 +84,11 @@ class Shadow:
             documents, size = documents - len(oldest.rows), size - oldest.size
         if sample is None:
             return
-        if self._clock() < self._next_at or (self._running and not self._running.done()):
+        if self._clock() < self._next_at or (self.running and not self.running.done()):
             self.skipped += len(sample.rows)
             return
-        self._running = self._thread.submit(self._run, sample)
-        self._running.add_done_callback(_report)
+        self.running = self._thread.submit(self._run, sample)
+        self.running.add_done_callback(_report)
 
     def _run(self, sample: Sample) -> None:
         started = self._processor_clock()
@@ -98,11 +97,6 @@ class Shadow:
         self.results = self.results + self._audit.compare(sample)
         used_s = self._processor_clock() - started
         self._next_at = self._clock() + used_s / _SHARE
-
-    def wait(self) -> None:
-        """Wait for the audit that runs."""
-        if self._running is not None:
-            self._running.result()
 
     def close(self) -> None:
         """Wait for the thread."""
@@ -117,20 +111,15 @@ def _report(future: Future[None]) -> None:
 class LiveQuality:
     """What a process knows of the quality of its verdicts.
 
-    Args:
-        settings: all settings.
-        judges: whether the process compares signatures; an edge does not.
-        shadow: the shadow sample; None without one, as for a judge, which has no texts.
-
-    Attributes:
-        target: share of the pairs at the threshold that the settings promise to find.
-        sums: over all documents since the start, each by what was known when it was judged.
+    ``judges`` tells whether it compares signatures, which an edge does not. A judge has no texts,
+    and so no shadow sample.
     """
 
     def __init__(self, settings: Settings, *, judges: bool, shadow: Shadow | None) -> None:
         dedup = settings.dedup
+        # Share of the pairs at the threshold that the settings promise to find.
         self.target = min(dedup.recall, dedup.banding().candidate_probability(dedup.threshold))
-        self.sums = Sums()
+        self.sums = Sums()  # since the start, each by what was known when it was judged
         self.shadow = shadow
         self._quality = Quality(dedup) if judges else None
 

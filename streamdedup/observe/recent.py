@@ -43,12 +43,9 @@ _PER_INTERVAL, _PER_BATCH = 16, 4
 many refuted pairs."""
 _CHOICE = 200
 """Duplicates at the end of a batch from which the remembered ones are chosen, and refuted pairs."""
-_HELD_OVERHEAD = 256
-"""Bytes of a held value's key and objects."""
-_ROUNDING = 1e-9
-"""Added before rounding down: 0.29 * 100 is a little less than 29."""
-_EXCERPT = 400
-"""Most characters shown of a text that is not compared."""
+_HELD_OVERHEAD = 256  # bytes of a held value's key and objects
+_ROUNDING = 1e-9  # added before rounding down: 0.29 * 100 is a little less than 29
+_EXCERPT = 400  # most characters shown of a text that is not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +185,7 @@ class RecentActivity:
             intervals[interval].append(pair)
 
 
-_Intervals = dict[int, deque[Pair]]
-"""Remembered pairs by interval of similarity."""
+_Intervals = dict[int, deque[Pair]]  # remembered pairs by interval of similarity
 
 
 def _new_interval() -> deque[Pair]:
@@ -243,10 +239,9 @@ class _Held:
 
 
 def histogram(similarities: F64, counts: I64) -> I64:
-    """Count similarities from 0 to 1, ``(k,)``, in bins: ``(BINS,)`` int64.
+    """Count similarities, ``(k,)``, in bins from 0 to 1: ``(BINS,)`` int64.
 
-    Each occurs ``counts`` times, ``(k,)``. A similarity on the border of two bins counts in the
-    upper one, and 1 in the last bin.
+    Each occurs ``counts`` times, ``(k,)``. A border belongs to the upper bin, 1 to the last one.
     """
     bins = np.clip(np.floor(similarities * BINS + _ROUNDING), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)

@@ -32,11 +32,9 @@ CONNECTION_S = 30.0
 """Longest life of a connection; it ends clients that send or read slowly."""
 MOST_CONNECTIONS = 100
 """Connections at a time; another one is closed at once. Each takes a file descriptor."""
-_LINE_BYTES = 8 * 1024
-"""Longest request line, and longest header."""
+_LINE_BYTES = 8 * 1024  # longest request line, and longest header
 _MOST_HEADERS = 64
-_SHUTDOWN_S = 1.0
-"""How long the server waits for open requests when it closes."""
+_SHUTDOWN_S = 1.0  # how long the server waits for open requests when it closes
 
 
 class StatusServer:
@@ -60,11 +58,7 @@ class StatusServer:
         self._watchdog = Watchdog(state)
 
     async def start(self) -> int:
-        """Listen, and return the bound port.
-
-        Raises:
-            SettingsError: the address cannot be bound.
-        """
+        """Listen, and return the bound port; a SettingsError says why it cannot be bound."""
         await self._runner.setup()
         logging.getLogger("aiohttp.server").addFilter(_is_not_of_client)
         server = self._runner.server
@@ -78,9 +72,12 @@ class StatusServer:
             )
         except OSError as error:
             await self._runner.cleanup()
+            # asyncio wraps the system's message in a longer one. A resolver's numbers are negative.
+            number = error.errno or 0
+            cause = os.strerror(number) if number > 0 else error.strerror or error
             raise SettingsError(
                 f"cannot listen on {self._settings.host}:{self._settings.port} "
-                f"({_cause(error)}); change status.host or status.port"
+                f"({cause}); change status.host or status.port"
             ) from error
         self.port = self._listener.sockets[0].getsockname()[1]
         self._heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
@@ -136,9 +133,11 @@ class StatusServer:
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
         metrics, state = self._metrics, self._state
-        metrics.observe_ready(state.ready)
-        metrics.observe_standby(active=state.phase == "running", behind=state.behind)
-        metrics.observe_degradations(state.degradations())
+        metrics.set_gauge("ready", state.ready)
+        metrics.set_gauge("active", state.phase == "running")
+        metrics.set_gauge("standby_behind", state.behind)
+        for reason, holds in state.degradations().items():
+            metrics.set_gauge("degraded", holds, reason)
         if state.quality is not None:
             metrics.observe_quality(state.quality)
         body, content_type = metrics.render()
@@ -197,10 +196,3 @@ def _is_not_of_client(record: logging.LogRecord) -> bool:
     """Return whether a record is worth logging: invalid requests of clients are not."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, http_exceptions.HttpProcessingError)
-
-
-def _cause(error: OSError) -> str:
-    """Return the system's message, which asyncio wraps in a longer one."""
-    if error.errno is not None and error.errno > 0:  # a resolver's numbers are negative
-        return os.strerror(error.errno)
-    return str(error.strerror or error)

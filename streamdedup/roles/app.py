@@ -40,7 +40,7 @@ async def run_role(settings: Settings, name: Role) -> None:
     metrics, state, stop = Metrics(), WorkerState(), asyncio.Event()
     _on_signals(stop)
     asyncio.get_running_loop().set_exception_handler(forget_abandoned)
-    pool = SketchPool(settings, on_restart=metrics.count_pool_restart)
+    pool = SketchPool(settings, on_restart=lambda: metrics.count("pool_restarts_total"))
     if settings.status.page:
         state.recent = RecentActivity(settings, time.monotonic, pool.schemas)
     samples = settings.quality.shadow_sample > 0 and name != "judge"

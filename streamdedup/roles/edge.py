@@ -348,8 +348,8 @@ class _Session:
     def _observe(self) -> None:
         lag = self._source.lag()
         self._metrics.observe_lag(lag)
-        self._metrics.observe_queue(self._queue.qsize())
-        self._metrics.observe_awaiting(self._waiting()[0])
+        self._metrics.set_gauge("pool_batches_in_flight", self._queue.qsize())
+        self._metrics.set_gauge("awaiting_verdict", self._waiting()[0])
         self._state.partitions = len(self._lanes)
         self._state.lag, self._state.positions = lag, self._source.current()
 

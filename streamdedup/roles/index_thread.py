@@ -88,7 +88,7 @@ class IndexThread:
             if nearly_full
             else ""
         )
-        self._metrics.observe_ready(self._state.ready)
+        self._metrics.set_gauge("ready", self._state.ready)
         return stats
 
     async def discard_staged(self) -> None:

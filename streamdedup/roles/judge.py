@@ -104,8 +104,8 @@ class _SketchFeed(Feed[_Read]):
             with self._metrics.stage("poll"):
                 messages = await unless_set(self._stop, self._reader.ranges())
             lag = self._reader.lag()
-            self._metrics.observe_queue(queue.qsize())
-            self._metrics.observe_sketches_lag(sum(lag.values()))
+            self._metrics.set_gauge("pool_batches_in_flight", queue.qsize())
+            self._metrics.set_gauge("sketches_lag", sum(lag.values()))
             self._state.lag, self._state.positions = lag, self._reader.positions
             if not messages:
                 continue
@@ -197,7 +197,8 @@ class _SketchFeed(Feed[_Read]):
             counts["accepted"] += len(new)
             ends[partition] = stop
             accepted.append(new)
-        self._metrics.count_sketched(counts)
+        for result, records in counts.items():
+            self._metrics.count("sketched_records_total", records, result)
         if counts["ahead"]:
             log.warning("sketched ranges are missing before others", records=counts["ahead"])
         return accepted, [each for number, each in refused.items() if number not in ends]

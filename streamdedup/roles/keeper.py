@@ -332,7 +332,7 @@ class Keeper:
             reach("replay")
 
         await self._index.call(apply)
-        self._metrics.count_replayed()
+        self._metrics.count("replayed_entries_total")
         self._state.replay_done = applied
         self._state.steps += 1
 

@@ -84,7 +84,7 @@ class Preparing:
         except BrokenProcessPool:
             state.recovery = "a sketch process died"
         log.warning("recovering a batch", reason=state.recovery)
-        self._metrics.observe_ready(state.ready)
+        self._metrics.set_gauge("ready", state.ready)
         try:
             return await asyncio.to_thread(self._pool.recover, pending)
         finally:

@@ -63,7 +63,7 @@ class Runtime:
     def enter(self, phase: Phase, reason: str = "") -> None:
         """Show a phase, with a reason for people if the role is not running."""
         self.state.enter(phase, reason)
-        self.metrics.observe_ready(self.state.ready)
+        self.metrics.set_gauge("ready", self.state.ready)
 
     def wait(self, error: BrokerUnavailable) -> None:
         """Enter the phase in which the role waits for a broker or the registry; log the reason."""
@@ -95,7 +95,7 @@ async def run_sessions(
     """
     reason, stop = "start", runtime.stop
     while not stop.is_set():
-        runtime.metrics.count_session(reason)
+        runtime.metrics.count("sessions_total", label=reason)
         try:
             await session()
         except BrokerUnavailable as error:

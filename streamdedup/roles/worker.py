@@ -119,7 +119,7 @@ class _SourceFeed(Feed[_Polled]):
                 records = await unless_set(self._stop, source.records())
             lag = source.lag()
             self._metrics.observe_lag(lag)
-            self._metrics.observe_queue(queue.qsize())
+            self._metrics.set_gauge("pool_batches_in_flight", queue.qsize())
             self._state.partitions = source.partitions
             self._state.lag, self._state.positions = lag, source.positions
             if records is None:

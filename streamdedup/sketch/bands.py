@@ -16,13 +16,10 @@ DEFAULT_BACKGROUND = 0.05
 """Jaccard similarity of unrelated documents that the rows are chosen for."""
 
 _MOST_BANDS = 2.0**62
-_NEVER = 1e-3
-"""A curve below this at the threshold finds almost nothing."""
+_NEVER = 1e-3  # a curve below this at the threshold finds almost nothing
 _HALF = 0.5
-_USEFUL = 0.9
-"""A recall at the threshold from which on bands are useful."""
-_SATURATED = 1.0 - 1e-9
-"""A curve above this at the threshold saturates well before the threshold."""
+_USEFUL = 0.9  # a recall at the threshold from which on bands are useful
+_SATURATED = 1.0 - 1e-9  # a curve above this at the threshold saturates well before the threshold
 
 
 class Banding(NamedTuple):
@@ -66,19 +63,10 @@ def choose_bands(
     """Choose the bands for a recall, with the fewest rows that keep random candidates below one.
 
     For each number of rows, ``ceil(ln(1 - recall) / ln(1 - threshold^rows))`` is the smallest
-    number of bands that reaches the recall. A lookup then has about
+    number of bands that reaches the recall. A lookup in a ``corpus`` of documents then has about
     ``corpus * bands * background^rows`` unrelated candidates. The result has the fewest rows that
-    keep this number below one, or else the most rows that fit.
-
-    Args:
-        threshold: Jaccard similarity in (0, 1].
-        recall: share of the pairs at the threshold that must become candidates, in (0, 1).
-        num_perm: number of MinHash values.
-        corpus: documents in the index.
-        background: Jaccard similarity of unrelated documents.
-
-    Raises:
-        ValueError: ``num_perm`` values cannot reach the recall.
+    keep this number below one, or else the most rows that fit. The threshold is in (0, 1], the
+    recall in (0, 1); a ValueError says that ``num_perm`` values cannot reach it.
     """
     options = fitting_bands(threshold, recall, num_perm)
     for banding in options:
@@ -90,8 +78,7 @@ def choose_bands(
 def fitting_bands(threshold: float, recall: float, num_perm: int) -> list[Banding]:
     """Return for each number of rows that fits the fewest bands that reach the recall.
 
-    Raises:
-        ValueError: ``num_perm`` values cannot reach the recall.
+    A ValueError says that ``num_perm`` values cannot reach it.
     """
     options: list[Banding] = []
     for rows in range(1, num_perm + 1):

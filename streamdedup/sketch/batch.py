@@ -21,8 +21,7 @@ from streamdedup.sketch.shingle import Codes, chunks, pack
 _CHARACTER_STEPS = ("drop_invisible", "nfkc", "casefold")
 """The steps that change each character on its own, except for the marks that follow it."""
 _SPACE = np.uint8(0x20)
-_CASE = np.uint8(5)
-"""The bit in which capital and small letters differ."""
+_CASE = np.uint8(5)  # the bit in which capital and small letters differ
 
 
 class BatchNormaliser:

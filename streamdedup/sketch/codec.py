@@ -24,16 +24,11 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class SignatureCodec:
-    """How signatures are stored and compared.
+    """How signatures are stored and compared."""
 
-    Attributes:
-        num_perm: values per signature.
-        bits: bits stored of each value: 1, 2, 4 or 8. The first value has the lowest bits of a
-            byte; the unused bits of the last byte are zero.
-    """
-
-    num_perm: int
-    bits: int
+    num_perm: int  # values per signature
+    # The first value has the lowest bits of a byte; the unused bits of the last byte are zero.
+    bits: int  # of each value: 1, 2, 4 or 8
 
     @classmethod
     def of(cls, parameters: SketchParameters) -> Self:
@@ -59,23 +54,15 @@ class SignatureCodec:
     def estimate_jaccard(self, ones: U8, others: U8) -> NDArray[np.float64]:
         """Estimate the Jaccard similarity of one document with ``m`` others, or of ``m`` pairs.
 
-        Args:
-            ones: ``(num_bytes,)`` or ``(m, num_bytes)`` uint8.
-            others: ``(m, num_bytes)`` uint8.
-
-        Returns:
-            ``(m,)`` float64, between 0 and 1.
+        The signatures are ``(num_bytes,)`` or ``(m, num_bytes)``, and ``(m, num_bytes)``, uint8;
+        the result is ``(m,)``, from 0 to 1.
         """
         equal = _count_equal(np.atleast_2d(ones), others, _EQUAL_FIELDS[self.bits])
         # The fields of the last byte without a value always agree.
         return self._estimate(equal - (self.num_bytes * 8 // self.bits - self.num_perm))
 
     def estimates(self) -> NDArray[np.float64]:
-        """Return the estimated similarity for each number of unequal values.
-
-        Returns:
-            ``(num_perm + 1,)`` float64, from 1 down to 0.
-        """
+        """Return the estimates by the number of unequal values: ``(num_perm + 1,)``, 1 to 0."""
         return self._estimate(np.arange(self.num_perm, -1, -1))
 
     def _estimate(self, equal: I64) -> NDArray[np.float64]:

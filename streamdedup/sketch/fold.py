@@ -66,27 +66,17 @@ _KINDS = np.uint32(KIND)
 _POINTS = np.uint32(POINT)
 _MOST_MARKS = 30
 _IS_ODD = -1
-_NONE = np.int64(0)
-"""Base with which nothing composes."""
+_NONE = np.int64(0)  # base with which nothing composes
 
 
 class Table(NamedTuple):
-    """What a change does with each code point.
+    """What a change does with each code point."""
 
-    Attributes:
-        blocks: index of the first entry of each 256 code points, uint32.
-        entries: see the comment above, uint32.
-        expansions: for each expansion its length and its code points, uint32; white space to
-            collapse has ``SPACE_BIT`` set.
-        pairs: two code points that compose, the first one in the upper bits, ascending, int64.
-        composites: what each pair becomes, int64.
-    """
-
-    blocks: U32
-    entries: U32
-    expansions: U32
-    pairs: I64
-    composites: I64
+    blocks: U32  # index of the first entry of each 256 code points
+    entries: U32  # see the comment above
+    expansions: U32  # of each its length and code points; white space to collapse has SPACE_BIT
+    pairs: I64  # two code points that compose, the first one in the upper bits, ascending
+    composites: I64  # what each pair becomes
 
 
 def rewrite(texts: Sequence[str], table: Table, plain: Callable[[str], str]) -> list[str]:
@@ -234,9 +224,7 @@ def _copy_simple(
 ) -> tuple[Int, Int, Int]:
     """Change code points until one is not of kind 0.
 
-    Returns:
-        The number of changed code points, the new length of the output, and whether it ends with
-        white space.
+    Return their number, the new length of the output, and whether it ends with white space.
     """
     output = changed[length:room]
     size: Int = 0

@@ -77,17 +77,10 @@ def _room(offsets: I64) -> int:
 
 @kernel
 def hash_shingles(codes: Codes, start: int, stop: int, shingling: Shingling, out: U64) -> int:
-    """Hash each shingle of one text.
+    """Hash each shingle of the text in ``codes[start:stop]``; return their number.
 
-    Args:
-        codes: packed texts.
-        start: index in ``codes`` of the text's first character.
-        stop: index after its last character.
-        shingling: how texts are cut into shingles.
-        out: receives the hashes, in order, with repetitions; uint64, at least :func:`_room` long.
-
-    Returns:
-        The number of hashes: 0 only for a text without characters.
+    ``out``, uint64, at least :func:`_room` long, gets the hashes, in order, with repetitions. Only
+    a text without characters has none.
     """
     seed = _mix(np.uint64(shingling.seed) + _BASE)
     base = seed | _ONE
@@ -202,10 +195,8 @@ def _number_repetitions(hashes: U64, count: int) -> None:
 def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> U32:
     """Compute the signatures of :class:`PackedTexts` by Fast Similarity Sketching.
 
-    ``multipliers`` are odd random words, ``(2 * num_perm,)`` uint64.
-
-    Returns:
-        ``(n, num_perm)`` uint32; all values of a text without shingles are 2^32 - 1.
+    ``multipliers`` are odd random words, ``(2 * num_perm,)`` uint64. The result is uint32,
+    ``(n, num_perm)``; all values of a text without shingles are 2^32 - 1.
     """
     num_perm = len(multipliers) // 2
     values = np.empty((len(offsets) - 1, num_perm), dtype=np.uint32)
@@ -225,16 +216,10 @@ def fast(codes: Codes, offsets: I64, shingling: Shingling, multipliers: U64) -> 
 
 @kernel
 def fill_bins(hashes: U64, multipliers: U64, bins: U64) -> int:
-    """Fill the bins round by round, until none is empty.
+    """Fill the bins round by round, until none is empty; return how many values were computed.
 
-    Args:
-        hashes: hashes of at least one shingle; rearranged if they are repetitive.
-        multipliers: see :func:`fast`.
-        bins: ``(num_perm,)`` uint64, all ``_EMPTY``; receives the values, with the round in the
-            upper half.
-
-    Returns:
-        The number of values that were computed in the rounds.
+    There is at least one hash; repetitive ones are rearranged. ``multipliers``: see :func:`fast`.
+    ``bins``, ``(num_perm,)`` uint64, all ``_EMPTY``, get the values, the round in the upper half.
     """
     # The round is in the upper half, so that a later round never replaces an earlier value.
     num_perm = len(bins)
@@ -265,8 +250,7 @@ def _fill_rounds(
 ) -> tuple[int, int]:
     """Continue with rounds ``first`` to ``last``, exclusive, until no bin is empty.
 
-    Returns:
-        The number of the next round, and the number of filled bins.
+    Return the number of the next round, and the number of filled bins.
     """
     num_perm = len(bins)
     scale = np.uint64(num_perm)
@@ -333,13 +317,10 @@ def _rehash(value: np.uint64, multiplier: np.uint64) -> np.uint64:
 def classic(
     codes: Codes, offsets: I64, shingling: Shingling, multipliers: Values, increments: Values
 ) -> Values:
-    """Compute the MinHash signatures of :class:`PackedTexts`.
+    """Compute the MinHash signatures of :class:`PackedTexts`, ``(n, num_perm)``.
 
     ``multipliers`` are odd, ``(num_perm,)`` uint32 or uint64; increments and values have the same
-    type.
-
-    Returns:
-        ``(n, num_perm)``; all values of a text without shingles are the largest of the type.
+    type. All values of a text without shingles are the largest of the type.
     """
     values = np.empty((len(offsets) - 1, len(multipliers)), dtype=multipliers.dtype)
     hashes = np.empty(_room(offsets), dtype=np.uint64)
@@ -368,15 +349,8 @@ def _lower(hashes: U64, multipliers: Values, increments: Values, row: Values) ->
 def band_keys(values: Values, namespaces: U64, bands: int, rows: int, seed: int) -> U64:
     """Hash the rows of each band, together with the document's namespace, to one key.
 
-    Args:
-        values: signatures, ``(n, num_perm)`` uint32 or uint64.
-        namespaces: ``(n,)`` uint64.
-        bands: number of keys.
-        rows: values per key; ``bands * rows <= num_perm``.
-        seed: seed of the hash.
-
-    Returns:
-        ``(n, bands)`` uint64.
+    The values are ``(n, num_perm)``, at least ``bands * rows``, uint32 or uint64; the namespaces
+    are ``(n,)`` uint64, and the keys ``(n, bands)`` uint64.
     """
     keys = np.empty((values.shape[0], bands), dtype=np.uint64)
     for document in range(values.shape[0]):

@@ -175,22 +175,14 @@ def collapse_space(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A named, versioned change of a text.
-
-    Attributes:
-        version: raised when the result changes for any text.
-        change: the function that changes a text.
-        ascii: the function for ASCII texts; None if the step does not change them.
-        of_lines: whether it processes lines.
-        masks: whether it replaces parts of a text by words that all texts share.
-    """
+    """A named, versioned change of a text."""
 
     name: str
-    version: int
+    version: int  # raised when the result changes for any text
     change: Change
-    ascii: Change | None
-    of_lines: bool = False
-    masks: bool = False
+    ascii: Change | None  # the function for ASCII texts; None if the step does not change them
+    of_lines: bool = False  # whether it processes lines
+    masks: bool = False  # whether it replaces parts of a text by words that all texts share
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}"
@@ -219,17 +211,12 @@ CUSTOM = "custom"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named, versioned list of steps; created by :func:`resolve` or :func:`compose`.
-
-    Attributes:
-        changes: the functions that the steps apply, in order.
-        unmasked: the same without masks.
-        has_masks: whether the two differ.
-    """
+    """A named, versioned list of steps; created by :func:`resolve` or :func:`compose`."""
 
     name: str
     version: int
     steps: tuple[Step, ...]
+    # The functions that the steps apply, in order; the same without masks; whether the two differ.
     changes: tuple[Change, ...] = field(init=False, repr=False, compare=False)
     unmasked: tuple[Change, ...] = field(init=False, repr=False, compare=False)
     has_masks: bool = field(init=False, repr=False, compare=False)
@@ -287,8 +274,7 @@ PROFILES: dict[str, Profile] = {
 def compose(names: Sequence[str]) -> Profile:
     """Return the profile with these steps: the named one that has them, or a custom one.
 
-    Raises:
-        ValueError: a step is unknown, repeated or in the wrong place, or there are no steps.
+    A ValueError names a step that is unknown, repeated or in the wrong place.
     """
     for name in names:
         if name not in STEPS:

@@ -25,12 +25,7 @@ UNKNOWN_SEED = 0
 
 @dataclass(frozen=True)
 class SketchParameters:
-    """The parameters that determine the bits of a sketch; equal parameters give equal sketches.
-
-    Attributes:
-        seed: seed of all hashing; never shown, because it may be secret.
-        seed_hash: hash of the secret that the seed follows from; empty if the seed is not secret.
-    """
+    """The parameters that determine the bits of a sketch; equal parameters give equal sketches."""
 
     profile: str
     profile_version: int
@@ -43,8 +38,8 @@ class SketchParameters:
     signature_bits: int
     bands: int
     rows: int
-    seed: int = field(repr=False)
-    seed_hash: str = ""
+    seed: int = field(repr=False)  # seed of all hashing; never shown, because it may be secret
+    seed_hash: str = ""  # of the secret that the seed follows from; empty if it is not secret
 
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify these parameters.

@@ -30,31 +30,19 @@ _CHUNK_CHARACTERS = 2**18
 
 
 class Shingling(NamedTuple):
-    """How texts are cut into shingles.
+    """How texts are cut into shingles."""
 
-    Attributes:
-        words: whether shingles are runs of words, separated by spaces; else of characters.
-        size: number of words or characters per shingle.
-        bag: whether a repeated shingle counts each time.
-        seed: seed of the hash.
-    """
-
-    words: bool
-    size: int
-    bag: bool
-    seed: int
+    words: bool  # whether shingles are runs of words, separated by spaces; else of characters
+    size: int  # number of words or characters per shingle
+    bag: bool  # whether a repeated shingle counts each time
+    seed: int  # seed of the hash
 
 
 class PackedTexts(NamedTuple):
-    """The code points of several texts, in one array.
+    """The code points of several texts, in one array."""
 
-    Attributes:
-        codes: ``(total,)`` uint8 if all code points are below 256, else uint32.
-        offsets: text ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, ``(n + 1,)`` int64.
-    """
-
-    codes: Codes
-    offsets: I64
+    codes: Codes  # (total,) uint8 if all code points are below 256, else uint32
+    offsets: I64  # text i is codes[offsets[i]:offsets[i + 1]], (n + 1,)
 
 
 def pack(texts: Sequence[str]) -> PackedTexts:

@@ -55,11 +55,7 @@ class Sketcher:
         return self._normalise(texts)
 
     def values(self, normalised: Sequence[str]) -> Values:
-        """Return the untruncated signatures of ``n`` normalised texts.
-
-        Returns:
-            ``(n, num_perm)`` uint32, or uint64 if ``value_bits`` is 64.
-        """
+        """Return the untruncated signatures of ``n`` texts: ``(n, num_perm)`` uint32 or uint64."""
         p = self.parameters
         values = np.empty((len(normalised), p.num_perm), dtype=self._multipliers.dtype)
         for chunk in chunks(normalised):
@@ -67,12 +63,7 @@ class Sketcher:
         return values
 
     def sketch(self, normalised: Sequence[str], namespaces: U64) -> Sketches:
-        """Sketch normalised texts.
-
-        Args:
-            normalised: ``n`` texts.
-            namespaces: ``(n,)`` uint64, from :func:`namespace_hash`.
-        """
+        """Sketch ``n`` normalised texts; ``(n,)`` namespaces are from :func:`namespace_hash`."""
         p = self.parameters
         signatures = np.empty((len(normalised), self.codec.num_bytes), dtype=np.uint8)
         keys = np.empty((len(normalised), p.bands + 1), dtype=np.uint64)

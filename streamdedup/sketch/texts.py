@@ -33,11 +33,7 @@ _MOST_SHINGLES = 4_000_000
 
 
 class TextPacker:
-    """Compresses normalised texts. Not safe for use by several threads.
-
-    Args:
-        most_bytes: largest compressed text that is stored.
-    """
+    """Compresses normalised texts. Not safe for use by several threads."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -50,11 +46,7 @@ class TextPacker:
 
 
 def text_bytes(packed: bytes) -> int:
-    """Return the bytes in UTF-8 of a text of :meth:`TextPacker.pack`, without decompressing it.
-
-    Raises:
-        IndexDamaged: the bytes are not a stored text.
-    """
+    """Return the bytes in UTF-8 of a text, as :func:`unpack_text`, without decompressing it."""
     try:
         return zstandard.frame_content_size(packed)
     except zstandard.ZstdError as error:
@@ -62,11 +54,7 @@ def text_bytes(packed: bytes) -> int:
 
 
 def unpack_text(packed: bytes) -> str:
-    """Return the text of :meth:`TextPacker.pack`.
-
-    Raises:
-        IndexDamaged: the bytes are not a stored text.
-    """
+    """Return the text of :meth:`TextPacker.pack`; IndexDamaged if the bytes are not such a text."""
     try:
         return zstandard.decompress(packed).decode("utf-8", "surrogatepass")
     except (zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
@@ -88,15 +76,10 @@ def shingle_sets(texts: Sequence[str], shingling: Shingling) -> Iterator[U64]:
         room = np.empty(np.diff(offsets).max() + 1, dtype=np.uint64)
         for i in range(len(offsets) - 1):
             count = hash_shingles(codes, offsets[i], offsets[i + 1], shingling, room)
-            yield _distinct(room[:count])
-
-
-def _distinct(hashes: U64) -> U64:
-    """Return the distinct hashes, ascending; ``np.unique`` takes fifteen times as long."""
-    hashes = np.sort(hashes)
-    is_first = np.ones(len(hashes), dtype=np.bool_)
-    np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
-    return hashes[is_first]
+            hashes = np.sort(room[:count])  # np.unique takes fifteen times as long
+            is_first = np.ones(count, dtype=np.bool_)
+            np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
+            yield hashes[is_first]
 
 
 def jaccard(first: U64, second: U64) -> float:
@@ -121,16 +104,10 @@ def _count_common(first: U64, second: U64) -> int:
 
 @kernel
 def similarities(mine: U64, others: U64, ends: I64, least: float) -> F64:
-    """Return the Jaccard similarities of a set with others.
+    """Return the Jaccard similarities of a set with ``m`` others: ``(m,)`` float64.
 
-    Args:
-        mine: a set.
-        others: all other sets, one behind the other.
-        ends: ``(m,)`` int64: where each ends.
-        least: a smaller similarity may be returned as 0; it is, if the sizes alone tell.
-
-    Returns:
-        ``(m,)`` float64.
+    The others are one behind the other; ``ends``, ``(m,)`` int64, are where each ends. A similarity
+    below ``least`` may be returned as 0; it is, if the sizes alone tell.
     """
     result = np.zeros(len(ends))
     begin = 0
@@ -157,11 +134,7 @@ class TextSimilarity:
         self._size = 0
 
     def jaccard(self, first: bytes, second: bytes) -> float:
-        """Return the Jaccard similarity of two stored texts.
-
-        Raises:
-            IndexDamaged: the bytes are not a stored text.
-        """
+        """Return the Jaccard similarity of two stored texts; see :func:`unpack_text`."""
         return jaccard(self._shingles(first), self._shingles(second))
 
     def _shingles(self, packed: bytes) -> U64:

@@ -38,8 +38,7 @@ MOST_COMPARED = 1024
 NEAR, FIRST = 128, 128
 """In a larger bucket, each group is compared with so many before it, and with so many of the first
 ones."""
-_AT_ONCE = 1 << 20
-"""Pairs that are returned at once, about."""
+_AT_ONCE = 1 << 20  # pairs that are returned at once, about
 
 
 def divide(slices: int, keys_each: int, documents_at_once: int) -> Task:
@@ -83,21 +82,18 @@ def _divided(batches: list[pa.RecordBatch], slices: int, keys_each: int) -> pa.R
     sizes = np.bincount(owners, minlength=slices)
     present = np.flatnonzero(sizes)
     ends = np.concatenate([[0], np.cumsum(sizes[present])]) * ROW_BYTES
+    # All copies of the batch are in one of the values, in another one for each batch.
+    originals = places[firsts][of_group]
+    is_copy = places != originals
+    copied = np.stack([originals[is_copy], places[is_copy]], axis=1).view(np.uint8)
+    copied_ends = np.zeros(len(present) + 1, dtype=np.int64)
+    copied_ends[places[0] % len(present) + 1 :] = copied.size
     columns = {
         "slice": pa.array(present.astype(np.int32)),
         "rows": from_ends(content.ravel(), ends),
-        "copies": _copies(places, places[firsts][of_group], len(present)),
+        "copies": from_ends(copied.ravel(), copied_ends),
     }
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _copies(places: I64, firsts: I64, count: int) -> pa.Array:
-    """Return the copies of a batch as one of ``count`` values, another one for each batch."""
-    is_copy = places != firsts
-    content = np.stack([firsts[is_copy], places[is_copy]], axis=1).view(np.uint8)
-    ends = np.zeros(count + 1, dtype=np.int64)
-    ends[places[0] % count + 1 :] = content.size
-    return from_ends(content.ravel(), ends)
 
 
 def slice_of(keys: U64, slices: int) -> I64:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamdedup.columns import I64
 from streamdedup.dedup.clock import RECENT, Allowances, Clock, effective_ms
 from streamdedup.dedup.rule import which_in_reach
-from streamdedup.formats.kept_sketches import FORMAT, TYPES
+from streamdedup.formats.sketches import KEPT_FORMAT, KEPT_TYPES
 from streamdedup.model import NO_TIMESTAMP
 from streamdedup.spark.batches import PLACE, Batches, Task, numbers
 
@@ -32,7 +32,7 @@ SKETCHED = ("id", "event_time_ms", "namespace", "signature", "band_keys", "text"
 """The columns of a document. A row in which ``is_document`` is false has none of them: it says that
 the document at its place is a duplicate, and comes before that."""
 _OF_SPARK = {"int32": "int", "int64": "long"}
-KEPT = ", ".join(f"{name} {_OF_SPARK.get(kind, kind)}" for name, kind in TYPES.items())
+KEPT = ", ".join(f"{name} {_OF_SPARK.get(kind, kind)}" for name, kind in KEPT_TYPES.items())
 """The schema of kept sketches."""
 _NO_PLACE = -1
 
@@ -135,7 +135,7 @@ def _table(
 ) -> pa.RecordBatch:
     same = pa.array(np.zeros(len(chosen), dtype=np.int32))
     columns = {
-        "format": pa.array([FORMAT], pa.int32()).take(same),
+        "format": pa.array([KEPT_FORMAT], pa.int32()).take(same),
         "fingerprint": pa.array([fingerprint]).take(same),
         "clock": pa.array([clock], pa.binary()).take(same),
         "place": chosen.column(PLACE),

@@ -158,6 +158,11 @@ def _count_all(
     is_blank = sf.col("grp").isNull() & ~is_rejected
     duplicates = judged.where("matches IS NOT NULL").count()
     [(rejected, blank)] = sketches.agg(sf.count_if(is_rejected), sf.count_if(is_blank)).collect()
+    # Buckets with more kept documents than the index would hold are truncated.
+    full = told(found, buckets.FULL).withColumnRenamed("b", "grp")
+    kept = sf.count_if(sf.col("matches").isNull())
+    dropped = judged.groupBy("grp").agg(kept.alias("kept")).where("kept = 0")
+    sizes = full.join(dropped, "grp", "left_anti").groupBy("a").count()
     return {
         "documents": work.documents,
         "kept": work.documents - duplicates - rejected,
@@ -166,24 +171,14 @@ def _count_all(
         "without_text": blank,
         "candidates": work.table("pairs").count(),
         "matches": edges.count(),
-        "buckets_truncated": _count_truncated(work, found, judged),
+        "buckets_truncated": sizes.where(sf.col("count") > work.rule.bucket_size).count(),
         "buckets_bounded": told(found, buckets.BOUNDED).count(),
     }
-
-
-def _count_truncated(work: Workspace, found: DataFrame, judged: DataFrame) -> int:
-    """Count the buckets with more kept documents than the index would hold."""
-    full = told(found, buckets.FULL).withColumnRenamed("b", "grp")
-    kept = sf.count_if(sf.col("matches").isNull())
-    dropped = judged.groupBy("grp").agg(kept.alias("kept")).where("kept = 0")
-    sizes = full.join(dropped, "grp", "left_anti").groupBy("a").count()
-    return int(sizes.where(sf.col("count") > work.rule.bucket_size).count())
 
 
 def _with_verdicts(
     work: Workspace, rows: DataFrame, sketches: DataFrame, duplicates: DataFrame
 ) -> DataFrame:
-    """Return the rows with their verdicts."""
     rejection = sf.struct("stage", "reason", "message").alias("rejection")
     rejected = sketches.where(sf.col("reason").isNotNull()).select(PLACE, rejection)
     matched = duplicates.select(PLACE, "matches")

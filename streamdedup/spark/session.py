@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import warnings
@@ -35,10 +36,8 @@ DEFAULTS = {
 }
 """What replaces Spark's defaults everywhere. The last two save sorting whole documents: for a join
 with the few duplicates, and for the folders of the outcomes."""
-_JSON_LINES = (".jsonl", ".json", ".ndjson")
-_COMPRESSIONS = (".gz", ".bz2", ".zst", ".zstd")
-_SHOWN_CHARACTERS = 300
-"""Of Spark's message."""
+_JSON_LINES = re.compile(r"\.(?:jsonl|json|ndjson)[/*]*(?:\.(?:gz|bz2|zst|zstd))*\Z")
+_SHOWN_CHARACTERS = 300  # of Spark's message
 
 
 @contextmanager
@@ -114,23 +113,13 @@ def _line(error: Exception) -> str:
 
 
 def read(spark: SparkSession, inputs: list[str]) -> DataFrame:
-    """Return the documents of Parquet or JSON Lines files, or of directories of them.
-
-    Raises:
-        InputError: the files are of both kinds.
-    """
-    kinds = {_is_json_lines(name) for name in inputs}
+    """Return the documents of Parquet or JSON Lines files, all of one kind, or of directories."""
+    kinds = {_JSON_LINES.search(name) is not None for name in inputs}
     if len(kinds) > 1:
         raise InputError("the inputs are JSON Lines and Parquet; give files of one kind")
     if kinds == {True}:
         return spark.read.json(inputs)
     return spark.read.parquet(*inputs)
-
-
-def _is_json_lines(name: str) -> bool:
-    for suffix in _COMPRESSIONS:
-        name = name.removesuffix(suffix)
-    return name.rstrip("/*").endswith(_JSON_LINES)
 
 
 class Folder:

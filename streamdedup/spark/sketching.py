@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from streamdedup.batches import DocumentColumns, SketchedBatch
+from streamdedup.batches import SketchedBatch
 from streamdedup.columns import I64, Blobs, Positions
 from streamdedup.engine.arrow import TableFields
 from streamdedup.engine.prepare import Preparer
-from streamdedup.formats.kept_sketches import TOPIC
+from streamdedup.formats.sketches import ARCHIVE_TOPIC
 from streamdedup.settings.sections import Settings
 from streamdedup.spark.batches import PLACE, Batches, Task, as_binary, numbers, of_blobs
 
@@ -34,7 +34,7 @@ def sketch(settings: Settings) -> Task:
             rows = fields.read(batch)
             places = numbers(batch, PLACE)
             zeros = np.zeros(len(batch), dtype=np.int64)
-            positions = Positions((TOPIC,), zeros, zeros, places)
+            positions = Positions((ARCHIVE_TOPIC,), zeros, zeros, places)
             sketched = preparer.prepare_fields(rows.fields, positions, rows.refused)
             yield _table(places, sketched)
 
@@ -48,7 +48,13 @@ def _table(places: I64, sketched: SketchedBatch) -> pa.RecordBatch:
     index = pa.array(indices, mask=indices < 0)
     has_group = np.ones(len(documents), dtype=np.bool_)
     has_group[sorted(sketched.blank)] = False
-    groups = pa.array(_groups(documents), mask=~has_group)
+    # Documents with equal sketches have equal numbers.
+    columns_of_keys = documents.sketches.band_keys[:, -1:], documents.namespaces[:, None]
+    keys = [np.ascontiguousarray(column).view(np.uint8) for column in columns_of_keys]
+    contents = np.concatenate([documents.sketches.signatures, *keys], axis=1)
+    digests = map(xxhash.xxh3_64_intdigest, contents)
+    numbered = np.fromiter(digests, dtype=np.uint64, count=len(contents)).view(np.int64)
+    groups = pa.array(numbered, mask=~has_group)
     rejected = [sketched.rejections.get(row) for row in range(count)]
     texts = of_blobs(documents.texts) if len(documents.texts) else pa.nulls(len(documents))
     ids = of_blobs(Blobs(documents.ids.data, documents.ids.ends))
@@ -66,13 +72,3 @@ def _table(places: I64, sketched: SketchedBatch) -> pa.RecordBatch:
         values = [getattr(each, name, None) for each in rejected]
         columns[name] = pa.array(values, pa.string())
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _groups(documents: DocumentColumns) -> I64:
-    """Return a number for each document that is equal for equal sketches, ``(n,)`` int64."""
-    keys, namespaces = documents.sketches.band_keys[:, -1:], documents.namespaces[:, None]
-    parts = [documents.sketches.signatures]
-    parts += [np.ascontiguousarray(column).view(np.uint8) for column in (keys, namespaces)]
-    rows = np.concatenate(parts, axis=1)
-    digests = map(xxhash.xxh3_64_intdigest, rows)
-    return np.fromiter(digests, dtype=np.uint64, count=len(rows)).view(np.int64)

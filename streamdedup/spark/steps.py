@@ -26,12 +26,10 @@ the driver, which knows the clock before each."""
 _PART, _ROW, _START = "_part", "_row", "_start"
 _OWN = (PLACE, _PART, _ROW, _START, "place", "outcome", "matches", "rejection")
 """Columns that the tables have in addition to those of the archive."""
-_ROW_BITS = 33
-"""The lower bits of ``monotonically_increasing_id``, which count the rows of a partition."""
+_ROW_BITS = 33  # the lower bits of monotonically_increasing_id, which count the rows of a partition
 _SLICE_BYTES = 48 * 1024**2
 """Size of a slice of the buckets, which a Python process sorts in memory."""
-_DIVIDED_AT_ONCE = 1 << 16
-"""Documents of which a Python process divides the buckets together."""
+_DIVIDED_AT_ONCE = 1 << 16  # documents of which a Python process divides the buckets together
 Store: TypeAlias = Callable[[DataFrame, str], DataFrame]
 """Writes a table under a name, and returns it as it was written."""
 
@@ -39,8 +37,7 @@ Store: TypeAlias = Callable[[DataFrame, str], DataFrame]
 class Workspace:
     """The archive and the settings of a run, its folder, and what is known so far.
 
-    Args:
-        path: an empty folder, on a file system that all executors share.
+    All executors share the folder, which is empty at first.
     """
 
     def __init__(self, frame: DataFrame, settings: Settings, path: str) -> None:
@@ -218,18 +215,22 @@ def judge(
     of_copies = sf.lit(None).cast("double")
     if verdicts.is_near(np.ones(1), work.rule)[0]:
         of_copies = sf.when(sf.length("text") > 0, 1.0)
-    members = (
-        documents.join(vertices, "b", "left")
-        .join(sketches.select(PLACE, "id", "event_time_ms", of_copies.alias("jaccard")), PLACE)
-        .transform(lambda table: _with_times(table, clock))
-        .select(
-            sf.coalesce("component", "b").alias("component"),
-            sf.lit(verdicts.MEMBER).cast("byte").alias("kind"),
-            sf.col(PLACE).alias("a"),
-            "b",
-            sf.lit(1.0).alias("estimate"),
-            *("jaccard", "id", "event_time_ms", "effective_time_ms", "now_ms"),
-        )
+    described = documents.join(vertices, "b", "left").join(
+        sketches.select(PLACE, "id", "event_time_ms", of_copies.alias("jaccard")), PLACE
+    )
+    unknown = sf.lit(-1).cast("long")
+    timed = (
+        described.withColumns({"now_ms": unknown, "effective_time_ms": unknown})
+        if clock is None
+        else described.join(clock, PLACE)
+    )
+    members = timed.select(
+        sf.coalesce("component", "b").alias("component"),
+        sf.lit(verdicts.MEMBER).cast("byte").alias("kind"),
+        sf.col(PLACE).alias("a"),
+        "b",
+        sf.lit(1.0).alias("estimate"),
+        *("jaccard", "id", "event_time_ms", "effective_time_ms", "now_ms"),
     )
     kind = sf.lit(verdicts.EDGE).cast("byte")
     lines = edges.join(components.withColumnRenamed("vertex", "a"), "a").withColumn("kind", kind)
@@ -241,13 +242,6 @@ def judge(
     )
     judged = ordered.mapInArrow(verdicts.judge_components(work.rule), verdicts.JUDGED)
     return work.store(judged, "judged")
-
-
-def _with_times(table: DataFrame, clock: DataFrame | None) -> DataFrame:
-    if clock is None:
-        unknown = sf.lit(-1).cast("long")
-        return table.withColumns({"now_ms": unknown, "effective_time_ms": unknown})
-    return table.join(clock, PLACE)
 
 
 def _of_both(pairs: DataFrame, documents: DataFrame, column: str) -> DataFrame:
@@ -263,13 +257,8 @@ def connected_components(edges: DataFrame, store: Store) -> DataFrame:
 
     The algorithm is the alternation of large-star and small-star (Kiveris, Lattanzi, Mirrokni,
     Rastogi and Vassilvitskii 2014, "Connected Components in MapReduce and Beyond", figures 2 to 5).
-
-    Args:
-        edges: columns ``a`` and ``b``, longs that differ; no edge twice.
-        store: writes the table of each round, so that no round is computed twice.
-
-    Returns:
-        Columns ``vertex`` and ``component``.
+    The edges are columns ``a`` and ``b``, longs that differ, no edge twice; the result ``vertex``
+    and ``component``. The table of each round is stored, so that no round is computed twice.
     """
     current = edges.select(sf.col("a").alias("u"), sf.col("b").alias("v"))
     before: Row | None = None

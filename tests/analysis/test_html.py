@@ -19,7 +19,7 @@ def test_bars_stand_on_a_logarithmic_scale() -> None:
     assert 0 < heights[1] < heights[2] < heights[3]
     assert shown.bars[3].label == "0.06 to 0.08: 1,000"
     foot = shown.frame.top + shown.frame.height
-    ticks = {tick.label: foot - tick.y for tick in shown.counts}
+    ticks = {tick.label: foot - tick.at for tick in shown.counts}
     assert list(ticks) == ["0", "1", "10", "100", "1\u202fk"]
     assert ticks["10"] == pytest.approx(heights[2])
     assert ticks["1\u202fk"] == pytest.approx(shown.frame.height)

@@ -31,7 +31,7 @@ def test_samples_of_all_labels_are_added() -> None:
     metrics = Metrics()
     metrics.count_transaction("committed")
     metrics.count_transaction("unknown")
-    metrics.observe_ready(ready=True)
+    metrics.set_gauge("ready", 1)
     found = _samples(metrics)
     assert found.sum("transactions_total") == 2
     assert found.by_label("transactions_total")["committed"] == 1

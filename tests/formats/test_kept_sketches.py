@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from streamdedup.formats.kept_sketches import FORMAT, TOPIC, TYPES
+from streamdedup.formats.sketches import ARCHIVE_TOPIC, KEPT_FORMAT, KEPT_TYPES
 from tests.support.paths import ROOT
 from tests.testkit.kept_sketches import SCHEMA
 
@@ -20,11 +20,11 @@ def test_the_page_lists_the_columns() -> None:
     listed: dict[str, str] = {}
     for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", section(), re.MULTILINE):
         listed |= dict.fromkeys(re.findall(r"`(\w+)`", names), kind)
-    assert list(listed.items()) == list(TYPES.items())
-    assert {field.name: str(field.type) for field in SCHEMA} == TYPES
+    assert list(listed.items()) == list(KEPT_TYPES.items())
+    assert {field.name: str(field.type) for field in SCHEMA} == KEPT_TYPES
 
 
 def test_the_page_names_the_constants() -> None:
     """The version of the format, and the position of an archive's documents."""
-    assert f"| `format` | int32 | {FORMAT} in all rows |" in section()
-    assert f"position `{TOPIC}`, partition 0, offset `place`" in section()
+    assert f"| `format` | int32 | {KEPT_FORMAT} in all rows |" in section()
+    assert f"position `{ARCHIVE_TOPIC}`, partition 0, offset `place`" in section()

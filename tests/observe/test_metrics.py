@@ -281,14 +281,14 @@ def test_the_role_is_exposed(page: Page, role: str, processes: int) -> None:
 @pytest.mark.parametrize(
     ("call", "arguments", "series", "labels", "value"),
     [
-        ("count_session", ("start",), "sessions_total", {"reason": "start"}, 1),
-        ("count_replayed", (), "replayed_entries_total", {}, 1),
-        ("count_replayed", (5,), "replayed_entries_total", {}, 5),
+        ("count", ("sessions_total", 1, "start"), "sessions_total", {"reason": "start"}, 1),
+        ("count", ("replayed_entries_total",), "replayed_entries_total", {}, 1),
+        ("count", ("replayed_entries_total", 5), "replayed_entries_total", {}, 5),
         ("observe_lag", ({0: 7},), "consumer_lag", {"partition": 0}, 7),
-        ("observe_queue", (2,), "pool_batches_in_flight", {}, 2),
-        ("count_pool_restart", (), "pool_restarts_total", {}, 1),
+        ("set_gauge", ("consumer_lag", 3, 0), "consumer_lag", {"partition": 0}, 3),
+        ("set_gauge", ("pool_batches_in_flight", 2), "pool_batches_in_flight", {}, 2),
         ("observe_loop_lag", (0.25,), "event_loop_lag_seconds_sum", {}, 0.25),
-        ("observe_ready", (True,), "ready", {}, 1),
+        ("set_gauge", ("ready", True), "ready", {}, 1),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -330,7 +330,7 @@ def test_nothing_is_global() -> None:
     """Two Metrics share no registry, and the library's default registry stays unchanged."""
     before = {metric.name for metric in REGISTRY.collect()}
     first, second = Metrics(), Metrics()
-    first.count_pool_restart()
+    first.count("pool_restarts_total")
     assert first.render() != second.render()
     assert {metric.name for metric in REGISTRY.collect()} == before
 

@@ -21,6 +21,7 @@ from streamdedup.settings.load import load_settings
 from streamdedup.settings.sections import Settings
 from tests.support.browser.samples import article
 from tests.support.builders import verdicts_of
+from tests.testkit.quality import finish
 
 TOPIC = "documents"
 TEXT = article(random.Random(1))
@@ -74,7 +75,7 @@ def results(settings: Settings, *batches: tuple[RecordColumns, Verdicts]) -> Cou
     one = Shadow(settings, processor_clock=lambda: 0.0)
     for batch in batches:
         one.add(*batch)
-        one.wait()
+        finish(one)
     one.close()
     assert one.skipped == 0
     return one.results
@@ -209,7 +210,7 @@ def test_a_sample_is_skipped_while_the_thread_is_busy_or_has_worked_enough() -> 
     one.add(records_of({"text": TEXT}, first=2), kept(1))
     assert one.skipped == 1
     gate.set()
-    one.wait()
+    finish(one)
     # Three seconds of work are 2 % of 150.
     now[0] = 149.0
     one.add(records_of({"text": TEXT}, first=3), kept(1))
@@ -231,10 +232,10 @@ def test_a_failure_is_logged_and_stops_nothing(
         patch.setattr(Audit, "compare", fail)
         one.add(records_of({"text": TEXT}), kept(1))
         with pytest.raises(ValueError, match="broken"):
-            one.wait()
+            finish(one)
     assert "the shadow sample failed" in capsys.readouterr().out
     one.add(records_of({"text": NEAR}, first=1), kept(1))
-    one.wait()
+    finish(one)
     one.close()
     assert one.results == {"missed": 1}
 

@@ -144,7 +144,7 @@ async def test_alive_in_every_phase(site: Site, phase: Phase) -> None:
 
 async def test_metrics_are_served(site: Site) -> None:
     """/metrics is the page that Metrics renders, with its content type."""
-    site.metrics.count_pool_restart()
+    site.metrics.count("pool_restarts_total")
     code, content_type, page = await site.get("/metrics")
     assert (code, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert "streamdedup_pool_restarts_total 1.0" in page

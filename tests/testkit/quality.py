@@ -141,10 +141,16 @@ def run(corpus: Corpus, settings: Settings) -> Run:
             deduplicator.apply(judgement)
             quality.add(judgement.counts, len(batch))
             shadow.add(batch, judgement.verdicts)
-            shadow.wait()
+            finish(shadow)
             outcomes += judgement.verdicts.outcomes.tolist()
     shadow.close()
     return Run(_truth(corpus, outcomes, settings), quality.figures(), dict(shadow.results))
+
+
+def finish(shadow: Shadow) -> None:
+    """Wait for the audit that runs, if there is one; its error is raised."""
+    if shadow.running is not None:
+        shadow.running.result()
 
 
 def settings_of(threshold: float, seed: int, one_in: int = 8, **dedup: Any) -> Settings:
