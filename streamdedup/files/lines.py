@@ -24,7 +24,7 @@ import msgspec
 import xxhash
 
 from streamdedup.errors import InputError
-from streamdedup.files.unpack import CHUNK_BYTES, unpacked
+from streamdedup.files.compression import CHUNK_BYTES, unpacked
 from streamdedup.index.directory import fsync
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from streamdedup.errors import InputError
+from streamdedup.files.compression import PACKED
 from streamdedup.files.lines import STANDARD
-from streamdedup.files.pack import PACKED
 from streamdedup.index.directory import FILES
 from streamdedup.settings.sections import Settings
 

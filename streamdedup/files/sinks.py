@@ -15,9 +15,9 @@ import numpy as np
 from streamdedup.batches import DUPLICATE, OUTCOMES, JudgedVerdicts, MatchColumns, Verdicts
 from streamdedup.columns import Positions, RecordColumns, Strings
 from streamdedup.engine.arrow import load
+from streamdedup.files.compression import Packer, packer
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import OutputFile
-from streamdedup.files.pack import Packer, packer
 from streamdedup.files.sources import InputSources, table_kind
 from streamdedup.files.table_sink import Content, Format, TableSink, kept_rows
 from streamdedup.formats.outputs import (

@@ -12,9 +12,9 @@ from typing import Any
 
 from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
+from streamdedup.files.compression import packer
 from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
 from streamdedup.files.lines import STANDARD, LineReader
-from streamdedup.files.pack import packer
 from streamdedup.files.paths import Kind, kind_of_input, kind_of_name
 from streamdedup.files.tables import TableFile, difference
 from streamdedup.settings.sections import Settings
