@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamdedup.admin.clients import started
 from streamdedup.admin.disk import check_disk
 from streamdedup.admin.findings import ADMINISTRATOR, Finding, Findings
-from streamdedup.admin.registry_checks import check_registry
 from streamdedup.admin.topic_checks import check_access, check_topics, format_ms
 from streamdedup.errors import (
     BrokerRefused,
@@ -26,6 +26,7 @@ from streamdedup.errors import (
     TopicError,
 )
 from streamdedup.formats import changelog
+from streamdedup.formats.written import SchemaError, compile_schema
 from streamdedup.index.directory import holds_index
 from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest
@@ -38,9 +39,13 @@ from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.readers import ChangelogReader
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import recreated_topics
+from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
+
+if TYPE_CHECKING:
+    from streamdedup.registry.client import Registry
 
 _PAUSE_S = 0.2
 """Time for a worker to finish writing its manifest, and for brokers to end a transaction."""
@@ -50,12 +55,50 @@ async def check(settings: Settings) -> list[Finding]:
     """Look at everything that a worker with these settings needs."""
     findings = Findings()
     check_disk(settings, findings)
-    await check_registry(settings, findings)
+    await _check_registry(settings, findings)
     if await _check_servers(settings.kafka, findings):
         await _check_cluster(settings, findings)
     else:
         findings.skip("the rest", "topics, access, index and offsets: no usable broker")
     return findings.collected
+
+
+async def _check_registry(settings: Settings, findings: Findings) -> None:
+    """Check that the registry answers, and that the schemas that it has can be used."""
+    check = "schema registry"
+    with findings.guarded(check):
+        schemas_in_files(settings)
+        if not settings.uses_registry():
+            return
+        registry = open_registry(settings, {})
+        try:
+            await registry.reach()
+            findings.ok(check, f"{', '.join(settings.registry.urls)} answers")
+            if settings.records.format == "registry":
+                await _check_source_schema(registry, settings.source_subject(), findings)
+            if settings.output.duplicates_format == "avro":
+                number = await id_of_duplicates(registry, settings)
+                subject = settings.duplicates_subject()
+                findings.ok("schema of duplicate records", f"{subject} has it, with id {number}")
+        finally:
+            await registry.close()
+
+
+async def _check_source_schema(registry: Registry, subject: str, findings: Findings) -> None:
+    check = "schema of records"
+    latest = await registry.latest(subject)
+    if latest is None:
+        # Producers may name their subjects otherwise.
+        findings.skip(check, f"the registry has no subject {subject}")
+        return
+    try:
+        compile_schema(latest)
+    except SchemaError as error:
+        raise SettingsError(
+            f"the latest schema of {subject} {error}; records with it become dead letters; "
+            "correct the schema"
+        ) from error
+    findings.ok(check, f"the latest one of {subject} is {latest.kind}")
 
 
 async def _check_cluster(settings: Settings, findings: Findings) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamdedup.cli import options
+from streamdedup.errors import SettingsError
 
 if TYPE_CHECKING:
+    from streamdedup.formats.schemas import Schema
     from streamdedup.settings.sections import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Create the topics of the worker.")
@@ -61,20 +64,31 @@ def schema(config: options.ConfigFile = None, *, register: Register = False) -> 
     """
     import asyncio
 
-    from streamdedup.admin.registry_checks import register_duplicates
     from streamdedup.formats.schemas import duplicates_schema
 
     settings = options.load(config)
+    found = duplicates_schema(settings.output.duplicates_format)
     if not register:
-        typer.echo(duplicates_schema(settings.output.duplicates_format).text, nl=False)
+        typer.echo(found.text, nl=False)
         return
-    number = asyncio.run(register_duplicates(settings))
+    number = asyncio.run(_register(settings, found))
     typer.echo(f"{settings.duplicates_subject()} has the schema, with id {number}")
 
 
-def _retention(settings: Settings) -> str:
-    import datetime as dt
+async def _register(settings: Settings, schema: Schema) -> int:
+    """Register the schema of duplicate records, unless the registry has it; return its id."""
+    from streamdedup.registry.opening import open_registry
 
+    if not settings.registry.urls:
+        raise SettingsError("registry.urls is not set; name the schema registry there")
+    registry = open_registry(settings, {})
+    try:
+        return await registry.register(settings.duplicates_subject(), schema)
+    finally:
+        await registry.close()
+
+
+def _retention(settings: Settings) -> str:
     from streamdedup.kafka.topics import FOREVER, changelog_retention_ms
     from streamdedup.settings.units import format_duration
 
