@@ -210,7 +210,12 @@ async def _check_index(
         if not holds_index(directory):
             findings.ok(check, "none yet: the first start builds it from the changelog")
             return None
-        checkpoint = await _read_checkpoint(directory, wanted)
+        try:
+            checkpoint = _checkpoint(directory, wanted)
+        except IndexDamaged:
+            # A worker may be in the middle of a write: read again.
+            await asyncio.sleep(_PAUSE_S)
+            checkpoint = _checkpoint(directory, wanted)
         if settings.dedup.keeps_texts and not checkpoint.has_all_texts:
             raise IndexMismatch(
                 f"{directory}: the index was built without the texts that dedup.verify exact "
@@ -221,16 +226,6 @@ async def _check_index(
         findings.ok(check, f"built with these settings; on the disk {size}")
         return checkpoint
     return None
-
-
-async def _read_checkpoint(directory: Path, wanted: Header) -> Checkpoint:
-    """Read the checkpoint of an index that a worker may have open."""
-    try:
-        return _checkpoint(directory, wanted)
-    except IndexDamaged:
-        # The worker may be in the middle of a write: read again.
-        await asyncio.sleep(_PAUSE_S)
-        return _checkpoint(directory, wanted)
 
 
 def _checkpoint(directory: Path, wanted: Header) -> Checkpoint:
