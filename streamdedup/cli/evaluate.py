@@ -107,8 +107,9 @@ def evaluate(
     interrupted.
     """
     from streamdedup.analysis import evaluate as evaluation
+    from streamdedup.analysis.agreement import LabelReport
     from streamdedup.analysis.corpus import read_corpus
-    from streamdedup.analysis.html import page
+    from streamdedup.analysis.html import label_page, page
     from streamdedup.analysis.report import as_json as json_values
     from streamdedup.cli import screen
     from streamdedup.files.paths import check_report, expanded
@@ -130,23 +131,29 @@ def evaluate(
     corpus = list(expanded(corpus or [], [str(html)] if html else []))
     if html is not None:
         check_report(html, [*corpus, *(labels or []), config])
-    if labels or not corpus:
-        if corpus or not labels:
-            raise typer.BadParameter("give either files of documents, or --labels")
-        _propose(labels, settings, threshold, html, as_json=as_json)
-        return
-    bandings = [_parse_banding(text) for text in banding or ()] or [settings.dedup.banding()]
-    dedup = settings.dedup
-    for choice in bandings:
-        for doubt in doubts(choice, dedup.threshold, dedup.recall, options.MOST_VALUES):
-            sys.stderr.write(f"streamdedup: {doubt}\n")
-    with interruptible("interrupted"), screen.progress("reading") as show:
-        documents_read = read_corpus(corpus, settings, limit, label_field)
-        report = evaluation.evaluate(documents_read, settings, bandings, floor, show)
+    if bool(labels) == bool(corpus):
+        raise typer.BadParameter("give either files of documents, or --labels")
+    report: EvaluationReport | LabelReport
+    if labels:
+        report = _propose(labels, settings, threshold)
+    else:
+        dedup = settings.dedup
+        bandings = [_parse_banding(text) for text in banding or ()] or [dedup.banding()]
+        sys.stderr.writelines(
+            f"streamdedup: {doubt}\n"
+            for choice in bandings
+            for doubt in doubts(choice, dedup.threshold, dedup.recall, options.MOST_VALUES)
+        )
+        with interruptible("interrupted"), screen.progress("reading") as show:
+            documents_read = read_corpus(corpus, settings, limit, label_field)
+            report = evaluation.evaluate(documents_read, settings, bandings, floor, show)
     if html is not None:
-        screen.write_page(html, page(report))
+        text = label_page(report) if isinstance(report, LabelReport) else page(report)
+        screen.write_page(html, text)
     if as_json:
         typer.echo(json.dumps(json_values(report), ensure_ascii=False))
+    elif isinstance(report, LabelReport):
+        _print_proposal(report)
     else:
         _print(report)
 
@@ -165,36 +172,20 @@ def _parse_banding(text: str) -> Banding:
     return banding
 
 
-def _propose(
-    files: list[str],
-    settings: Settings,
-    threshold: float | None,
-    html: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def _propose(files: list[str], settings: Settings, threshold: float | None) -> LabelReport:
     """Read labels, and propose a threshold.
 
     The current threshold is the flag's, else that of the last label, else that of the settings.
     """
     from streamdedup.analysis.agreement import report_on
-    from streamdedup.analysis.html import label_page
     from streamdedup.analysis.labels import read_labels
-    from streamdedup.analysis.report import as_json as json_values
-    from streamdedup.cli import screen
 
     labels = read_labels(files, settings)
     known = [label.threshold for label in labels if label.threshold is not None]
     current = settings.dedup.threshold
     if threshold is None and known:
         current = known[-1]
-    report = report_on(labels, current)
-    if html is not None:
-        screen.write_page(html, label_page(report))
-    if as_json:
-        typer.echo(json.dumps(json_values(report), ensure_ascii=False))
-    else:
-        _print_proposal(report)
+    return report_on(labels, current)
 
 
 def _print(report: EvaluationReport) -> None:

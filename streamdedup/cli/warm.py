@@ -57,7 +57,11 @@ def main() -> None:
 
 
 def _warm() -> None:
-    documents = _documents()
+    stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
+    # Some documents are so near the threshold that the texts themselves are compared.
+    near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
+    texts = (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)
+    documents = [Document(text) for text in texts]
     corpus = Corpus(documents, 0, [str(number % 3) for number in range(len(documents))])
     for settings in _kinds_of_jobs():
         _deduplicate(settings, documents)
@@ -81,13 +85,6 @@ def _kinds_of_jobs() -> Iterator[Settings]:
             yield Settings.model_validate(
                 {"dedup": {**kind, "shingle_unit": unit, "verify": "exact"}}
             )
-
-
-def _documents() -> list[Document]:
-    stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
-    # Some documents are so near the threshold that the texts themselves are compared.
-    near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
-    return [Document(text) for text in (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)]
 
 
 def _deduplicate(settings: Settings, documents: list[Document]) -> None:
