@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,32 +19,25 @@ if TYPE_CHECKING:
     from streamdedup.files.run import RunTally
 
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+_for_file = partial(options.for_output, metavar="FILE", callback=options.filled)
 
 Kept = Annotated[
     str | None,
-    options.for_output(
-        metavar="FILE",
-        callback=options.filled,
+    _for_file(
         help="Kept lines, unchanged; - is stdout. Kept rows of Parquet and Arrow go to a .parquet, "
         ".arrow or .feather file, with all columns.",
     ),
 ]
 Duplicates = Annotated[
     str | None,
-    options.for_output(
-        metavar="FILE",
-        callback=options.filled,
+    _for_file(
         help="For each duplicate, the kept documents that it repeats: JSON Lines, or a table if "
         "FILE ends with .parquet, .arrow or .feather.",
     ),
 ]
 Rejected = Annotated[
     str | None,
-    options.for_output(
-        metavar="FILE",
-        callback=options.filled,
-        help="For each line that is not a document, the reason (JSON Lines).",
-    ),
+    _for_file(help="For each line that is not a document, the reason (JSON Lines)."),
 ]
 IncludeValue = Annotated[
     bool, options.for_output("--include-value", help="Put the line itself into duplicates.")
@@ -102,9 +96,8 @@ def dedup(
     Exit codes: 0 done, 3 invalid settings, 4 an input or output file, or every line was rejected,
     9-13 the index, 130 and 143 interrupted.
     """
-    remedy = "run the same command again to resume"
-    if index is None:
-        remedy = "use --index to be able to resume"
+    again = "run the same command again to resume"
+    remedy = again if index is not None else "use --index to be able to resume"
     try:
         with interruptible(f"interrupted; {remedy}") as interrupts:
             from rich.console import Console

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -86,7 +79,7 @@ def progress(step: str) -> Iterator[Callable[[str, int, int], None]]:
     The bar begins with the name of the first step. The function that is yielded takes the name of
     the current step, the work done, and all of its work.
     """
-    bar = _bar(Console(stderr=True), TextColumn("{task.description}"), TimeRemainingColumn())
+    bar = _bar(Console(stderr=True), "{task.description}")
     task = bar.add_task(step, total=None)
     with bar:
         yield lambda name, done, total: bar.update(
@@ -100,7 +93,7 @@ def judging_progress(console: Console) -> Iterator[Callable[[RunTally], None]]:
 
     The function that is yielded takes the current tally.
     """
-    bar = _bar(console, TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
+    bar = _bar(console, "{task.fields[counts]}")
     task = bar.add_task("", total=None, counts="starting")
 
     def update(tally: RunTally) -> None:
@@ -125,11 +118,12 @@ def start(tally: RunTally) -> str:
     return text + (compiling if tally.compile_seconds else "")
 
 
-def _bar(console: Console, *columns: ProgressColumn) -> Progress:
+def _bar(console: Console, text: str) -> Progress:
     return Progress(
         BarColumn(bar_width=None),
         TaskProgressColumn(),
-        *columns,
+        TextColumn(text),
+        TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
         expand=True,

@@ -128,7 +128,12 @@ class LineReader:
         if not raw:
             return None
         if not self.lines:
-            self._check_encoding(raw)
+            for wide, encoding in _WIDE_STARTS.items():
+                if raw.startswith(wide):
+                    raise InputError(
+                        f"{self.name} is in {encoding}; convert it to UTF-8, for example with "
+                        f"iconv -f {encoding} -t UTF-8"
+                    )
         # If the rest of the line turns out to be damaged, the mark stays before the line.
         hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
         hashed.update(raw)
@@ -165,19 +170,11 @@ class LineReader:
             self.lines += len(lines)
         return lines
 
-    def _check_encoding(self, start: bytes) -> None:
-        for wide, encoding in _WIDE_STARTS.items():
-            if start.startswith(wide):
-                raise InputError(
-                    f"{self.name} is in {encoding}; convert it to UTF-8, for example with iconv -f "
-                    f"{encoding} -t UTF-8"
-                )
-
     def skip(self, mark: InputMark) -> None:
         """Skip the lines that a mark covers, before the first line is read.
 
         Raises:
-            InputError: the input does not begin with the bytes that the mark covers.
+            InputError: the input does not begin with these lines.
         """
         for part in self._parts(mark.length):
             self._count(part)
@@ -188,7 +185,15 @@ class LineReader:
             )
         self.lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
-            self._end_line()
+            # The file may now have the line end that the last judged line lacked.
+            rest = self._next(CHUNK_BYTES)
+            if rest.strip(b"\r\n"):
+                raise InputError(
+                    f"{self.name} has changed: its last line was judged when it had no line end, "
+                    f"and has grown since; {RENAME}"
+                )
+            self._count(rest)
+            self._ended = rest.endswith(b"\n")
 
     def begins_with(self, mark: InputMark) -> bool:
         """Return whether the input begins with the lines that a mark covers; skip nothing.
@@ -227,17 +232,6 @@ class LineReader:
         """Close the file."""
         for file in (self._file, *self._copies):
             file.close()
-
-    def _end_line(self) -> None:
-        """Read the line end that the last judged line lacked, if the file now has it."""
-        rest = self._next(CHUNK_BYTES)
-        if rest.strip(b"\r\n"):
-            raise InputError(
-                f"{self.name} has changed: its last line was judged when it had no line end, and "
-                f"has grown since; {RENAME}"
-            )
-        self._count(rest)
-        self._ended = rest.endswith(b"\n")
 
     def _count(self, part: bytes) -> None:
         self._hash.update(part)

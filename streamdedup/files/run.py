@@ -301,10 +301,7 @@ class _Run:
 
     def complete(self) -> None:
         """Note tables that are complete, and then remove what they no longer need."""
-        if any(
-            (sink.length, sink.rows) != (self.ledger.length(outcome), self.ledger.rows(outcome))
-            for outcome, sink in self.sinks.items()
-        ):
+        if self._written() != {outcome: self.ledger.written(outcome) for outcome in self.sinks}:
             self.note(self.ledger.entries({}, self._written()))
         for sink in self.sinks.values():
             sink.clean()

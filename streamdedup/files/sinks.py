@@ -102,7 +102,7 @@ def open_sink(
     Raises:
         InputError: it cannot be written, or is not what earlier runs wrote.
     """
-    path, length = job.outputs()[outcome], ledger.length(outcome)
+    path, (length, rows) = job.outputs()[outcome], ledger.written(outcome)
     rule, has_index = OutputRule.from_settings(settings), job.index is not None
     kind = table_kind(path)
     if kind is None:
@@ -124,7 +124,7 @@ def open_sink(
         token=ledger.token,
         name=str(outcome),
         spool_length=length if has_index else None,
-        rows=ledger.rows(outcome),
+        rows=rows,
     )
 
 
