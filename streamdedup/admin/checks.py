@@ -102,14 +102,18 @@ async def _check_source_schema(registry: Registry, subject: str, findings: Findi
 
 
 async def _check_cluster(settings: Settings, findings: Findings) -> None:
-    """Check all that needs a broker that answers."""
     facts: ClusterFacts | None = None
     with findings.guarded("access"):
         facts = await look_at_topics(settings)
     if facts is None:
         findings.skip("the rest", "topics, index and offsets: the brokers did not describe them")
         return
-    await _check_brokers(settings.kafka, facts, findings)
+    failed = await try_servers(settings.kafka, list(facts.brokers.values()))
+    for error in failed.values():
+        advertised = f"{error}; the broker advertises this address (advertised.listeners)"
+        findings.fail("brokers", BrokerUnavailable(advertised))
+    if not failed:
+        findings.ok("brokers", f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
     if warning := release_warning(facts.release_level):
         findings.warn("release of Kafka", warning, ADMINISTRATOR)
     else:
@@ -149,21 +153,6 @@ async def _check_servers(kafka: KafkaSettings, findings: Findings) -> bool:
     return True
 
 
-async def _check_brokers(kafka: KafkaSettings, facts: ClusterFacts, findings: Findings) -> None:
-    """Check that this machine can reach the addresses that the brokers advertise."""
-    check = "brokers"
-    failed = await try_servers(kafka, list(facts.brokers.values()))
-    for error in failed.values():
-        findings.fail(
-            check,
-            BrokerUnavailable(
-                f"{error}; the broker advertises this address (advertised.listeners)"
-            ),
-        )
-    if not failed:
-        findings.ok(check, f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
-
-
 async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     check = "transactional id"
     topics, group = settings.topics, settings.kafka.group_id
@@ -184,9 +173,8 @@ async def _check_timeout(kafka: KafkaSettings, findings: Findings) -> None:
     with findings.guarded(check):
         limit_ms = await longest_transaction_ms(kafka)
         if limit_ms is None:
-            findings.skip(
-                check, "the brokers do not show this client their transaction.max.timeout.ms"
-            )
+            reason = "the brokers do not show this client their transaction.max.timeout.ms"
+            findings.skip(check, reason)
         elif limit_ms < milliseconds(timeout):
             raise SettingsError(
                 f"kafka.transaction_timeout is {format_duration(timeout)}, above the brokers' "
@@ -194,9 +182,8 @@ async def _check_timeout(kafka: KafkaSettings, findings: Findings) -> None:
                 "the brokers"
             )
         else:
-            findings.ok(
-                check, f"{format_duration(timeout)}; the brokers allow {format_ms(limit_ms)}"
-            )
+            allowed = f"the brokers allow {format_ms(limit_ms)}"
+            findings.ok(check, f"{format_duration(timeout)}; {allowed}")
 
 
 async def _check_index(
@@ -253,9 +240,8 @@ async def _judged(
 ) -> SourcePartitions:
     """Return the source partitions, with the offsets up to which they were judged.
 
-    This reads the entries that a start replays, and reports records of other programs among them.
-
-    A running worker commits all the time, so this comes after the committed offsets were read. The
+    This reads the entries that a start replays, and reports records of other programs among them. A
+    running worker commits all the time, so this comes after the committed offsets were read. The
     pause lets the last transaction become visible in the changelog too.
     """
     judged = SourcePartitions(checkpoint.sources, checkpoint.written)

@@ -44,10 +44,10 @@ class Letter:
     """A dead letter without its contents.
 
     Attributes:
-        position: position of the source record; ``stored`` is that of the dead letter itself.
+        position: of the source record; ``stored`` is that of the dead letter itself.
         stage: the step that refused the record.
         reason: a class name; ``message`` says it in one sentence.
-        timestamp_ms: timestamp of the dead letter; -1 if it has none.
+        timestamp_ms: of the dead letter; -1 if it has none.
         omitted: whether its value was too large for the topic.
         replays: how often the record was replayed before it became this dead letter.
     """
@@ -206,10 +206,9 @@ async def find_records(
 
 
 async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
-    """Append source records to the clean topic, without a change to the index.
+    """Append source records to the clean topic; the index does not change.
 
-    Raises:
-        InputError: a record is too large for the clean topic; nothing was written.
+    If a record is too large for the topic, raise an InputError, and write nothing.
     """
     facts = await look_at_brokers(settings)
     clean = facts.topics[settings.topics.clean]

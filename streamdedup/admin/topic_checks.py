@@ -20,11 +20,7 @@ _TO_WRITE = frozenset({"Write", "Describe", "DescribeConfigs"})
 
 
 def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) -> bool:
-    """Check the configuration of the topics.
-
-    Returns:
-        Whether a worker can use the topics.
-    """
+    """Check the configuration of the topics; return whether a worker can use them."""
     topics = facts.topics
     problems = topic_problems(settings, topics)
     for problem in problems:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,15 @@ def _warm() -> None:
     texts = (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)
     documents = [Document(text) for text in texts]
     corpus = Corpus(documents, 0, [str(number % 3) for number in range(len(documents))])
-    for settings in _kinds_of_jobs():
+    # Together these settings call each kernel with each of its argument types.
+    kinds: tuple[dict[str, Any], ...] = (
+        {"variant": "fast"},
+        {"variant": "classic"},
+        {"variant": "classic", "value_bits": 64},
+    )
+    for kind, unit in product(kinds, ("character", "word")):
+        dedup = {**kind, "shingle_unit": unit, "verify": "exact"}
+        settings = Settings.model_validate({"dedup": dedup})
         _deduplicate(settings, documents)
         evaluate(corpus, settings, [settings.dedup.banding()])
     _audit()
@@ -71,20 +79,6 @@ def _warm() -> None:
     partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
     if find_spec("pyarrow") is not None:
         _backfill()
-
-
-def _kinds_of_jobs() -> Iterator[Settings]:
-    """Yield settings that together call each kernel with each of its argument types."""
-    kinds: tuple[dict[str, Any], ...] = (
-        {"variant": "fast"},
-        {"variant": "classic"},
-        {"variant": "classic", "value_bits": 64},
-    )
-    for kind in kinds:
-        for unit in ("character", "word"):
-            yield Settings.model_validate(
-                {"dedup": {**kind, "shingle_unit": unit, "verify": "exact"}}
-            )
 
 
 def _deduplicate(settings: Settings, documents: list[Document]) -> None:

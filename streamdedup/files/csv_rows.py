@@ -111,11 +111,7 @@ class CsvReader:
 
 
 class CsvFields:
-    """Reads the fields of documents from the columns that the settings name.
-
-    Raises:
-        InputError: a column is missing, or there are several of its name.
-    """
+    """Reads fields from the columns that the settings name; an InputError unless each is one."""
 
     def __init__(self, header: Sequence[str], records: RecordSettings, name: str) -> None:
         self._header = header

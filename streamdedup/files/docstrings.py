@@ -25,14 +25,11 @@ _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings(root: Path | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the name and the cleaned text of every docstring, in a stable order.
+    """Yield the name and the cleaned text of every docstring below a folder, in a stable order.
 
-    Args:
-        root: folder of modules; by default the installed standard library.
-
-    Yields:
-        ``module:qualname`` and the text; ``module`` alone for the docstring of the module. A name
-        that is defined more than once ends with the number of its definition.
+    The folder is by default the installed standard library. The name is ``module:qualname``, for
+    the docstring of a module ``module``. One that is defined again ends with the number of its
+    definition.
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):

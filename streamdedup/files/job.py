@@ -186,10 +186,8 @@ class Ledger:
     ) -> dict[str, bytes]:
         """Return the notes that the index must store together with a batch.
 
-        Args:
-            marks: how far the job has judged each input after the batch, by topic.
-            outputs: the bytes and rows of each output then, as :meth:`written` returns them.
-            end: the number of the next document then.
+        After it, the inputs are judged up to these marks, by topic, the outputs have these bytes
+        and rows (see :meth:`written`), and ``end`` is the number of the next document.
         """
         self._note.lengths = {str(outcome): length for outcome, (length, _) in outputs.items()}
         self._note.rows = {str(outcome): rows for outcome, (_, rows) in outputs.items() if rows}

@@ -104,11 +104,9 @@ def import_sketches(
 ) -> Loaded:
     """Create an index from the kept sketches of an archive, with the clock of the archive.
 
-    Args:
-        source: a Parquet file, or a folder of them.
-        settings: those of the archive's deduplication; the index goes to their ``index.directory``.
-        changelog: of the worker that continues the archive; None for an index of the embedded mode.
-        progress: receives the number of documents loaded so far, and of all to be loaded.
+    The source is a Parquet file, or a folder of them. The settings are those of the archive's
+    deduplication. The changelog is of the worker that continues the archive; None for an index of
+    the embedded mode. The progress is in documents.
 
     Raises:
         InputError: the files cannot be read, or are not what docs/internals/format.md describes.
@@ -156,10 +154,7 @@ class _Archive:
             self._now_ms = Clock.from_state(self._clock).now_ms
         except IndexDamaged as error:
             raise InputError(f"the column 'clock' of {last.path} is not a valid clock") from error
-        self._check_footers()
-
-    def _check_footers(self) -> None:
-        """Check what the footers tell about rows that may not be read."""
+        # What the footers tell about rows that may not be read.
         last_place = -1
         for group in self._groups:
             places = group.range_of("place")

@@ -107,7 +107,7 @@ class LineReader:
         # Room for the line, a byte order mark, the line feed, and one byte that shows that the
         # line is too long.
         self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
-        with _translated(f"cannot read {self.name}"):
+        with translated(f"cannot read {self.name}"):
             self._raw: io.FileIO = _Input(path, on_wait)
             self._file: io.BufferedReader[io.FileIO] = io.BufferedReader(self._raw, CHUNK_BYTES)
             self._content = unpacked(self._file, self.name)
@@ -162,7 +162,7 @@ class LineReader:
         """
         if not self.lines:
             return []
-        with _translated(f"cannot read {self.name}"):
+        with translated(f"cannot read {self.name}"):
             ahead = self._content.peek()[:most_bytes]
         *lines, rest = ahead.split(b"\n", most)
         if lines:
@@ -171,11 +171,7 @@ class LineReader:
         return lines
 
     def skip(self, mark: InputMark) -> None:
-        """Skip the lines that a mark covers, before the first line is read.
-
-        Raises:
-            InputError: the input does not begin with these lines.
-        """
+        """Skip the lines of a mark, before any is read; an InputError if the input differs."""
         for part in self._parts(mark.length):
             self._count(part)
         if self._length != mark.length or self._hash.digest() != mark.digest:
@@ -238,7 +234,7 @@ class LineReader:
         self._length += len(part)
 
     def _next(self, most: int, *, whole_lines: bool = True) -> bytes:
-        with _translated(f"cannot read {self.name}"):
+        with translated(f"cannot read {self.name}"):
             return self._content.readline(most) if whole_lines else self._content.read(most)
 
 
@@ -291,7 +287,7 @@ class OutputFile:
     def __init__(self, path: str, length: int, *, durable: bool) -> None:
         self.name = "standard output" if path == STANDARD else path
         self._path = path
-        with _translated(f"cannot write {self.name}"):
+        with translated(f"cannot write {self.name}"):
             if path == STANDARD:
                 sys.stdout.flush()
                 self._file = io.FileIO(1, "wb", closefd=False)
@@ -311,7 +307,7 @@ class OutputFile:
     def append(self, data: bytes) -> None:
         """Append bytes."""
         left = memoryview(data)
-        with _translated(f"cannot write {self.name}"):
+        with translated(f"cannot write {self.name}"):
             while left:
                 left = left[self._file.write(left) :]
         self.length += len(data)
@@ -319,7 +315,7 @@ class OutputFile:
     def sync(self) -> None:
         """Force the bytes to disk."""
         if self._durable:
-            with _translated(f"cannot write {self.name}"):
+            with translated(f"cannot write {self.name}"):
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -333,7 +329,7 @@ class OutputFile:
                 f"{self.name} has {size} bytes, earlier runs wrote {length}: restore the file, or "
                 "pass other output files, which are written from the start"
             )
-        with _translated(f"cannot write {self.name}"):
+        with translated(f"cannot write {self.name}"):
             self._file.truncate(length)
             self._file.seek(length)
             if self._durable:
@@ -346,12 +342,8 @@ def sync_directory(path: str) -> None:
 
 
 def input_size(path: str) -> int | None:
-    """Return the size of an input on disk in bytes; None if unknown, as for a pipe.
-
-    Raises:
-        InputError: the path is not a file, or cannot be read.
-    """
-    with _translated(f"cannot read {path}"):
+    """Return the bytes of an input on disk, None for a pipe; an InputError if it is unreadable."""
+    with translated(f"cannot read {path}"):
         status = os.fstat(0) if path == STANDARD else os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -359,11 +351,12 @@ def input_size(path: str) -> int | None:
 
 
 @contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """Raise an operating system error as an InputError; a broken pipe passes through."""
+def translated(what: str, kinds: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
+    """Raise errors of these kinds as an InputError of one line; a broken pipe passes through."""
     try:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise InputError(f"{what}: {error.strerror or error}") from error
+    except kinds as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(f"{what}: {reason}") from error

@@ -167,12 +167,7 @@ def _is_own(path: str, index: Path | None) -> bool:
 def check_paths(
     inputs: Iterable[str], outputs: Iterable[str], config: Path | None, index: Path | None
 ) -> None:
-    """Check that no two paths of a command are the same file, and that none is ours.
-
-    Raises:
-        InputError: an input is given twice, an output is also read or is another output, or a file
-            belongs to the index, or is a temporary one.
-    """
+    """Raise an InputError if two paths of a command are one file, or one is ours."""
     seen: dict[str, str] = {}
     for path in inputs:
         if _file(path) in seen:

@@ -265,28 +265,24 @@ class _Run:
     def _settle(
         self, batch: InputBatch, sketching: _BatchPreparation, pending: PendingBatch
     ) -> None:
+        """Judge a batch, write its lines to the outputs, and commit it."""
         records = pending.records
-        verdicts = self._judge(batch, records, sketching.result(pending)) if len(records) else None
+        verdicts: Verdicts | None = None
+        if len(records):
+            judgement = self.deduplicator.judge(sketching.result(pending))
+            verdicts = judgement.verdicts
+            contents = [(sink, sink.content(records, verdicts)) for sink in self.sinks.values()]
+            with self.hooks.shield():
+                for sink, content in contents:
+                    sink.append(content)
+                end = judgement.update.first_number + len(judgement.update.documents)
+                entries = self.ledger.entries(batch.marks, self._written(), end)
+                self.deduplicator.apply(judgement, entries)
         self._count(batch, verdicts)
         if verdicts is not None and self.hooks.on_verdict is not None:
             for record, verdict in zip(records, verdicts, strict=True):
                 self.hooks.on_verdict(record, verdict)
         self.hooks.on_batch(self.tally)
-
-    def _judge(
-        self, batch: InputBatch, records: RecordColumns, sketched: SketchedBatch
-    ) -> Verdicts:
-        """Judge a batch, write its lines to the outputs, and commit it."""
-        judgement = self.deduplicator.judge(sketched)
-        sinks = self.sinks.values()
-        contents = [(sink, sink.content(records, judgement.verdicts)) for sink in sinks]
-        with self.hooks.shield():
-            for sink, content in contents:
-                sink.append(content)
-            end = judgement.update.first_number + len(judgement.update.documents)
-            entries = self.ledger.entries(batch.marks, self._written(), end)
-            self.deduplicator.apply(judgement, entries)
-        return judgement.verdicts
 
     def _written(self) -> dict[Outcome, tuple[int, int]]:
         """Return the length of each output, and the rows of a completed table."""

@@ -97,11 +97,7 @@ Sink: TypeAlias = _LineSink | TableSink
 def open_sink(
     outcome: Outcome, job: Job, sources: InputSources, settings: Settings, ledger: Ledger
 ) -> Sink:
-    """Open the output of an outcome where the job's earlier runs stopped.
-
-    Raises:
-        InputError: it cannot be written, or is not what earlier runs wrote.
-    """
+    """Open an output where earlier runs of the job stopped; an InputError if they wrote another."""
     path, (length, rows) = job.outputs()[outcome], ledger.written(outcome)
     rule, has_index = OutputRule.from_settings(settings), job.index is not None
     kind = table_kind(path)

@@ -113,11 +113,7 @@ def table_kind(path: str) -> Kind | None:
 def check_outputs(
     sources: InputSources, kept: str | None, duplicates: str | None, rejected: str | None
 ) -> None:
-    """Check that the extensions of the outputs fit what is written to them.
-
-    Raises:
-        InputError: an extension stands for another kind, or for an unsupported compression.
-    """
+    """Raise an InputError if the extension of an output does not fit what is written to it."""
     kind = sources.kind
     for output in filter(None, (kept, duplicates, rejected)):
         if packer(output) is not None and table_kind(output) is not None:

@@ -42,11 +42,7 @@ def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[
 
 
 def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
-    """Load the settings: defaults < file < environment < overrides.
-
-    Args:
-        path: YAML file, or None.
-        overrides: nested settings of the highest priority, as ``dedup={"threshold": 0.9}``.
+    """Load settings: defaults < YAML file < environment < overrides (``dedup={"recall": 0.9}``).
 
     Raises:
         SettingsError: the file cannot be read, or a setting is unknown or invalid.

@@ -101,11 +101,7 @@ class RegistrySettings(Section):
         return self
 
     def login(self) -> str | None:
-        """Return ``username:password``; None without a login.
-
-        Raises:
-            SettingsError: the file of the password cannot be read.
-        """
+        """Return ``username:password``, or None; a SettingsError if its file cannot be read."""
         if not self.username:
             return None
         return f"{self.username}:{reveal(self.password, self.password_file) or ''}"
