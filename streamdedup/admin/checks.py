@@ -75,7 +75,9 @@ async def _check_registry(settings: Settings, findings: Findings) -> None:
             await registry.reach()
             findings.ok(check, f"{', '.join(settings.registry.urls)} answers")
             if settings.records.format == "registry":
-                await _check_source_schema(registry, settings.source_subject(), findings)
+                # By Confluent's TopicNameStrategy; producers may name their subjects otherwise.
+                subject = f"{settings.topics.source}-value"
+                await _check_source_schema(registry, subject, findings)
             if settings.output.duplicates_format == "avro":
                 number = await id_of_duplicates(registry, settings)
                 subject = settings.duplicates_subject()
@@ -88,7 +90,6 @@ async def _check_source_schema(registry: Registry, subject: str, findings: Findi
     check = "schema of records"
     latest = await registry.latest(subject)
     if latest is None:
-        # Producers may name their subjects otherwise.
         findings.skip(check, f"the registry has no subject {subject}")
         return
     try:

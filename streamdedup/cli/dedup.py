@@ -25,19 +25,18 @@ Kept = Annotated[
     str | None,
     _for_file(
         help="Kept lines, unchanged; - is stdout. Kept rows of Parquet and Arrow go to a .parquet, "
-        ".arrow or .feather file, with all columns.",
+        ".arrow or .feather file, with all columns."
     ),
 ]
 Duplicates = Annotated[
     str | None,
     _for_file(
         help="For each duplicate, the kept documents that it repeats: JSON Lines, or a table if "
-        "FILE ends with .parquet, .arrow or .feather.",
+        "FILE ends with .parquet, .arrow or .feather."
     ),
 ]
 Rejected = Annotated[
-    str | None,
-    _for_file(help="For each line that is not a document, the reason (JSON Lines)."),
+    str | None, _for_file(help="For each line that is not a document, the reason (JSON Lines).")
 ]
 IncludeValue = Annotated[
     bool, options.for_output("--include-value", help="Put the line itself into duplicates.")
@@ -121,7 +120,14 @@ def dedup(
         # The reader of an output has ended, for example head.
         raise typer.Exit(_EXIT_BROKEN_PIPE) from None
     if summary_json:
-        typer.echo(_json_summary(tally), err="-" in job.outputs().values())
+        counts = ("documents", "kept", "duplicates", "rejected")
+        lines = ("blank_lines", "unfinished_lines", "judged_before")
+        seconds = ("seconds", "start_seconds", "compile_seconds")
+        facts = {name: getattr(tally, name) for name in (*counts, *lines)}
+        facts |= {name: round(getattr(tally, name), 3) for name in seconds}
+        facts["documents_per_second"] = round(tally.documents_per_second, 1)
+        summary = json.dumps(facts, separators=(",", ":"))
+        typer.echo(summary, err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
     first = tally.first_rejection
@@ -130,16 +136,6 @@ def dedup(
             f"every line was rejected, the first with {first.reason}: {first.message}; check the "
             "input, --text-field and records.format"
         )
-
-
-def _json_summary(tally: RunTally) -> str:
-    counts = ("documents", "kept", "duplicates", "rejected")
-    lines = ("blank_lines", "unfinished_lines", "judged_before")
-    seconds = ("seconds", "start_seconds", "compile_seconds")
-    facts = {name: getattr(tally, name) for name in (*counts, *lines)}
-    facts |= {name: round(getattr(tally, name), 3) for name in seconds}
-    facts["documents_per_second"] = round(tally.documents_per_second, 1)
-    return json.dumps(facts, separators=(",", ":"))
 
 
 def _summary(tally: RunTally, job: Job) -> str:

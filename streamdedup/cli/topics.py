@@ -44,13 +44,19 @@ def create(
     import asyncio
 
     from streamdedup.kafka.cluster import create_topics
+    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms
+    from streamdedup.settings.units import format_duration
 
     settings = options.load(config)
+    retention_ms = changelog_retention_ms(settings)
+    retention = "unlimited retention"
+    if retention_ms != FOREVER:
+        duration = format_duration(dt.timedelta(milliseconds=retention_ms))
+        retention = f"a retention of {duration}: index.window, index.allowed_lateness and one day"
     created = asyncio.run(create_topics(settings, partitions, replication))
     for name in created:
-        is_changelog = name == settings.topics.changelog
-        retention = f", with {_retention(settings)}" if is_changelog else ""
-        typer.echo(f"created {name}{retention}")
+        shown = f", with {retention}" if name == settings.topics.changelog else ""
+        typer.echo(f"created {name}{shown}")
     if not created:
         typer.echo("all topics exist")
 
@@ -86,14 +92,3 @@ async def _register(settings: Settings, schema: Schema) -> int:
         return await registry.register(settings.duplicates_subject(), schema)
     finally:
         await registry.close()
-
-
-def _retention(settings: Settings) -> str:
-    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms
-    from streamdedup.settings.units import format_duration
-
-    retention_ms = changelog_retention_ms(settings)
-    if retention_ms == FOREVER:
-        return "unlimited retention"
-    duration = format_duration(dt.timedelta(milliseconds=retention_ms))
-    return f"a retention of {duration}: index.window, index.allowed_lateness and one day"

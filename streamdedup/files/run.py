@@ -113,7 +113,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job.inputs, outputs, job.config, job.index)
     sources = examine(job.inputs, settings)
-    check_outputs(sources, job.kept, job.duplicates, job.rejected)
+    check_outputs(sources, job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:
         deduplicator = resources.enter_context(Deduplicator(settings, job.index))

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamdedup.batches import DUPLICATE, OUTCOMES, JudgedVerdicts, MatchColumns, Verdicts
+from streamdedup.batches import DUPLICATE, OUTCOMES, JudgedVerdicts, Verdicts
 from streamdedup.columns import Positions, RecordColumns, Strings
 from streamdedup.engine.arrow import load
 from streamdedup.files.compression import Packer, packer
@@ -158,7 +158,14 @@ def _duplicates_table(
     rows = np.flatnonzero(verdicts.outcomes == DUPLICATE)
     document_rows = verdicts.document_rows[rows]
     matches = verdicts.matches.take(document_rows)
-    of_matches = _match_columns(matches)
+    similarities = (matches.estimates, matches.jaccards)
+    numbers = (*(values.round(_SIMILARITY_DIGITS) for values in similarities), matches.ages_s)
+    arrays = [arrow.array(values, mask=np.isnan(values)) for values in numbers]
+    of_matches = {
+        "id": _strings(matches.ids),
+        **_position_columns(matches.positions),
+        **dict(zip(_SIMILARITIES, arrays, strict=True)),
+    }
     bests = arrow.array(np.concatenate([[0], matches.ends])[:-1])  # the first match of each
     times_ms = verdicts.documents.event_times_ms[document_rows]
     offsets = arrow.array(np.concatenate([[0], matches.ends]), "int32")
@@ -177,17 +184,6 @@ def _duplicates_table(
         values = [records.values[row] for row in verdicts.rows_with(DUPLICATE)]
         columns["value"] = arrow.array(values, "binary")
     return arrow.Table.from_pydict(columns, schema)
-
-
-def _match_columns(matches: MatchColumns) -> dict[str, Any]:
-    similarities = (matches.estimates, matches.jaccards)
-    numbers = (*(values.round(_SIMILARITY_DIGITS) for values in similarities), matches.ages_s)
-    arrays = [load().array(values, mask=np.isnan(values)) for values in numbers]
-    return {
-        "id": _strings(matches.ids),
-        **_position_columns(matches.positions),
-        **dict(zip(_SIMILARITIES, arrays, strict=True)),
-    }
 
 
 def _position_columns(positions: Positions) -> dict[str, Any]:

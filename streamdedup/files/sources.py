@@ -14,6 +14,7 @@ from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
 from streamdedup.files.compression import packer
 from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
+from streamdedup.files.job import Job
 from streamdedup.files.lines import STANDARD, LineReader
 from streamdedup.files.paths import Kind, kind_of_input, kind_of_name
 from streamdedup.files.tables import TableFile, difference
@@ -110,11 +111,9 @@ def table_kind(path: str) -> Kind | None:
     return kind if kind is not None and kind.is_table else None
 
 
-def check_outputs(
-    sources: InputSources, kept: str | None, duplicates: str | None, rejected: str | None
-) -> None:
+def check_outputs(sources: InputSources, job: Job) -> None:
     """Raise an InputError if the extension of an output does not fit what is written to it."""
-    kind = sources.kind
+    kind, kept, duplicates, rejected = sources.kind, job.kept, job.duplicates, job.rejected
     for output in filter(None, (kept, duplicates, rejected)):
         if packer(output) is not None and table_kind(output) is not None:
             raise InputError(

@@ -347,10 +347,6 @@ class Settings(BaseSettings):
         """Return whether records are read or written with schemas of the registry."""
         return self.records.format == "registry" or self.output.duplicates_format == "avro"
 
-    def source_subject(self) -> str:
-        """Return the registry's subject of the source, by Confluent's TopicNameStrategy."""
-        return f"{self.topics.source}-value"
-
     def duplicates_subject(self) -> str:
         """Return the registry's subject of duplicate records, by Confluent's TopicNameStrategy."""
         return f"{self.topics.duplicates}-value"

@@ -112,10 +112,7 @@ def _as_number(value: Any) -> Any:
 
 _NUMBER_OR_TEXT = WithJsonSchema({"type": ["string", "number"]})
 Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    PlainSerializer(format_size, return_type=str),
-    _NUMBER_OR_TEXT,
+    int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), _NUMBER_OR_TEXT
 ]
 Duration = Annotated[
     dt.timedelta,
