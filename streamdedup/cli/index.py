@@ -30,14 +30,10 @@ app = typer.Typer(
     "open.",
 )
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", **options.FILLED, help="Directory of the index.")
-]
+_path = partial(typer.Argument, **options.FILLED)
+Directory = Annotated[Path, _path(metavar="DIR", help="Directory of the index.")]
 NewDirectory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", **options.FILLED, help="Directory of the new index; holds none yet."
-    ),
+    Path, _path(metavar="DIR", help="Directory of the new index; holds none yet.")
 ]
 QueryText = Annotated[
     str | None, typer.Option(metavar="TEXT", help="A text, as a document would contain it.")
@@ -46,15 +42,11 @@ QueryId = Annotated[
     str | None, typer.Option("--id", metavar="ID", help="The id of a document of the index.")
 ]
 Namespace = Annotated[str, typer.Option(metavar="NAME", help="Namespace of the text.")]
-ExportFile = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", **options.FILLED, help="New file: .tar, .tar.zst or .tar.gz."),
-]
+ExportFile = Annotated[Path, _path(metavar="FILE", help="New file: .tar, .tar.zst or .tar.gz.")]
 Source = Annotated[
     Path,
-    typer.Argument(
+    _path(
         metavar="SOURCE",
-        **options.FILLED,
         help="An export, the directory of another index, or kept sketches: a folder of Parquet "
         "files, or one file (.parquet).",
     ),

@@ -65,10 +65,8 @@ def marked(parts: Iterable[TextPart], *, brackets: bool) -> Text:
     """Return a text with its differing parts in colour, and in brackets if there is no colour."""
     text = Text()
     for part in parts:
-        if part.differs:
-            text.append(f"[{part.text}]" if brackets else part.text, _DIFFERENT)
-        else:
-            text.append(part.text)
+        shown = f"[{part.text}]" if part.differs and brackets else part.text
+        text.append(shown, _DIFFERENT if part.differs else None)
     return text
 
 

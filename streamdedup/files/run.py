@@ -39,8 +39,7 @@ class RunTally:
 
     Attributes:
         kept, duplicates: documents with these verdicts.
-        rejected: lines that could not be decoded as a document.
-        first_rejection: the reason for the first of them.
+        rejected: lines that could not be decoded as a document, the first for this reason.
         blank_lines: lines of white space, which are skipped.
         unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
@@ -77,12 +76,9 @@ class RunTally:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of the caller.
+    """Callbacks: after each commit, and for each record after its commit.
 
-    Attributes:
-        on_batch: called after each commit.
-        on_verdict: called for each record after its commit.
-        shield: context manager around each commit; it holds back interrupts.
+    The shield is a context manager around each commit; it holds back interrupts.
     """
 
     on_batch: Callable[[RunTally], None] = lambda _: None
