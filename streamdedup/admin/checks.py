@@ -56,10 +56,19 @@ async def check(settings: Settings) -> list[Finding]:
     findings = Findings()
     check_disk(settings, findings)
     await _check_registry(settings, findings)
-    if await _check_servers(settings.kafka, findings):
-        await _check_cluster(settings, findings)
-    else:
+    servers = settings.kafka.bootstrap_servers
+    failed = await try_servers(settings.kafka, servers)
+    refusals = [error for error in failed.values() if isinstance(error, BrokerRefused)]
+    if refusals or len(failed) == len(servers):
+        # As for a worker, one refusal decides.
+        findings.fail("bootstrap servers", [*refusals, *failed.values()][0])
         findings.skip("the rest", "topics, access, index and offsets: no usable broker")
+        return findings.collected
+    if failed:
+        findings.warn("bootstrap servers", "; ".join(map(str, failed.values())), ADMINISTRATOR)
+    else:
+        findings.ok("bootstrap servers", f"all answer: {', '.join(servers)}")
+    await _check_cluster(settings, findings)
     return findings.collected
 
 
@@ -136,22 +145,6 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
         for problem in recreated_topics(settings, facts.topics, checkpoint.notes.get):
             findings.fail("recreated topics", TopicError(problem))
     await _check_group_offsets(settings, facts, checkpoint, findings, changelog_is_empty=empty)
-
-
-async def _check_servers(kafka: KafkaSettings, findings: Findings) -> bool:
-    """Check the bootstrap servers; return whether the brokers can be asked for more."""
-    check, servers = "bootstrap servers", kafka.bootstrap_servers
-    failed = await try_servers(kafka, servers)
-    refusals = [error for error in failed.values() if isinstance(error, BrokerRefused)]
-    if not failed:
-        findings.ok(check, f"all answer: {', '.join(servers)}")
-    elif refusals or len(failed) == len(servers):
-        # As for a worker, one refusal decides.
-        findings.fail(check, [*refusals, *failed.values()][0])
-        return False
-    else:
-        findings.warn(check, "; ".join(map(str, failed.values())), ADMINISTRATOR)
-    return True
 
 
 async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:

@@ -111,8 +111,7 @@ def choose(
 ) -> list[Letter]:
     """Return the letters with a reason (None: any), and at source positions (empty: any).
 
-    Raises:
-        InputError: a position has no dead letter with the reason.
+    If a position has no dead letter with the reason, raise an InputError.
     """
     chosen = [
         letter

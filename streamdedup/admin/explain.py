@@ -99,11 +99,9 @@ def explain_text(
 ) -> Explanation:
     """Explain the verdict that a text would get if it arrived now, without an event time.
 
-    The settings have what the index does not store: threshold, bucket size and window. Unless they
-    are ``configured`` as those of the index, its own sketch parameters are used.
-
-    Raises:
-        IndexMismatch: the settings are not those of the index.
+    The settings have what the index does not store: threshold, bucket size and window. If they are
+    ``configured`` and not those of the index, raise an IndexMismatch. Else its own sketch
+    parameters are used.
     """
     rule = _rule(view, settings, configured=configured)
     # The index does not store a secret seed, the settings have it.

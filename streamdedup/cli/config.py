@@ -100,7 +100,6 @@ def schema(markdown: Markdown = False) -> None:
 
 
 def _finding_lines(findings: list[Finding]) -> list[str]:
-    """Return the findings as lines; a finding that needs action is followed by who can act."""
     width = max(len(one.check) for one in findings) + 2
     lines = []
     for one in findings:

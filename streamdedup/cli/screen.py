@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -14,11 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.dedup.differences import TextPart
-from streamdedup.errors import InputError
 from streamdedup.files.run import RunTally
-
-if TYPE_CHECKING:
-    from streamdedup.analysis.words import Grid
 
 _WIDTH = 110
 """Columns of the output if it is not a terminal."""
@@ -39,26 +33,6 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str | Text
     for row in rows:
         result.add_row(*row)
     return result
-
-
-def print_overview(console: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print the facts at the head of a report, one per line, and an empty line."""
-    for name, value in facts:
-        console.print(f"{name:<10} {value}", markup=False)
-    console.print()
-
-
-def grid_table(grid: Grid) -> Table:
-    """Return the table of a grid."""
-    return table(grid.title, grid.columns, grid.rows)
-
-
-def write_page(path: Path, page: str) -> None:
-    """Save an HTML page; raise an InputError if the file cannot be written."""
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def marked(parts: Iterable[TextPart], *, brackets: bool) -> Text:

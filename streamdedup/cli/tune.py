@@ -156,7 +156,6 @@ def _print(advice: Advice, *, stores_texts: bool) -> None:
 
 
 def _rows(advice: Advice) -> Iterator[list[Text]]:
-    """Yield the rows of the table: options around the pick, then the given banding."""
     pick = advice.pick.banding
     for option in advice.options:
         if -_SHOWN_BELOW <= option.banding.rows - pick.rows <= _SHOWN_ABOVE:

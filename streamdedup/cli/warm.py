@@ -74,7 +74,14 @@ def _warm() -> None:
         settings = Settings.model_validate({"dedup": dedup})
         _deduplicate(settings, documents)
         evaluate(corpus, settings, [settings.dedup.banding()])
-    _audit()
+    # The shadow sample compares two records.
+    records = RecordColumns.of(
+        [Record(Position("warm", 0, row), b'{"text": "a story"}') for row in range(2)]
+    )
+    kept = Verdicts(np.full(len(records), KEPT, dtype=np.uint8), {})
+    _, sample = take_sample(records, kept, (), one_in=1)
+    if sample is not None:
+        Audit(Settings()).compare(sample)
     _fill_index()
     partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
     if find_spec("pyarrow") is not None:
@@ -134,17 +141,6 @@ def _fill_index() -> None:
                 index.settle()
         with Index(settings, parameters, LOCAL_LOG, texts=True) as index:
             index.probe(update((batches - 1) * count).documents)
-
-
-def _audit() -> None:
-    """Compare two records as the shadow sample does."""
-    records = RecordColumns.of(
-        [Record(Position("warm", 0, row), b'{"text": "a story"}') for row in range(2)]
-    )
-    kept = Verdicts(np.full(len(records), KEPT, dtype=np.uint8), {})
-    _, sample = take_sample(records, kept, (), one_in=1)
-    if sample is not None:
-        Audit(Settings()).compare(sample)
 
 
 def _backfill() -> None:

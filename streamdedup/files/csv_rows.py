@@ -53,8 +53,7 @@ class CsvReader:
     def read(self, most: int, most_bytes: int) -> list[CsvRow]:
         """Return the next rows, of ``most`` lines and ``most_bytes`` except that the last is whole.
 
-        Raises:
-            InputError: a row is too long, or its last quote is missing.
+        If a row is too long, or its last quote is missing, raise an InputError.
         """
         first = self._line()
         if first is None:

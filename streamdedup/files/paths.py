@@ -79,8 +79,7 @@ def kind_of_name(path: str) -> Kind | None:
 def kind_of_input(path: str) -> Kind:
     """Return the kind of an input, by its first bytes, or else its extension.
 
-    Raises:
-        InputError: the content does not fit the extension, or is of an old format.
+    If the content does not fit the extension, or is of an old format, raise an InputError.
     """
     start = b""
     # The first bytes of a pipe can be read only once. Whoever reads the file reports an error.
@@ -108,10 +107,7 @@ def expanded(
 
     A pattern and a directory stand for files in alphabetical order. Hidden files, and in a
     directory those of unknown kinds, are left out, as are the outputs, temporary files of jobs and
-    the files of the index.
-
-    Raises:
-        InputError: nothing matches a pattern, or a directory has no such file.
+    the files of the index. If no file is left of a pattern or directory, raise an InputError.
     """
     hidden = {os.path.realpath(path) for path in outputs if path != STANDARD}
     found: list[str] = []

@@ -281,7 +281,6 @@ class _Run:
         self.hooks.on_batch(self.tally)
 
     def _written(self) -> dict[Outcome, tuple[int, int]]:
-        """Return the length of each output, and the rows of a completed table."""
         return {outcome: (sink.length, sink.rows) for outcome, sink in self.sinks.items()}
 
     def finish(self) -> None:

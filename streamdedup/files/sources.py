@@ -45,9 +45,7 @@ class InputSources:
 def examine(inputs: Sequence[str], settings: Settings) -> InputSources:
     """Compare the inputs, and find the columns that the settings name.
 
-    Raises:
-        InputError: an input is damaged, the inputs differ in kind or columns, or a column is
-            missing.
+    If inputs are damaged, or differ in kind or columns, or lack a column, raise an InputError.
     """
     kinds = tuple(kind_of_input(path) for path in inputs)
     for path, kind in zip(inputs, kinds, strict=True):
