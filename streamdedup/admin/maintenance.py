@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from streamdedup.admin.clients import look_at_brokers, started
 from streamdedup.batches import IndexUpdate
@@ -185,7 +185,7 @@ def _bind(settings: Settings, owner: Changelog) -> None:
         if not same_cluster:
             check_source(settings, {topic for topic, _, _ in checkpoint.sources})
         clock = checkpoint.clock if same_cluster else b""
-        unbound = msgspec.structs.replace(checkpoint, applied=0, clock=clock, notes={})
+        unbound = replace(checkpoint, applied=0, clock=clock, notes={})
         manifest.rebind(Header(FORMAT, manifest.header.parameters, owner.log), unbound)
 
 

@@ -32,6 +32,7 @@ def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) ->
         "topics",
         f"all {_NUMBERS[len(topics)]} exist; {source.name} has {source.partitions} partitions",
     )
+    # Some brokers only speak Kafka's protocol, and do not list all settings.
     unlisted = sorted(frozenset[str]().union(*(topic.unlisted for topic in topics.values())))
     if unlisted:
         findings.warn(

@@ -47,7 +47,7 @@ def check(
 
     from streamdedup.admin.findings import exit_code
 
-    findings = None
+    findings: list[Finding] | None = None
     try:
         settings = options.load(config)
         facts = _facts(settings)

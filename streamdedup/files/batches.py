@@ -273,7 +273,7 @@ class BatchReader:
             fields, refused = columns.read(part)
             start = 0
             while start < len(part):
-                # The texts of these rows fit into the batch, but at least one row is taken.
+                # At least one row, and those whose texts fit into the batch.
                 ends, batch = fields.texts.ends, self._batch
                 before_start = int(ends[start - 1]) if start else 0
                 most_end = before_start + most.bytes - batch.size_bytes

@@ -163,7 +163,7 @@ def _is_own(path: str, index: Path | None) -> bool:
 def check_paths(
     inputs: Iterable[str], outputs: Iterable[str], config: Path | None, index: Path | None
 ) -> None:
-    """Raise an InputError if two paths of a command are one file, or one is ours."""
+    """Raise an InputError if two paths are one file, or one is a file of an index or of a job."""
     seen: dict[str, str] = {}
     for path in inputs:
         if _file(path) in seen:

@@ -39,7 +39,7 @@ class RunTally:
 
     Attributes:
         kept, duplicates: documents with these verdicts.
-        rejected: lines that could not be decoded as a document, the first for this reason.
+        rejected, first_rejection: lines that could not be decoded, and the reason for the first.
         blank_lines: lines of white space, which are skipped.
         unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
@@ -76,7 +76,7 @@ class RunTally:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks: after each commit, and for each record after its commit.
+    """Callbacks after each commit, and for each record after its commit.
 
     The shield is a context manager around each commit; it holds back interrupts.
     """

@@ -113,7 +113,7 @@ class DedupSettings(Section):
         return self
 
     def banding(self) -> Banding:
-        """Return bands and rows, as set or by recall; a ValueError if ``num_perm`` is too small."""
+        """Return bands and rows, set or by the recall; a ValueError if num_perm is too small."""
         if self.bands is None or self.rows is None:
             corpus, background = self.corpus_documents, self.background
             return choose_bands(self.threshold, self.recall, self.num_perm, corpus, background)
