@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamdedup.admin.clients import started
 from streamdedup.admin.disk import check_disk
 from streamdedup.admin.findings import ADMINISTRATOR, Finding, Findings
-from streamdedup.admin.registry_checks import check_registry
 from streamdedup.admin.topic_checks import check_access, check_topics, format_ms
 from streamdedup.errors import (
     BrokerRefused,
@@ -26,6 +26,7 @@ from streamdedup.errors import (
     TopicError,
 )
 from streamdedup.formats import changelog
+from streamdedup.formats.written import SchemaError, compile_schema
 from streamdedup.index.directory import holds_index
 from streamdedup.index.layout import FORMAT, Checkpoint, Header
 from streamdedup.index.manifest import Manifest
@@ -38,9 +39,13 @@ from streamdedup.kafka.messages import ClusterFacts
 from streamdedup.kafka.readers import ChangelogReader
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import recreated_topics
+from streamdedup.registry.opening import id_of_duplicates, open_registry, schemas_in_files
 from streamdedup.settings.kafka import KafkaSettings
 from streamdedup.settings.sections import Settings
 from streamdedup.settings.units import format_duration, milliseconds
+
+if TYPE_CHECKING:
+    from streamdedup.registry.client import Registry
 
 _PAUSE_S = 0.2
 """Time for a worker to finish writing its manifest, and for brokers to end a transaction."""
@@ -50,23 +55,75 @@ async def check(settings: Settings) -> list[Finding]:
     """Look at everything that a worker with these settings needs."""
     findings = Findings()
     check_disk(settings, findings)
-    await check_registry(settings, findings)
-    if await _check_servers(settings.kafka, findings):
-        await _check_cluster(settings, findings)
-    else:
+    await _check_registry(settings, findings)
+    servers = settings.kafka.bootstrap_servers
+    failed = await try_servers(settings.kafka, servers)
+    refusals = [error for error in failed.values() if isinstance(error, BrokerRefused)]
+    if refusals or len(failed) == len(servers):
+        # As for a worker, one refusal decides.
+        findings.fail("bootstrap servers", [*refusals, *failed.values()][0])
         findings.skip("the rest", "topics, access, index and offsets: no usable broker")
+        return findings.collected
+    if failed:
+        findings.warn("bootstrap servers", "; ".join(map(str, failed.values())), ADMINISTRATOR)
+    else:
+        findings.ok("bootstrap servers", f"all answer: {', '.join(servers)}")
+    await _check_cluster(settings, findings)
     return findings.collected
 
 
+async def _check_registry(settings: Settings, findings: Findings) -> None:
+    """Check that the registry answers, and that the schemas that it has can be used."""
+    check = "schema registry"
+    with findings.guarded(check):
+        schemas_in_files(settings)
+        if not settings.uses_registry():
+            return
+        registry = open_registry(settings, {})
+        try:
+            await registry.reach()
+            findings.ok(check, f"{', '.join(settings.registry.urls)} answers")
+            if settings.records.format == "registry":
+                # By Confluent's TopicNameStrategy; producers may name their subjects otherwise.
+                subject = f"{settings.topics.source}-value"
+                await _check_source_schema(registry, subject, findings)
+            if settings.output.duplicates_format == "avro":
+                number = await id_of_duplicates(registry, settings)
+                subject = settings.duplicates_subject()
+                findings.ok("schema of duplicate records", f"{subject} has it, with id {number}")
+        finally:
+            await registry.close()
+
+
+async def _check_source_schema(registry: Registry, subject: str, findings: Findings) -> None:
+    check = "schema of records"
+    latest = await registry.latest(subject)
+    if latest is None:
+        findings.skip(check, f"the registry has no subject {subject}")
+        return
+    try:
+        compile_schema(latest)
+    except SchemaError as error:
+        raise SettingsError(
+            f"the latest schema of {subject} {error}; records with it become dead letters; "
+            "correct the schema"
+        ) from error
+    findings.ok(check, f"the latest one of {subject} is {latest.kind}")
+
+
 async def _check_cluster(settings: Settings, findings: Findings) -> None:
-    """Check all that needs a broker that answers."""
     facts: ClusterFacts | None = None
     with findings.guarded("access"):
         facts = await look_at_topics(settings)
     if facts is None:
         findings.skip("the rest", "topics, index and offsets: the brokers did not describe them")
         return
-    await _check_brokers(settings.kafka, facts, findings)
+    failed = await try_servers(settings.kafka, list(facts.brokers.values()))
+    for error in failed.values():
+        advertised = f"{error}; the broker advertises this address (advertised.listeners)"
+        findings.fail("brokers", BrokerUnavailable(advertised))
+    if not failed:
+        findings.ok("brokers", f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
     if warning := release_warning(facts.release_level):
         findings.warn("release of Kafka", warning, ADMINISTRATOR)
     else:
@@ -90,37 +147,6 @@ async def _check_cluster(settings: Settings, findings: Findings) -> None:
     await _check_group_offsets(settings, facts, checkpoint, findings, changelog_is_empty=empty)
 
 
-async def _check_servers(kafka: KafkaSettings, findings: Findings) -> bool:
-    """Check the bootstrap servers; return whether the brokers can be asked for more."""
-    check, servers = "bootstrap servers", kafka.bootstrap_servers
-    failed = await try_servers(kafka, servers)
-    refusals = [error for error in failed.values() if isinstance(error, BrokerRefused)]
-    if not failed:
-        findings.ok(check, f"all answer: {', '.join(servers)}")
-    elif refusals or len(failed) == len(servers):
-        # As for a worker, one refusal decides.
-        findings.fail(check, [*refusals, *failed.values()][0])
-        return False
-    else:
-        findings.warn(check, "; ".join(map(str, failed.values())), ADMINISTRATOR)
-    return True
-
-
-async def _check_brokers(kafka: KafkaSettings, facts: ClusterFacts, findings: Findings) -> None:
-    """Check that this machine can reach the addresses that the brokers advertise."""
-    check = "brokers"
-    failed = await try_servers(kafka, list(facts.brokers.values()))
-    for error in failed.values():
-        findings.fail(
-            check,
-            BrokerUnavailable(
-                f"{error}; the broker advertises this address (advertised.listeners)"
-            ),
-        )
-    if not failed:
-        findings.ok(check, f"cluster {facts.cluster_id}, {len(facts.brokers)} reachable")
-
-
 async def _check_identity(settings: Settings, facts: ClusterFacts, findings: Findings) -> None:
     check = "transactional id"
     topics, group = settings.topics, settings.kafka.group_id
@@ -141,9 +167,8 @@ async def _check_timeout(kafka: KafkaSettings, findings: Findings) -> None:
     with findings.guarded(check):
         limit_ms = await longest_transaction_ms(kafka)
         if limit_ms is None:
-            findings.skip(
-                check, "the brokers do not show this client their transaction.max.timeout.ms"
-            )
+            reason = "the brokers do not show this client their transaction.max.timeout.ms"
+            findings.skip(check, reason)
         elif limit_ms < milliseconds(timeout):
             raise SettingsError(
                 f"kafka.transaction_timeout is {format_duration(timeout)}, above the brokers' "
@@ -151,9 +176,8 @@ async def _check_timeout(kafka: KafkaSettings, findings: Findings) -> None:
                 "the brokers"
             )
         else:
-            findings.ok(
-                check, f"{format_duration(timeout)}; the brokers allow {format_ms(limit_ms)}"
-            )
+            allowed = f"the brokers allow {format_ms(limit_ms)}"
+            findings.ok(check, f"{format_duration(timeout)}; {allowed}")
 
 
 async def _check_index(
@@ -167,7 +191,12 @@ async def _check_index(
         if not holds_index(directory):
             findings.ok(check, "none yet: the first start builds it from the changelog")
             return None
-        checkpoint = await _read_checkpoint(directory, wanted)
+        try:
+            checkpoint = _checkpoint(directory, wanted)
+        except IndexDamaged:
+            # A worker may be in the middle of a write: read again.
+            await asyncio.sleep(_PAUSE_S)
+            checkpoint = _checkpoint(directory, wanted)
         if settings.dedup.keeps_texts and not checkpoint.has_all_texts:
             raise IndexMismatch(
                 f"{directory}: the index was built without the texts that dedup.verify exact "
@@ -178,16 +207,6 @@ async def _check_index(
         findings.ok(check, f"built with these settings; on the disk {size}")
         return checkpoint
     return None
-
-
-async def _read_checkpoint(directory: Path, wanted: Header) -> Checkpoint:
-    """Read the checkpoint of an index that a worker may have open."""
-    try:
-        return _checkpoint(directory, wanted)
-    except IndexDamaged:
-        # The worker may be in the middle of a write: read again.
-        await asyncio.sleep(_PAUSE_S)
-        return _checkpoint(directory, wanted)
 
 
 def _checkpoint(directory: Path, wanted: Header) -> Checkpoint:
@@ -215,9 +234,8 @@ async def _judged(
 ) -> SourcePartitions:
     """Return the source partitions, with the offsets up to which they were judged.
 
-    This reads the entries that a start replays, and reports records of other programs among them.
-
-    A running worker commits all the time, so this comes after the committed offsets were read. The
+    This reads the entries that a start replays, and reports records of other programs among them. A
+    running worker commits all the time, so this comes after the committed offsets were read. The
     pause lets the last transaction become visible in the changelog too.
     """
     judged = SourcePartitions(checkpoint.sources, checkpoint.written)

@@ -44,10 +44,10 @@ class Letter:
     """A dead letter without its contents.
 
     Attributes:
-        position: position of the source record; ``stored`` is that of the dead letter itself.
+        position: of the source record; ``stored`` is that of the dead letter itself.
         stage: the step that refused the record.
         reason: a class name; ``message`` says it in one sentence.
-        timestamp_ms: timestamp of the dead letter; -1 if it has none.
+        timestamp_ms: of the dead letter; -1 if it has none.
         omitted: whether its value was too large for the topic.
         replays: how often the record was replayed before it became this dead letter.
     """
@@ -111,8 +111,7 @@ def choose(
 ) -> list[Letter]:
     """Return the letters with a reason (None: any), and at source positions (empty: any).
 
-    Raises:
-        InputError: a position has no dead letter with the reason.
+    If a position has no dead letter with the reason, raise an InputError.
     """
     chosen = [
         letter
@@ -132,9 +131,8 @@ def choose(
 async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position]:
     """Append the original records of dead letters to the source topic.
 
-    Returns:
-        Positions that were not replayed: the dead letter does not have the value, and the source
-        does not have the record any more.
+    Return the positions that were not replayed: the dead letter does not have the value, and the
+    source does not have the record any more.
     """
     replays = {letter.stored: letter.replays for letter in letters}
     missing: list[Position] = []
@@ -169,7 +167,6 @@ async def replay(settings: Settings, letters: Sequence[Letter]) -> list[Position
 
 
 def _replayed(source: TopicFacts, original: Record, replays: int) -> tuple[int, Outgoing]:
-    """Return the replay of a record, for the partition that it was in."""
     headers = replay_headers(original, replays)
     return original.position.partition, _outgoing(source, original, headers)
 
@@ -186,11 +183,7 @@ def _outgoing(topic: TopicFacts, record: Record, headers: Headers) -> Outgoing:
 async def find_records(
     settings: Settings, positions: Sequence[Position]
 ) -> Mapping[Position, Record]:
-    """Return the source records at positions that were judged.
-
-    Raises:
-        InputError: a position is not in the source topic, or was not judged yet.
-    """
+    """Return source records; an InputError if one does not exist, or was not judged yet."""
     records = {}
     source = (await look_at_brokers(settings)).topics[settings.topics.source]
     async with started(Reader(settings.kafka)) as reader:
@@ -212,12 +205,9 @@ async def find_records(
 
 
 async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
-    """Append source records to the clean topic, as records that an operator has kept.
+    """Append source records to the clean topic; the index does not change.
 
-    The index does not change.
-
-    Raises:
-        InputError: a record is too large for the clean topic; nothing was written.
+    If a record is too large for the topic, raise an InputError, and write nothing.
     """
     facts = await look_at_brokers(settings)
     clean = facts.topics[settings.topics.clean]
@@ -230,10 +220,15 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
     decoder = Decoder(settings.records, settings.limits, await schemas_of(records, settings))
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     rule = OutputRule.from_settings(settings)
-    messages = [
-        _outgoing(clean, record, reinstated_headers(record, _id_of(decoder, record), now, rule))
-        for record in records
-    ]
+    messages = []
+    for record in records:
+        try:
+            document_id = decoder.decode(record).id
+        except Refusal:
+            document_id = ""
+        document_id = document_id or format_position(record.position)
+        headers = reinstated_headers(record, document_id, now, rule)
+        messages.append(_outgoing(clean, record, headers))
     partitions = partitions_of(
         [message.key for message in messages],
         np.array([message.source_partition for message in messages], dtype=np.int64),
@@ -241,12 +236,3 @@ async def reinstate(settings: Settings, records: Sequence[Record]) -> None:
     )
     async with started(Appender(settings.kafka, facts)) as appender:
         await appender.append(zip(partitions.tolist(), messages, strict=True))
-
-
-def _id_of(decoder: Decoder, record: Record) -> str:
-    """Return the id of the document in a record; its position if it has none."""
-    try:
-        document_id = decoder.decode(record).id
-    except Refusal:
-        document_id = ""
-    return document_id or format_position(record.position)

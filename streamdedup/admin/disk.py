@@ -71,10 +71,6 @@ def check_disk(settings: Settings, findings: Findings) -> None:
     else:
         findings.ok(check, kind)
     on_disk = shutil.disk_usage(ancestor).free + (used_bytes(directory) if exists else 0)
-    _check_room(settings, on_disk, findings)
-
-
-def _check_room(settings: Settings, on_disk: int, findings: Findings) -> None:
     budget, needed = settings.index.disk_budget, needed_bytes(settings)
     room = on_disk if budget is None else min(on_disk, budget)
     limit = "the disk has" if budget is None or budget > on_disk else "index.disk_budget allows"

@@ -34,12 +34,10 @@ class Candidate:
     """A kept document that shares a bucket with the document in question.
 
     Attributes:
-        number: its number in the index.
-        effective_time_ms: the time from which its stay counts; see
-            :mod:`streamdedup.dedup.clock`.
+        effective_time_ms: the time from which its stay counts; see :mod:`streamdedup.dedup.clock`.
         bands: the bands that both share, counted from 0.
         same_text: whether the whole normalised texts are equal.
-        similarity: the similarity estimated from the signatures.
+        similarity: estimated from the signatures.
         exact: the similarity of the texts; None unless the index holds both.
         in_window: whether it can make other documents duplicates now.
         matches: whether it makes the document a duplicate.
@@ -64,16 +62,15 @@ class Explanation:
     """The verdict that a document would get if it arrived now, and the reasons.
 
     Attributes:
-        normalised_characters: length of the normalised text; None for a document of the index,
-            whose text is not read.
-        shingles: number of distinct shingles of the text; None likewise.
-        number: number of a document of the index; None for a text, like its position.
+        normalised_characters, shingles: of the text, distinct shingles; None for a document of the
+            index, whose text is not read.
+        number, position: of a document of the index; None for a text.
         effective_time_ms: the time from which its stay counts; None if the clock has no time yet.
         bands: number of bands of the index.
         bands_known: number of bands in which the index still finds the document by its key.
         bands_hit: number of bands that have candidates.
         oldest_in_window: number of the oldest document that can match.
-        candidates: the candidates, most similar first.
+        candidates: most similar first.
         original: id of the document that it would duplicate; None if it would be kept.
         why: the reason for the outcome, in one sentence.
     """
@@ -97,37 +94,14 @@ class Explanation:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """The document in question, a text or a document of the index.
-
-    Attributes:
-        documents: the document, as columns of one row.
-        known: for each column of its band keys, whether the key is known; ``(bands + 1,)`` bool.
-    """
-
-    documents: DocumentColumns
-    known: Bools
-    normalised: str | None
-    number: int | None = None
-    position: Position | None = None
-
-
 def explain_text(
     view: View, text: str, settings: Settings, *, namespace: str = "", configured: bool
 ) -> Explanation:
     """Explain the verdict that a text would get if it arrived now, without an event time.
 
-    Args:
-        view: the index.
-        text: the text, before normalisation.
-        settings: gives what the index does not store: threshold, bucket size and window.
-        namespace: of the document.
-        configured: whether the settings are those of the index. If not, the sketch parameters of
-            the index are used instead.
-
-    Raises:
-        IndexMismatch: the settings are not those of the index.
+    The settings have what the index does not store: threshold, bucket size and window. If they are
+    ``configured`` and not those of the index, raise an IndexMismatch. Else its own sketch
+    parameters are used.
     """
     rule = _rule(view, settings, configured=configured)
     # The index does not store a secret seed, the settings have it.
@@ -146,7 +120,7 @@ def explain_text(
         texts=texts,
     )
     known = np.ones(documents.sketches.band_keys.shape[1], dtype=np.bool_)
-    return _explain(view, _Query(documents, known, normalised[0]), rule)
+    return _explain(view, rule, documents, known, text=normalised[0])
 
 
 def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) -> list[Explanation]:
@@ -164,14 +138,15 @@ def explain_id(view: View, id_: str, settings: Settings, *, configured: bool) ->
     numbers = view.numbers_of(id_)
     if not numbers:
         raise InputError(f"{view.directory} holds no document with id {id_}")
-    queries = []
+    explanations = []
     for number in numbers:
         keys, known = view.keys_of(number)
         _, documents = view.documents(np.array([number], dtype=np.int64))
         sketches = Sketches(documents.sketches.signatures, keys[None, :])
         copy = replace(documents, sketches=sketches, positions=Positions.of([_NOWHERE]))
-        queries.append(_Query(copy, known, None, number, documents.positions[0]))
-    return [_explain(view, query, rule) for query in queries]
+        found = _explain(view, rule, copy, known)
+        explanations.append(replace(found, number=number, position=documents.positions[0]))
+    return explanations
 
 
 def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
@@ -184,32 +159,31 @@ def _rule(view: View, settings: Settings, *, configured: bool) -> Rule:
                 "settings; pass the --config that the index was built with, or no --config"
             )
         return rule
-    parameters = view.parameters
-    codec = SignatureCodec.of(parameters)
+    codec = SignatureCodec.of(view.parameters)
     return replace(
         rule,
         codec=codec,
-        shingling=parameters.shingling() if view.holds_texts else None,
+        shingling=view.parameters.shingling() if view.holds_texts else None,
         borderline=BORDERLINE * codec.standard_error(rule.threshold),
     )
 
 
-def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
-    documents, text = query.documents, query.normalised
-    probed = view.probe(documents, rule.bucket_size, query.known)
+def _explain(
+    view: View, rule: Rule, documents: DocumentColumns, known: Bools, *, text: str | None = None
+) -> Explanation:
+    """Explain the verdict on a document, a row of columns, without its number and position.
+
+    ``known`` says for each column of its band keys whether the key is known; ``(bands + 1,)``. The
+    text is normalised.
+    """
+    probed = view.probe(documents, rule.bucket_size, known)
     clock = view.clock
     blank = text == ""
-    batch = SketchedBatch(
-        documents.positions,
-        documents,
-        np.zeros(1, dtype=np.int64),
-        frozenset({0} if blank else ()),
-        {},
-        (),
-    )
+    blank_rows = frozenset({0} if blank else ())
+    rows = np.zeros(1, dtype=np.int64)
+    batch = SketchedBatch(documents.positions, documents, rows, blank_rows, {}, ())
     all_matches = replace(rule, max_matches=max(1, len(probed.numbers)))
     [verdict] = resolve(batch, probed, all_matches, view.next_number, clock).verdicts
-    event_time_ms = int(documents.event_times_ms[0])
     own_ms = documents.event_times_ms
     own_effective_ms = effective_ms(own_ms, np.array([clock.now_ms]), rule.allowances)
     [own_compared_ms] = compared_ms(own_ms, own_effective_ms).tolist()
@@ -228,13 +202,13 @@ def _explain(view: View, query: _Query, rule: Rule) -> Explanation:
     return Explanation(
         normalised_characters=None if text is None else len(text),
         shingles=shingles,
-        number=query.number,
+        number=None,
         id=documents.ids[0],
-        position=query.position,
-        event_time_ms=_none_if_missing(event_time_ms),
+        position=None,
+        event_time_ms=_none_if_missing(int(own_ms[0])),
         effective_time_ms=_none_if_missing(int(own_effective_ms[0])),
         bands=view.parameters.bands,
-        bands_known=int(query.known[:-1].sum()),
+        bands_known=int(known[:-1].sum()),
         bands_hit=len({band for candidate in candidates for band in candidate.bands}),
         threshold=rule.threshold,
         window_documents=rule.window_documents,
@@ -263,8 +237,14 @@ def _candidates(
     for column, number in hits:
         columns.setdefault(number, []).append(column)
     times_ms, effective_ms = others.event_times_ms.tolist(), probed.effective_times_ms.tolist()
-    candidates = [
-        Candidate(
+    candidates = []
+    for row, number in enumerate(probed.numbers.tolist()):
+        exact = None
+        if rule.shingling is not None and documents.texts and others.texts:
+            own, other = documents.texts[0], others.texts[row]
+            if NOT_STORED not in (own, other):
+                exact = TextSimilarity(rule.shingling).jaccard(own, other)
+        candidate = Candidate(
             number=number,
             id=others.ids[row],
             position=others.positions[row],
@@ -273,26 +253,13 @@ def _candidates(
             bands=[column for column in columns[number] if column != whole_text],
             same_text=whole_text in columns[number],
             similarity=estimates[row],
-            exact=_exact(documents, others, row, rule),
+            exact=exact,
             in_window=in_window[row],
             same_namespace=bool(others.namespaces[row] == documents.namespaces[0]),
             matches=others.positions[row] in matching,
         )
-        for row, number in enumerate(probed.numbers.tolist())
-    ]
+        candidates.append(candidate)
     return sorted(candidates, key=lambda candidate: (-candidate.similarity, candidate.number))
-
-
-def _exact(
-    documents: DocumentColumns, others: DocumentColumns, row: int, rule: Rule
-) -> float | None:
-    """Compare the texts; return None unless both are stored."""
-    if rule.shingling is None or not documents.texts or not others.texts:
-        return None
-    own, other = documents.texts[0], others.texts[row]
-    if NOT_STORED in (own, other):
-        return None
-    return TextSimilarity(rule.shingling).jaccard(own, other)
 
 
 def _why(original: Match | None, candidates: list[Candidate], rule: Rule, *, blank: bool) -> str:
@@ -307,17 +274,16 @@ def _why(original: Match | None, candidates: list[Candidate], rule: Rule, *, bla
         )
     if not candidates:
         return "kept: no document shares a band with it"
-    causes = Counter(_cause(candidate, rule) for candidate in candidates)
+    causes = Counter[str]()
+    for candidate in candidates:
+        if not candidate.same_namespace:
+            causes["in another namespace"] += 1
+        elif not candidate.in_window:
+            causes["outside the window"] += 1
+        else:
+            causes[f"below the threshold of {rule.threshold:g}"] += 1
     counts = ", ".join(f"{count} {cause}" for cause, count in causes.items())
     return f"kept: of {len(candidates)} candidates, {counts}"
-
-
-def _cause(candidate: Candidate, rule: Rule) -> str:
-    if not candidate.same_namespace:
-        return "in another namespace"
-    if not candidate.in_window:
-        return "outside the window"
-    return f"below the threshold of {rule.threshold:g}"
 
 
 def _none_if_missing(time_ms: int) -> int | None:

@@ -32,8 +32,6 @@ class Finding:
     """What one check found.
 
     Attributes:
-        check: name of the check.
-        level: how the check ended.
         message: one sentence; it says what to do if action is needed.
         who: the person who can act; empty if no action is needed.
         exit_code: the exit code of a worker that ends because of this; 0 if it would not end.

@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from streamdedup.admin.clients import look_at_brokers, started
 from streamdedup.batches import IndexUpdate
 from streamdedup.errors import (
@@ -29,7 +31,7 @@ from streamdedup.errors import (
 from streamdedup.formats import changelog
 from streamdedup.index.archive import import_index
 from streamdedup.index.directory import lock, lock_existing, remove_index
-from streamdedup.index.layout import FORMAT, Checkpoint, Header
+from streamdedup.index.layout import FORMAT, Header
 from streamdedup.index.manifest import Manifest, compact_manifest
 from streamdedup.index.store import LOCAL_LOG, Index
 from streamdedup.index.view import View
@@ -47,7 +49,7 @@ _FEWEST_OFFSETS_BACK = 64
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The result: documents in the index, entries read, and documents that the changelog lost."""
+    """Documents in the index, entries read, and documents that the changelog lost."""
 
     documents: int
     entries: int
@@ -57,12 +59,9 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The result of an erasure.
+    """Erased documents, and those of them whose bytes the disk had no room to overwrite.
 
-    Attributes:
-        documents: erased documents.
-        waiting: those whose bytes the disk had no room to overwrite.
-        log: the changelog that records the erasure, or ``the embedded mode``.
+    The log is the changelog that records the erasure, or ``the embedded mode``.
     """
 
     documents: int
@@ -72,12 +71,9 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """The changelog of a worker.
+    """The changelog of a worker: its name, as in the header of an index, and its Kafka cluster.
 
-    Attributes:
-        log: its name, as in the header of an index.
-        cluster_id: the id of its Kafka cluster.
-        first_number: number of the first document in it; None if it is empty.
+    The first number is that of the first document in it; None if it is empty.
     """
 
     log: str
@@ -88,12 +84,10 @@ class Changelog:
 async def rebuild(
     settings: Settings, *, partial: bool, progress: Progress = no_progress
 ) -> Rebuilt:
-    """Remove the index, and recreate it from its changelog.
+    """Remove the index of a worker, and recreate it from its changelog.
 
-    Args:
-        settings: those of the worker.
-        partial: whether to continue if the changelog has lost documents of the window.
-        progress: receives the number of changelog offsets read, and their total.
+    With ``partial``, documents of the window that the changelog has lost are left out. The progress
+    is in changelog offsets.
 
     Raises:
         TopicError: the changelog has lost its beginning, and ``partial`` is not set.
@@ -128,11 +122,7 @@ def import_for_changelog(
     beginning. Notes on jobs are dropped. The clock is dropped too if the index comes from another
     cluster, since each stream has its own clock.
 
-    Args:
-        source: an export, or the directory of another index.
-        settings: those of the worker; the index goes to their ``index.directory``.
-        owner: the changelog.
-        progress: receives the number of bytes read, and their total.
+    The source is an export, or the directory of another index. The progress is in bytes read.
 
     Raises:
         IndexMismatch: the settings are not those of the index, or the changelog does not continue
@@ -180,11 +170,10 @@ def check_source(settings: Settings, topics: Collection[str]) -> None:
 
 
 def _bind(settings: Settings, owner: Changelog) -> None:
-    """Bind an imported index to a changelog."""
-    directory, log = settings.index.directory, owner.log
+    directory = settings.index.directory
     with _manifest(directory) as manifest:
         old_log = manifest.header.log
-    if old_log == log:
+    if old_log == owner.log:
         return
     # Opened with the worker's parameters. Closing moves documents from the tail to a segment.
     with _open(settings, old_log) as index:
@@ -195,24 +184,15 @@ def _bind(settings: Settings, owner: Changelog) -> None:
         same_cluster = old_log.endswith(f" of cluster {owner.cluster_id}")
         if not same_cluster:
             check_source(settings, {topic for topic, _, _ in checkpoint.sources})
-        header = Header(FORMAT, manifest.header.parameters, log)
-        unbound = Checkpoint(
-            next_number=checkpoint.next_number,
-            clock=checkpoint.clock if same_cluster else b"",
-            sources=checkpoint.sources,
-            written=checkpoint.written,
-            has_all_texts=checkpoint.has_all_texts,
-        )
-        manifest.rebind(header, unbound)
+        clock = checkpoint.clock if same_cluster else b""
+        unbound = replace(checkpoint, applied=0, clock=clock, notes={})
+        manifest.rebind(Header(FORMAT, manifest.header.parameters, owner.log), unbound)
 
 
 async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> Erased:
-    """Erase documents: they no longer match, and their bytes are overwritten.
+    """Erase all documents with these ids: they no longer match, and their bytes are overwritten.
 
-    Args:
-        settings: those of the worker or the embedded mode, else the defaults.
-        ids: all documents with these ids are erased.
-        configured: whether the settings are those that the index is used with.
+    ``configured`` says whether the index is used with these settings.
 
     Raises:
         InputError: the index holds no document with one of the ids; nothing was erased.

@@ -20,11 +20,7 @@ _TO_WRITE = frozenset({"Write", "Describe", "DescribeConfigs"})
 
 
 def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) -> bool:
-    """Check the configuration of the topics.
-
-    Returns:
-        Whether a worker can use the topics.
-    """
+    """Check the configuration of the topics; return whether a worker can use them."""
     topics = facts.topics
     problems = topic_problems(settings, topics)
     for problem in problems:
@@ -36,15 +32,7 @@ def check_topics(settings: Settings, facts: ClusterFacts, findings: Findings) ->
         "topics",
         f"all {_NUMBERS[len(topics)]} exist; {source.name} has {source.partitions} partitions",
     )
-    check_listed(topics, findings)
-    check_retention(settings, topics[settings.topics.changelog], findings)
-    check_sizes(settings, facts, findings)
-    check_replicas(topics, findings)
-    return True
-
-
-def check_listed(topics: Mapping[str, TopicFacts], findings: Findings) -> None:
-    """Name the settings that the brokers do not list; some only speak Kafka's protocol."""
+    # Some brokers only speak Kafka's protocol, and do not list all settings.
     unlisted = sorted(frozenset[str]().union(*(topic.unlisted for topic in topics.values())))
     if unlisted:
         findings.warn(
@@ -54,6 +42,10 @@ def check_listed(topics: Mapping[str, TopicFacts], findings: Findings) -> None:
             "confirm a write when more than one replica has it",
             ADMINISTRATOR,
         )
+    check_retention(settings, topics[settings.topics.changelog], findings)
+    check_sizes(settings, facts, findings)
+    check_replicas(topics, findings)
+    return True
 
 
 def check_retention(settings: Settings, changelog: TopicFacts, findings: Findings) -> None:

@@ -18,8 +18,6 @@ from streamdedup.errors import InputError, SettingsError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
 
-    from streamdedup.settings.sections import Settings
-
 _for_spark = partial(typer.Option, rich_help_panel="Spark")
 
 Inputs = Annotated[
@@ -74,7 +72,7 @@ Work = Annotated[
 Master = Annotated[
     str | None,
     _for_spark(
-        help="Where Spark runs. Default: as spark-submit says, else this machine (local[*]).",
+        help="Where Spark runs. Default: as spark-submit says, else this machine (local[*])."
     ),
 ]
 Conf = Annotated[
@@ -131,8 +129,31 @@ def backfill(
         for option in conf or ():
             if option.find("=") < 1:
                 raise SettingsError(f"--conf {option} is not NAME=VALUE")
-        names = dict(option.split("=", 1) for option in conf or ())
-        report = _run(inputs, out, order or [], output_format, settings, work, master, names)
+        try:
+            from streamdedup.spark.plan import backfill as run
+            from streamdedup.spark.session import Folder, read, removed, session
+        except ImportError as error:
+            from streamdedup.extras import install
+
+            raise InputError(f"{error.name} is not installed; run {install('spark')}") from None
+        started = time.monotonic()
+        with session(master, dict(option.split("=", 1) for option in conf or ())) as spark:
+            if Folder(spark, out).exists():
+                raise InputError(f"{out} already exists; choose another directory")
+            work = work or f"{out}/_work"
+            tables = Folder(spark, work)
+            if tables.exists():
+                raise InputError(f"{work} already exists; choose another directory")
+            if tables.contains(Folder(spark, out)):
+                raise InputError(
+                    f"--work {work} is removed at the end, and would contain --out {out}; choose "
+                    "another directory"
+                )
+            with removed(tables):
+                result = run(read(spark, inputs), settings, order or [], work, progress=_show)
+                _write(result.frame.write.partitionBy("outcome"), f"{out}/documents", output_format)
+                _write(result.sketches.write, f"{out}/sketches", OutputFormat.PARQUET)
+    report = {**result.report, "seconds": round(time.monotonic() - started, 1)}
     if summary_json:
         typer.echo(json.dumps(report, separators=(",", ":")))
     else:
@@ -141,43 +162,6 @@ def backfill(
         raise InputError(
             f"every row was rejected; {out}/documents/outcome=rejected has the reasons"
         )
-
-
-def _run(
-    inputs: list[str],
-    out: str,
-    order: list[str],
-    output_format: OutputFormat,
-    settings: Settings,
-    work: str | None,
-    master: str | None,
-    names: dict[str, str],
-) -> dict[str, float]:
-    try:
-        from streamdedup.spark.plan import backfill as run
-        from streamdedup.spark.session import Folder, read, removed, session
-    except ImportError as error:
-        from streamdedup.extras import install
-
-        raise InputError(f"{error.name} is not installed; run {install('spark')}") from None
-    started = time.monotonic()
-    with session(master, names) as spark:
-        if Folder(spark, out).exists():
-            raise InputError(f"{out} already exists; choose another directory")
-        work = work or f"{out}/_work"
-        tables = Folder(spark, work)
-        if tables.exists():
-            raise InputError(f"{work} already exists; choose another directory")
-        if tables.contains(Folder(spark, out)):
-            raise InputError(
-                f"--work {work} is removed at the end, and would contain --out {out}; choose "
-                "another directory"
-            )
-        with removed(tables):
-            result = run(read(spark, inputs), settings, order, work, progress=_show)
-            _write(result.frame.write.partitionBy("outcome"), f"{out}/documents", output_format)
-            _write(result.sketches.write, f"{out}/sketches", OutputFormat.PARQUET)
-    return {**result.report, "seconds": round(time.monotonic() - started, 1)}
 
 
 def _write(writer: DataFrameWriter, path: str, output_format: OutputFormat) -> None:

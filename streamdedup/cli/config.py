@@ -42,12 +42,21 @@ def check(
     Exit codes: 0 no error (warnings are not errors), 3 invalid settings, 5 topics, 6 refused by the
     broker, 7 no broker answers, 9-12 the index. With several errors, the code of the first one.
     """
+    import asyncio
+    import logging
+
     from streamdedup.admin.findings import exit_code
 
+    findings: list[Finding] | None = None
     try:
         settings = options.load(config)
         facts = _facts(settings)
-        findings = None if offline else _findings(settings)
+        if not offline:
+            from streamdedup.admin import checks
+
+            # The findings contain what the client would log about a failure.
+            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+            findings = asyncio.run(checks.check(settings))
     except SettingsError as error:
         if as_json:
             typer.echo(json.dumps({"ok": False, "error": str(error)}))
@@ -90,19 +99,7 @@ def schema(markdown: Markdown = False) -> None:
     typer.echo(json.dumps(document, indent=2))
 
 
-def _findings(settings: Settings) -> list[Finding]:
-    import asyncio
-    import logging
-
-    from streamdedup.admin import checks
-
-    # The findings contain what the client would log about a failure.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    return asyncio.run(checks.check(settings))
-
-
 def _finding_lines(findings: list[Finding]) -> list[str]:
-    """Return the findings as lines; a finding that needs action is followed by who can act."""
     width = max(len(one.check) for one in findings) + 2
     lines = []
     for one in findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,13 +56,25 @@ def list_(
     import asyncio
 
     from streamdedup.admin.corrections import choose, list_letters
+    from streamdedup.model import format_position
 
     with interruptible("listing was interrupted"):
         letters = choose(asyncio.run(list_letters(options.load(config))), reason)
     counts = dict(Counter(letter.reason for letter in letters).most_common())
     newest = letters[max(0, len(letters) - limit) :]
     if as_json:
-        shown = [_facts(letter) for letter in newest]
+        shown = [
+            {
+                "position": format_position(letter.position),
+                "stage": letter.stage,
+                "reason": letter.reason,
+                "message": letter.message,
+                "timestamp_ms": letter.timestamp_ms,
+                "replays": letter.replays,
+                "value_omitted": letter.omitted,
+            }
+            for letter in newest
+        ]
         facts = {"dead_letters": len(letters), "reasons": counts, "newest": shown}
         typer.echo(json.dumps(facts))
     else:
@@ -148,20 +160,6 @@ def reinstate(
     report({"reinstated": len(records)}, message, as_json=as_json)
 
 
-def _facts(letter: Letter) -> dict[str, Any]:
-    from streamdedup.model import format_position
-
-    return {
-        "position": format_position(letter.position),
-        "stage": letter.stage,
-        "reason": letter.reason,
-        "message": letter.message,
-        "timestamp_ms": letter.timestamp_ms,
-        "replays": letter.replays,
-        "value_omitted": letter.omitted,
-    }
-
-
 def _print(letters: list[Letter], counts: dict[str, int]) -> None:
     from rich.text import Text
 
@@ -188,7 +186,6 @@ def _print(letters: list[Letter], counts: dict[str, int]) -> None:
 
 
 def _age(now_s: float, timestamp_ms: int) -> str:
-    """Return the age of a timestamp in its largest unit."""
     if timestamp_ms < 0:
         return "unknown"
     age_s = now_s - timestamp_ms / 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,32 +19,24 @@ if TYPE_CHECKING:
     from streamdedup.files.run import RunTally
 
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+_for_file = partial(options.for_output, metavar="FILE", callback=options.filled)
 
 Kept = Annotated[
     str | None,
-    options.for_output(
-        metavar="FILE",
-        callback=options.filled,
+    _for_file(
         help="Kept lines, unchanged; - is stdout. Kept rows of Parquet and Arrow go to a .parquet, "
-        ".arrow or .feather file, with all columns.",
+        ".arrow or .feather file, with all columns."
     ),
 ]
 Duplicates = Annotated[
     str | None,
-    options.for_output(
-        metavar="FILE",
-        callback=options.filled,
+    _for_file(
         help="For each duplicate, the kept documents that it repeats: JSON Lines, or a table if "
-        "FILE ends with .parquet, .arrow or .feather.",
+        "FILE ends with .parquet, .arrow or .feather."
     ),
 ]
 Rejected = Annotated[
-    str | None,
-    options.for_output(
-        metavar="FILE",
-        callback=options.filled,
-        help="For each line that is not a document, the reason (JSON Lines).",
-    ),
+    str | None, _for_file(help="For each line that is not a document, the reason (JSON Lines).")
 ]
 IncludeValue = Annotated[
     bool, options.for_output("--include-value", help="Put the line itself into duplicates.")
@@ -102,9 +95,8 @@ def dedup(
     Exit codes: 0 done, 3 invalid settings, 4 an input or output file, or every line was rejected,
     9-13 the index, 130 and 143 interrupted.
     """
-    remedy = "run the same command again to resume"
-    if index is None:
-        remedy = "use --index to be able to resume"
+    again = "run the same command again to resume"
+    remedy = again if index is not None else "use --index to be able to resume"
     try:
         with interruptible(f"interrupted; {remedy}") as interrupts:
             from rich.console import Console
@@ -128,7 +120,14 @@ def dedup(
         # The reader of an output has ended, for example head.
         raise typer.Exit(_EXIT_BROKEN_PIPE) from None
     if summary_json:
-        typer.echo(_json_summary(tally), err="-" in job.outputs().values())
+        counts = ("documents", "kept", "duplicates", "rejected")
+        lines = ("blank_lines", "unfinished_lines", "judged_before")
+        seconds = ("seconds", "start_seconds", "compile_seconds")
+        facts = {name: getattr(tally, name) for name in (*counts, *lines)}
+        facts |= {name: round(getattr(tally, name), 3) for name in seconds}
+        facts["documents_per_second"] = round(tally.documents_per_second, 1)
+        summary = json.dumps(facts, separators=(",", ":"))
+        typer.echo(summary, err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
     first = tally.first_rejection
@@ -137,16 +136,6 @@ def dedup(
             f"every line was rejected, the first with {first.reason}: {first.message}; check the "
             "input, --text-field and records.format"
         )
-
-
-def _json_summary(tally: RunTally) -> str:
-    counts = ("documents", "kept", "duplicates", "rejected")
-    lines = ("blank_lines", "unfinished_lines", "judged_before")
-    seconds = ("seconds", "start_seconds", "compile_seconds")
-    facts = {name: getattr(tally, name) for name in (*counts, *lines)}
-    facts |= {name: round(getattr(tally, name), 3) for name in seconds}
-    facts["documents_per_second"] = round(tally.documents_per_second, 1)
-    return json.dumps(facts, separators=(",", ":"))
 
 
 def _summary(tally: RunTally, job: Job) -> str:

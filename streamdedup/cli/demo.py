@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamdedup.cli import options
-from streamdedup.cli.terminal import Interrupts, interruptible
+from streamdedup.cli.terminal import interruptible
 from streamdedup.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,16 +48,41 @@ def demo(folder: Folder = Path("demo-out")) -> None:
     """
     from rich.console import Console
 
+    console = Console(highlight=False)
+    documents, index = folder / "docstrings.jsonl", folder / "index"
+    kept, duplicates, rejected = (
+        folder / f"{name}.jsonl" for name in ("kept", "duplicates", "rejected")
+    )
     with interruptible("interrupted") as interrupts:
-        _demo(Console(highlight=False), folder, interrupts)
+        from streamdedup.cli import screen
+        from streamdedup.files import run
+        from streamdedup.files.docstrings import write_docstrings
+        from streamdedup.files.job import Job
+        from streamdedup.sketch.codec import SignatureCodec
+
+        _clear(folder, documents, [kept, duplicates, rejected], index)
+        with console.status("Reading the documentation strings of the standard library"):
+            count = write_docstrings(documents)
+        console.print(f"[bold]{count:,}[/] documentation strings in {documents}")
+        pairs, settings = _Pairs(), options.load(None)
+        job = Job((str(documents),), str(kept), str(duplicates), str(rejected), index)
+        with screen.judging_progress(console) as update:
+            tally = run.run(job, settings, run.Hooks(update, pairs.add, interrupts.shield))
+        console.print(_summary(tally, job))
+        console.print(
+            f"{len(pairs.pairs):,} of the duplicates are not exact copies. Some of them, from the "
+            f"threshold of {settings.dedup.threshold:g} up, with the words that differ "
+            f"{'in colour' if console.is_terminal else 'in [brackets]'}:",
+            markup=False,
+        )
+        codec = SignatureCodec.of(settings.dedup.sketch_parameters())
+        for pair in pairs.examples():
+            console.print(_side_by_side(pair, codec, brackets=not console.is_terminal))
+        _print_next_steps(console, job)
 
 
 def _clear(folder: Path, documents: Path, outputs: list[Path], index: Path) -> None:
-    """Create the folder of a demo, or remove the files of an earlier one.
-
-    Raises:
-        InputError: the folder contains other files, or cannot be written.
-    """
+    """Create the folder of a demo, or remove the files of an earlier one."""
     try:
         found = set(folder.iterdir()) if folder.exists() else set()
         # The outputs have common names: without its documents the folder is not a demo's.
@@ -93,10 +118,9 @@ class _Pairs:
         if original is None:
             self.texts[verdict.id] = text
             return
-        kept = self.texts[original.id]
+        kept, similarity = self.texts[original.id], original.jaccard_estimate
         if kept != text:
-            pair = _Pair((original.id, kept), (verdict.id, text), original.jaccard_estimate)
-            self.pairs.append(pair)
+            self.pairs.append(_Pair((original.id, kept), (verdict.id, text), similarity))
 
     def examples(self) -> list[_Pair]:
         """Return a few readable pairs, spread over the similarities."""
@@ -110,38 +134,6 @@ class _Pairs:
             return ranked
         step = (len(ranked) - 1) / (_PAIRS - 1)
         return [ranked[round(number * step)] for number in range(_PAIRS)]
-
-
-def _demo(console: Console, folder: Path, interrupts: Interrupts) -> None:
-    from streamdedup.cli import screen
-    from streamdedup.files import run
-    from streamdedup.files.docstrings import write_docstrings
-    from streamdedup.files.job import Job
-    from streamdedup.sketch.codec import SignatureCodec
-
-    documents, index = folder / "docstrings.jsonl", folder / "index"
-    kept, duplicates, rejected = (
-        folder / f"{name}.jsonl" for name in ("kept", "duplicates", "rejected")
-    )
-    _clear(folder, documents, [kept, duplicates, rejected], index)
-    with console.status("Reading the documentation strings of the standard library"):
-        count = write_docstrings(documents)
-    console.print(f"[bold]{count:,}[/] documentation strings in {documents}")
-    pairs, settings = _Pairs(), options.load(None)
-    job = Job((str(documents),), str(kept), str(duplicates), str(rejected), index)
-    with screen.judging_progress(console) as update:
-        tally = run.run(job, settings, run.Hooks(update, pairs.add, interrupts.shield))
-    console.print(_summary(tally, job))
-    console.print(
-        f"{len(pairs.pairs):,} of the duplicates are not exact copies. Some of them, from the "
-        f"threshold of {settings.dedup.threshold:g} up, with the words that differ "
-        f"{'in colour' if console.is_terminal else 'in [brackets]'}:",
-        markup=False,
-    )
-    codec = SignatureCodec.of(settings.dedup.sketch_parameters())
-    for pair in pairs.examples():
-        console.print(_side_by_side(pair, codec, brackets=not console.is_terminal))
-    _print_next_steps(console, job)
 
 
 def _summary(tally: RunTally, job: Job) -> Padding:

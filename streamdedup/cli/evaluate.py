@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +13,15 @@ import typer
 
 from streamdedup.cli import options
 from streamdedup.cli.terminal import interruptible
-from streamdedup.errors import SettingsError
+from streamdedup.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from streamdedup.analysis.agreement import LabelReport
     from streamdedup.analysis.report import EvaluationReport
-    from streamdedup.analysis.words import Excerpt
+    from streamdedup.analysis.words import Excerpt, Grid
     from streamdedup.settings.sections import Settings
     from streamdedup.sketch.bands import Banding
 
@@ -107,8 +109,9 @@ def evaluate(
     interrupted.
     """
     from streamdedup.analysis import evaluate as evaluation
+    from streamdedup.analysis.agreement import LabelReport
     from streamdedup.analysis.corpus import read_corpus
-    from streamdedup.analysis.html import page
+    from streamdedup.analysis.html import label_page, page
     from streamdedup.analysis.report import as_json as json_values
     from streamdedup.cli import screen
     from streamdedup.files.paths import check_report, expanded
@@ -130,23 +133,29 @@ def evaluate(
     corpus = list(expanded(corpus or [], [str(html)] if html else []))
     if html is not None:
         check_report(html, [*corpus, *(labels or []), config])
-    if labels or not corpus:
-        if corpus or not labels:
-            raise typer.BadParameter("give either files of documents, or --labels")
-        _propose(labels, settings, threshold, html, as_json=as_json)
-        return
-    bandings = [_parse_banding(text) for text in banding or ()] or [settings.dedup.banding()]
-    dedup = settings.dedup
-    for choice in bandings:
-        for doubt in doubts(choice, dedup.threshold, dedup.recall, options.MOST_VALUES):
-            sys.stderr.write(f"streamdedup: {doubt}\n")
-    with interruptible("interrupted"), screen.progress("reading") as show:
-        documents_read = read_corpus(corpus, settings, limit, label_field)
-        report = evaluation.evaluate(documents_read, settings, bandings, floor, show)
+    if bool(labels) == bool(corpus):
+        raise typer.BadParameter("give either files of documents, or --labels")
+    report: EvaluationReport | LabelReport
+    if labels:
+        report = _propose(labels, settings, threshold)
+    else:
+        dedup = settings.dedup
+        bandings = [_parse_banding(text) for text in banding or ()] or [dedup.banding()]
+        sys.stderr.writelines(
+            f"streamdedup: {doubt}\n"
+            for choice in bandings
+            for doubt in doubts(choice, dedup.threshold, dedup.recall, options.MOST_VALUES)
+        )
+        with interruptible("interrupted"), screen.progress("reading") as show:
+            documents_read = read_corpus(corpus, settings, limit, label_field)
+            report = evaluation.evaluate(documents_read, settings, bandings, floor, show)
     if html is not None:
-        screen.write_page(html, page(report))
+        text = label_page(report) if isinstance(report, LabelReport) else page(report)
+        _write_page(html, text)
     if as_json:
         typer.echo(json.dumps(json_values(report), ensure_ascii=False))
+    elif isinstance(report, LabelReport):
+        _print_proposal(report)
     else:
         _print(report)
 
@@ -165,47 +174,28 @@ def _parse_banding(text: str) -> Banding:
     return banding
 
 
-def _propose(
-    files: list[str],
-    settings: Settings,
-    threshold: float | None,
-    html: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def _propose(files: list[str], settings: Settings, threshold: float | None) -> LabelReport:
     """Read labels, and propose a threshold.
 
     The current threshold is the flag's, else that of the last label, else that of the settings.
     """
     from streamdedup.analysis.agreement import report_on
-    from streamdedup.analysis.html import label_page
     from streamdedup.analysis.labels import read_labels
-    from streamdedup.analysis.report import as_json as json_values
-    from streamdedup.cli import screen
 
     labels = read_labels(files, settings)
     known = [label.threshold for label in labels if label.threshold is not None]
     current = settings.dedup.threshold
     if threshold is None and known:
         current = known[-1]
-    report = report_on(labels, current)
-    if html is not None:
-        screen.write_page(html, label_page(report))
-    if as_json:
-        typer.echo(json.dumps(json_values(report), ensure_ascii=False))
-    else:
-        _print_proposal(report)
+    return report_on(labels, current)
 
 
 def _print(report: EvaluationReport) -> None:
     from streamdedup.analysis import words
-    from streamdedup.cli import screen
 
-    console = screen.standard_output()
-    screen.print_overview(console, words.overview(report))
-    console.print(screen.grid_table(words.truth_grid(report)))
+    console = _print_head(words.overview(report), words.truth_grid(report))
     for banding in report.bandings:
-        console.print(screen.grid_table(words.banding_grid(banding, report)))
+        console.print(_table(words.banding_grid(banding, report)))
         for sentence in words.banding_sentences(banding, report):
             console.print(sentence, markup=False)
         console.print()
@@ -214,7 +204,7 @@ def _print(report: EvaluationReport) -> None:
                 brackets = not console.is_terminal
                 console.print(_side_by_side(title, excerpts[:_EXAMPLES], brackets=brackets))
     if len(report.bandings) > 1:
-        console.print(screen.grid_table(words.comparison_grid(report)))
+        console.print(_table(words.comparison_grid(report)))
     for sentence in words.background_sentences(report):
         console.print(sentence, markup=False)
     console.print("Proposed settings:\n")
@@ -223,16 +213,38 @@ def _print(report: EvaluationReport) -> None:
 
 def _print_proposal(report: LabelReport) -> None:
     from streamdedup.analysis import agreement
-    from streamdedup.cli import screen
 
-    console = screen.standard_output()
-    screen.print_overview(console, agreement.overview(report))
-    console.print(screen.grid_table(agreement.grid(report)))
+    console = _print_head(agreement.overview(report), agreement.grid(report))
     for sentence in agreement.sentences(report):
         console.print(sentence, markup=False)
     if report.proposal is not None:
         console.print("\nProposed settings:\n")
         console.print(agreement.proposed_settings(report.proposal), markup=False)
+
+
+def _print_head(facts: Iterable[tuple[str, str]], grid: Grid) -> Console:
+    """Print the facts at the head of a report, and its first table; return the console."""
+    from streamdedup.cli import screen
+
+    console = screen.standard_output()
+    for name, value in facts:
+        console.print(f"{name:<10} {value}", markup=False)
+    console.print()
+    console.print(_table(grid))
+    return console
+
+
+def _table(grid: Grid) -> Table:
+    from streamdedup.cli import screen
+
+    return screen.table(grid.title, grid.columns, grid.rows)
+
+
+def _write_page(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _side_by_side(title: str, excerpts: list[Excerpt], *, brackets: bool) -> Table:

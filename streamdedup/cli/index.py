@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,20 +17,23 @@ from streamdedup.cli import options
 from streamdedup.cli.terminal import confirm, interruptible, report
 from streamdedup.errors import REMEDY, IndexDamaged, SettingsError
 
+if TYPE_CHECKING:
+    from streamdedup.admin.explain import Candidate, Explanation
+    from streamdedup.index.view import Contents
+
+_CANDIDATES = 10
+"""Candidates in a table; the JSON has all of them."""
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Inspect, move and rebuild an index, and erase documents. No other process may have it "
     "open.",
 )
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", **options.FILLED, help="Directory of the index.")
-]
+_path = partial(typer.Argument, **options.FILLED)
+Directory = Annotated[Path, _path(metavar="DIR", help="Directory of the index.")]
 NewDirectory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", **options.FILLED, help="Directory of the new index; holds none yet."
-    ),
+    Path, _path(metavar="DIR", help="Directory of the new index; holds none yet.")
 ]
 QueryText = Annotated[
     str | None, typer.Option(metavar="TEXT", help="A text, as a document would contain it.")
@@ -38,15 +42,11 @@ QueryId = Annotated[
     str | None, typer.Option("--id", metavar="ID", help="The id of a document of the index.")
 ]
 Namespace = Annotated[str, typer.Option(metavar="NAME", help="Namespace of the text.")]
-ExportFile = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", **options.FILLED, help="New file: .tar, .tar.zst or .tar.gz."),
-]
+ExportFile = Annotated[Path, _path(metavar="FILE", help="New file: .tar, .tar.zst or .tar.gz.")]
 Source = Annotated[
     Path,
-    typer.Argument(
+    _path(
         metavar="SOURCE",
-        **options.FILLED,
         help="An export, the directory of another index, or kept sketches: a folder of Parquet "
         "files, or one file (.parquet).",
     ),
@@ -80,7 +80,6 @@ def stats(directory: Directory, as_json: options.AsJson = False) -> None:
 
     Exit codes: 0 done, 9-12 the index.
     """
-    from streamdedup.cli.index_tables import print_contents
     from streamdedup.index.view import View, count_contents
 
     with _step("counting") as progress, View(directory) as view:
@@ -88,7 +87,7 @@ def stats(directory: Directory, as_json: options.AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(contents)))
     else:
-        print_contents(contents)
+        _print_contents(contents)
 
 
 @app.command()
@@ -137,7 +136,6 @@ def explain(
     Exit codes: 0 done, 3 invalid settings, 4 no such document, 9-12 the index.
     """
     from streamdedup.admin.explain import explain_id, explain_text
-    from streamdedup.cli.index_tables import print_explanation
     from streamdedup.index.view import View
 
     if (text is None) == (id_ is None):
@@ -154,7 +152,7 @@ def explain(
         typer.echo(json.dumps([asdict(one) for one in explanations], ensure_ascii=False))
     else:
         for one in explanations:
-            print_explanation(one, configured=configured)
+            _print_explanation(one, configured=configured)
 
 
 @app.command()
@@ -326,3 +324,107 @@ def _step(name: str) -> Iterator[Callable[[int, int], None]]:
 
     with interruptible(f"{name} was interrupted"), screen.progress(name) as show:
         yield partial(show, name)
+
+
+def _print_contents(contents: Contents) -> None:
+    from streamdedup.cli import screen
+
+    console = screen.standard_output()
+    documents = max(1, contents.documents)
+    facts = {
+        "log": contents.log,
+        "documents": f"{contents.documents:,}, next number {contents.next_number:,}",
+        "segments": f"{contents.segments}, and {contents.tail_documents:,} documents in the tail",
+        "applied": f"{contents.applied:,}",
+        "erased": f"{contents.erased:,}, {contents.erased_waiting:,} not overwritten yet",
+        "clock": _time(contents.clock_ms),
+        "times": f"{_time(contents.oldest_ms)} to {_time(contents.newest_ms)}",
+        "texts": "stored" if contents.holds_texts else "not stored",
+        "disk": f"{contents.bytes_used:,} bytes, {contents.bytes_used / documents:.1f} a document",
+    }
+    for name, value in facts.items():
+        console.print(f"{name:<11} {value}", markup=False)
+    parts = [
+        (name, f"{size:,}", f"{size / documents:.1f}")
+        for name, size in contents.bytes_by_part.items()
+    ]
+    console.print(screen.table("Bytes", ("part", "bytes", "a document"), parts))
+    buckets = [(name, f"{count:,}") for name, count in contents.buckets.items()]
+    title = f"Buckets; the largest holds {contents.largest_bucket:,}"
+    console.print(screen.table(title, ("documents", "buckets"), buckets))
+    if contents.filters:
+        filters = [
+            (one.segment, f"{one.documents:,}", f"{one.fill:.1%}") for one in contents.filters
+        ]
+        columns = ("segment", "documents", "bits set")
+        console.print(screen.table("Stored filters", columns, filters))
+
+
+def _print_explanation(explanation: Explanation, *, configured: bool) -> None:
+    from rich.text import Text
+
+    from streamdedup.cli import screen
+
+    console = screen.standard_output()
+    subject = "" if explanation.number is None else "a copy now: "
+    console.print(Text(subject + explanation.why, style="bold"), soft_wrap=True)
+    if explanation.number is not None:
+        topic, partition, offset = explanation.position or ("", 0, 0)
+        effective = _time(explanation.effective_time_ms)
+        console.print(f"number     {explanation.number:,}", markup=False)
+        console.print(f"position   {topic}:{partition}:{offset}", markup=False, soft_wrap=True)
+        console.print(f"event time {_time(explanation.event_time_ms)}, effective {effective}")
+    else:
+        console.print(
+            f"text       {explanation.normalised_characters:,} characters after normalisation, "
+            f"{explanation.shingles:,} shingles"
+        )
+    missing = explanation.bands - explanation.bands_known
+    console.print(
+        f"bands      {explanation.bands_hit} of {explanation.bands} lead to candidates"
+        + (f"; full buckets have dropped it in {missing}" if missing else "")
+    )
+    console.print(
+        f"settings   threshold {explanation.threshold:g}, window of "
+        f"{explanation.window_documents:,} documents, from number {explanation.oldest_in_window:,}"
+        + ("" if configured else " (no --config: defaults)")
+    )
+    candidates = explanation.candidates
+    if not candidates:
+        return
+    title = f"{len(candidates):,} candidates"
+    if len(candidates) > _CANDIDATES:
+        title += f", the first {_CANDIDATES}"
+    rows = [
+        (
+            Text(one.id),
+            f"{one.number:,}",
+            f"{len(one.bands)}{' + text' if one.same_text else ''}",
+            f"{one.similarity:.3f}",
+            "" if one.exact is None else f"{one.exact:.3f}",
+            _verdict(one, explanation.number),
+        )
+        for one in candidates[:_CANDIDATES]
+    ]
+    columns = ("document", "number", "bands", "estimate", "exact", "verdict")
+    console.print(screen.table(title, columns, rows))
+
+
+def _verdict(candidate: Candidate, number: int | None) -> str:
+    if candidate.number == number:
+        return "itself"
+    if candidate.matches:
+        return "match"
+    if not candidate.same_namespace:
+        return "another namespace"
+    return "below the threshold" if candidate.in_window else "outside the window"
+
+
+def _time(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "unknown"
+    try:
+        moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+    return moment.isoformat(sep=" ", timespec="seconds").replace("+00:00", " UTC")

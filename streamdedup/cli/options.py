@@ -57,8 +57,7 @@ _FILES = typer.Argument(
 Files = Annotated[list[str], _FILES]
 OptionalFiles = Annotated[list[str] | None, _FILES]
 Threshold = Annotated[
-    float | None,
-    for_judgement(help="Similarity of a duplicate (dedup.threshold, by default 0.8)."),
+    float | None, for_judgement(help="Similarity of a duplicate (dedup.threshold, by default 0.8).")
 ]
 Profile = Annotated[
     str | None,
@@ -71,8 +70,7 @@ NumPerm = Annotated[
     int | None, for_judgement(help="MinHash values per signature (dedup.num_perm).")
 ]
 CorpusDocuments = Annotated[
-    int | None,
-    for_judgement(metavar="N", help="Documents in the index (dedup.corpus_documents)."),
+    int | None, for_judgement(metavar="N", help="Documents in the index (dedup.corpus_documents).")
 ]
 TextField = Annotated[
     list[str] | None,

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from streamdedup.dedup.differences import TextPart
-from streamdedup.errors import InputError
 from streamdedup.files.run import RunTally
-
-if TYPE_CHECKING:
-    from streamdedup.analysis.words import Grid
 
 _WIDTH = 110
 """Columns of the output if it is not a terminal."""
@@ -48,34 +35,12 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str | Text
     return result
 
 
-def print_overview(console: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print the facts at the head of a report, one per line, and an empty line."""
-    for name, value in facts:
-        console.print(f"{name:<10} {value}", markup=False)
-    console.print()
-
-
-def grid_table(grid: Grid) -> Table:
-    """Return the table of a grid."""
-    return table(grid.title, grid.columns, grid.rows)
-
-
-def write_page(path: Path, page: str) -> None:
-    """Save an HTML page; raise an InputError if the file cannot be written."""
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def marked(parts: Iterable[TextPart], *, brackets: bool) -> Text:
     """Return a text with its differing parts in colour, and in brackets if there is no colour."""
     text = Text()
     for part in parts:
-        if part.differs:
-            text.append(f"[{part.text}]" if brackets else part.text, _DIFFERENT)
-        else:
-            text.append(part.text)
+        shown = f"[{part.text}]" if part.differs and brackets else part.text
+        text.append(shown, _DIFFERENT if part.differs else None)
     return text
 
 
@@ -86,7 +51,7 @@ def progress(step: str) -> Iterator[Callable[[str, int, int], None]]:
     The bar begins with the name of the first step. The function that is yielded takes the name of
     the current step, the work done, and all of its work.
     """
-    bar = _bar(Console(stderr=True), TextColumn("{task.description}"), TimeRemainingColumn())
+    bar = _bar(Console(stderr=True), "{task.description}")
     task = bar.add_task(step, total=None)
     with bar:
         yield lambda name, done, total: bar.update(
@@ -100,7 +65,7 @@ def judging_progress(console: Console) -> Iterator[Callable[[RunTally], None]]:
 
     The function that is yielded takes the current tally.
     """
-    bar = _bar(console, TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
+    bar = _bar(console, "{task.fields[counts]}")
     task = bar.add_task("", total=None, counts="starting")
 
     def update(tally: RunTally) -> None:
@@ -125,11 +90,12 @@ def start(tally: RunTally) -> str:
     return text + (compiling if tally.compile_seconds else "")
 
 
-def _bar(console: Console, *columns: ProgressColumn) -> Progress:
+def _bar(console: Console, text: str) -> Progress:
     return Progress(
         BarColumn(bar_width=None),
         TaskProgressColumn(),
-        *columns,
+        TextColumn(text),
+        TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
         expand=True,

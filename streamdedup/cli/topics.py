@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamdedup.cli import options
+from streamdedup.errors import SettingsError
 
 if TYPE_CHECKING:
+    from streamdedup.formats.schemas import Schema
     from streamdedup.settings.sections import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Create the topics of the worker.")
@@ -41,13 +44,19 @@ def create(
     import asyncio
 
     from streamdedup.kafka.cluster import create_topics
+    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms
+    from streamdedup.settings.units import format_duration
 
     settings = options.load(config)
+    retention_ms = changelog_retention_ms(settings)
+    retention = "unlimited retention"
+    if retention_ms != FOREVER:
+        duration = format_duration(dt.timedelta(milliseconds=retention_ms))
+        retention = f"a retention of {duration}: index.window, index.allowed_lateness and one day"
     created = asyncio.run(create_topics(settings, partitions, replication))
     for name in created:
-        is_changelog = name == settings.topics.changelog
-        retention = f", with {_retention(settings)}" if is_changelog else ""
-        typer.echo(f"created {name}{retention}")
+        shown = f", with {retention}" if name == settings.topics.changelog else ""
+        typer.echo(f"created {name}{shown}")
     if not created:
         typer.echo("all topics exist")
 
@@ -61,25 +70,25 @@ def schema(config: options.ConfigFile = None, *, register: Register = False) -> 
     """
     import asyncio
 
-    from streamdedup.admin.registry_checks import register_duplicates
     from streamdedup.formats.schemas import duplicates_schema
 
     settings = options.load(config)
+    found = duplicates_schema(settings.output.duplicates_format)
     if not register:
-        typer.echo(duplicates_schema(settings.output.duplicates_format).text, nl=False)
+        typer.echo(found.text, nl=False)
         return
-    number = asyncio.run(register_duplicates(settings))
+    number = asyncio.run(_register(settings, found))
     typer.echo(f"{settings.duplicates_subject()} has the schema, with id {number}")
 
 
-def _retention(settings: Settings) -> str:
-    import datetime as dt
+async def _register(settings: Settings, schema: Schema) -> int:
+    """Register the schema of duplicate records, unless the registry has it; return its id."""
+    from streamdedup.registry.opening import open_registry
 
-    from streamdedup.kafka.topics import FOREVER, changelog_retention_ms
-    from streamdedup.settings.units import format_duration
-
-    retention_ms = changelog_retention_ms(settings)
-    if retention_ms == FOREVER:
-        return "unlimited retention"
-    duration = format_duration(dt.timedelta(milliseconds=retention_ms))
-    return f"a retention of {duration}: index.window, index.allowed_lateness and one day"
+    if not settings.registry.urls:
+        raise SettingsError("registry.urls is not set; name the schema registry there")
+    registry = open_registry(settings, {})
+    try:
+        return await registry.register(settings.duplicates_subject(), schema)
+    finally:
+        await registry.close()

@@ -15,8 +15,7 @@ from streamdedup.errors import SettingsError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from streamdedup.analysis.tune import Advice, Option, Plan
-    from streamdedup.settings.dedup import DedupSettings
+    from streamdedup.analysis.tune import Advice, Option
     from streamdedup.sketch.bands import Banding
 
 _SHOWN_BELOW, _SHOWN_ABOVE = 6, 5
@@ -77,24 +76,37 @@ def tune(
     Exit codes: 0 done, 3 invalid settings or flags, 4 the picture cannot be written.
     """
     from streamdedup.analysis import plots
-    from streamdedup.analysis.tune import advise
+    from streamdedup.analysis.tune import Plan, advise
     from streamdedup.files.paths import check_report
+    from streamdedup.settings.load import load_settings
 
     if (bands is None) != (rows is None):
         raise SettingsError("--bands and --rows belong together; give both or none")
     if plot is not None:
         plots.check_target(plot)
         check_report(plot, [config])
-    dedup = _settings(
-        config,
-        threshold=threshold,
-        recall=recall,
-        num_perm=num_perm,
-        corpus_documents=documents,
-        background=background,
-    )
+    flags: dict[str, Any] = {
+        "threshold": threshold,
+        "recall": recall,
+        "num_perm": num_perm,
+        "corpus_documents": documents,
+        "background": background,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    # Configured bands are one choice among the options; they do not limit the options.
+    configured = load_settings(config).dedup
+    free = load_settings(config, dedup={**given, "bands": None, "rows": None}).dedup
+    dedup = free.model_copy(update={"bands": configured.bands, "rows": configured.rows})
     try:
-        advice = advise(_plan(dedup), _banding(bands or dedup.bands, rows or dedup.rows))
+        plan = Plan(
+            threshold=dedup.threshold,
+            recall=dedup.recall,
+            num_perm=dedup.num_perm,
+            corpus=dedup.corpus_documents,
+            background=dedup.background,
+            signature_bytes=dedup.sketch_parameters().signature_bytes,
+        )
+        advice = advise(plan, _banding(bands or dedup.bands, rows or dedup.rows))
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if plot is not None:
@@ -103,16 +115,6 @@ def tune(
         typer.echo(json.dumps(advice.as_json()))
     else:
         _print(advice, stores_texts=dedup.verify == "exact")
-
-
-def _settings(config: Path | None, **flags: Any) -> DedupSettings:
-    from streamdedup.settings.load import load_settings
-
-    # Configured bands are one choice among the options; they do not limit the options.
-    configured = load_settings(config).dedup
-    given = {name: value for name, value in flags.items() if value is not None}
-    free = load_settings(config, dedup={**given, "bands": None, "rows": None}).dedup
-    return free.model_copy(update={"bands": configured.bands, "rows": configured.rows})
 
 
 def _banding(bands: int | None, rows: int | None) -> Banding | None:
@@ -127,19 +129,6 @@ def _banding(bands: int | None, rows: int | None) -> Banding | None:
             f"{options.MOST_VALUES}; lower --bands or --rows"
         )
     return banding
-
-
-def _plan(dedup: DedupSettings) -> Plan:
-    from streamdedup.analysis.tune import Plan
-
-    return Plan(
-        threshold=dedup.threshold,
-        recall=dedup.recall,
-        num_perm=dedup.num_perm,
-        corpus=dedup.corpus_documents,
-        background=dedup.background,
-        signature_bytes=dedup.sketch_parameters().signature_bytes,
-    )
 
 
 def _print(advice: Advice, *, stores_texts: bool) -> None:
@@ -167,7 +156,6 @@ def _print(advice: Advice, *, stores_texts: bool) -> None:
 
 
 def _rows(advice: Advice) -> Iterator[list[Text]]:
-    """Yield the rows of the table: options around the pick, then the given banding."""
     pick = advice.pick.banding
     for option in advice.options:
         if -_SHOWN_BELOW <= option.banding.rows - pick.rows <= _SHOWN_ABOVE:

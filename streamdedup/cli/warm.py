@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,37 +57,35 @@ def main() -> None:
 
 
 def _warm() -> None:
-    documents = _documents()
+    stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
+    # Some documents are so near the threshold that the texts themselves are compared.
+    near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
+    texts = (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)
+    documents = [Document(text) for text in texts]
     corpus = Corpus(documents, 0, [str(number % 3) for number in range(len(documents))])
-    for settings in _kinds_of_jobs():
-        _deduplicate(settings, documents)
-        evaluate(corpus, settings, [settings.dedup.banding()])
-    _audit()
-    _fill_index()
-    partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
-    if find_spec("pyarrow") is not None:
-        _backfill()
-
-
-def _kinds_of_jobs() -> Iterator[Settings]:
-    """Yield settings that together call each kernel with each of its argument types."""
+    # Together these settings call each kernel with each of its argument types.
     kinds: tuple[dict[str, Any], ...] = (
         {"variant": "fast"},
         {"variant": "classic"},
         {"variant": "classic", "value_bits": 64},
     )
-    for kind in kinds:
-        for unit in ("character", "word"):
-            yield Settings.model_validate(
-                {"dedup": {**kind, "shingle_unit": unit, "verify": "exact"}}
-            )
-
-
-def _documents() -> list[Document]:
-    stories = [f"{first}. {second}." for first in _SENTENCES for second in _SENTENCES]
-    # Some documents are so near the threshold that the texts themselves are compared.
-    near = [story.rsplit(" ", words)[0] for story in stories for words in range(1, 6)]
-    return [Document(text) for text in (*stories, *near, *stories, *_SCRIPTS, *_SCRIPTS)]
+    for kind, unit in product(kinds, ("character", "word")):
+        dedup = {**kind, "shingle_unit": unit, "verify": "exact"}
+        settings = Settings.model_validate({"dedup": dedup})
+        _deduplicate(settings, documents)
+        evaluate(corpus, settings, [settings.dedup.banding()])
+    # The shadow sample compares two records.
+    records = RecordColumns.of(
+        [Record(Position("warm", 0, row), b'{"text": "a story"}') for row in range(2)]
+    )
+    kept = Verdicts(np.full(len(records), KEPT, dtype=np.uint8), {})
+    _, sample = take_sample(records, kept, (), one_in=1)
+    if sample is not None:
+        Audit(Settings()).compare(sample)
+    _fill_index()
+    partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
+    if find_spec("pyarrow") is not None:
+        _backfill()
 
 
 def _deduplicate(settings: Settings, documents: list[Document]) -> None:
@@ -143,17 +141,6 @@ def _fill_index() -> None:
                 index.settle()
         with Index(settings, parameters, LOCAL_LOG, texts=True) as index:
             index.probe(update((batches - 1) * count).documents)
-
-
-def _audit() -> None:
-    """Compare two records as the shadow sample does."""
-    records = RecordColumns.of(
-        [Record(Position("warm", 0, row), b'{"text": "a story"}') for row in range(2)]
-    )
-    kept = Verdicts(np.full(len(records), KEPT, dtype=np.uint8), {})
-    _, sample = take_sample(records, kept, (), one_in=1)
-    if sample is not None:
-        Audit(Settings()).compare(sample)
 
 
 def _backfill() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.columns import I64, Fields, Positions, RecordColumns
+from streamdedup.columns import Fields, Positions, RecordColumns
 from streamdedup.engine.arrow import ArrowRows, TableFields, labelled
 from streamdedup.errors import InputError
 from streamdedup.files.csv_rows import CsvFields, CsvReader
@@ -259,7 +259,13 @@ class BatchReader:
             raise TypeError("the columns of a table are not known")
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
         digest = table.digest() if self._continues else b""
-        number = self._judged_rows(path, digest)
+        known, judged = self._ledger.known(path), self._ledger.judged(path)
+        for mark in (known, judged):
+            if mark.lines and mark.digest != digest:
+                raise InputError(
+                    f"{path} has changed since earlier runs judged {mark.lines} rows; {RENAME}"
+                )
+        number = judged.lines
         self._batch.judged_before += number
         names = None if self._whole_rows else columns.columns()
         most = self._batch_settings
@@ -267,7 +273,13 @@ class BatchReader:
             fields, refused = columns.read(part)
             start = 0
             while start < len(part):
-                stop = self._rows_that_fit(fields.texts.ends, start)
+                # At least one row, and those whose texts fit into the batch.
+                ends, batch = fields.texts.ends, self._batch
+                before_start = int(ends[start - 1]) if start else 0
+                most_end = before_start + most.bytes - batch.size_bytes
+                fitting = int(np.searchsorted(ends, most_end, side="right"))
+                most_rows = most.documents - len(batch.offsets)
+                stop = max(start + 1, min(fitting, start + most_rows, len(ends)))
                 rows = ArrowRows(
                     fields.take(slice(start, stop)),
                     {row - start: why for row, why in refused.items() if start <= row < stop},
@@ -280,23 +292,6 @@ class BatchReader:
                 yield from self._full()
                 start = stop
             number += len(part)
-
-    def _judged_rows(self, path: str, digest: bytes) -> int:
-        known, judged = self._ledger.known(path), self._ledger.judged(path)
-        for mark in (known, judged):
-            if mark.lines and mark.digest != digest:
-                raise InputError(
-                    f"{path} has changed since earlier runs judged {mark.lines} rows; {RENAME}"
-                )
-        return judged.lines
-
-    def _rows_that_fit(self, ends: I64, start: int) -> int:
-        """Return up to which row texts fit into the batch, but at least one."""
-        batch, most = self._batch, self._batch_settings
-        most_rows, most_bytes = most.documents - len(batch.offsets), most.bytes - batch.size_bytes
-        before = int(ends[start - 1]) if start else 0
-        fitting = int(np.searchsorted(ends, before + most_bytes, side="right"))
-        return max(start + 1, min(fitting, start + most_rows, len(ends)))
 
     def _skip_judged(self, path: str, lines: LineReader) -> int:
         """Skip the lines that this job has judged; return how many there are."""

@@ -53,8 +53,7 @@ class CsvReader:
     def read(self, most: int, most_bytes: int) -> list[CsvRow]:
         """Return the next rows, of ``most`` lines and ``most_bytes`` except that the last is whole.
 
-        Raises:
-            InputError: a row is too long, or its last quote is missing.
+        If a row is too long, or its last quote is missing, raise an InputError.
         """
         first = self._line()
         if first is None:
@@ -111,11 +110,7 @@ class CsvReader:
 
 
 class CsvFields:
-    """Reads the fields of documents from the columns that the settings name.
-
-    Raises:
-        InputError: a column is missing, or there are several of its name.
-    """
+    """Reads fields from the columns that the settings name; an InputError unless each is one."""
 
     def __init__(self, header: Sequence[str], records: RecordSettings, name: str) -> None:
         self._header = header

@@ -25,20 +25,24 @@ _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings(root: Path | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the name and the cleaned text of every docstring, in a stable order.
+    """Yield the name and the cleaned text of every docstring below a folder, in a stable order.
 
-    Args:
-        root: folder of modules; by default the installed standard library.
-
-    Yields:
-        ``module:qualname`` and the text; ``module`` alone for the docstring of the module. A name
-        that is defined more than once ends with the number of its definition.
+    The folder is by default the installed standard library. The name is ``module:qualname``, for
+    the docstring of a module ``module``. One that is defined again ends with the number of its
+    definition.
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if _LEFT_OUT.isdisjoint(parts[:-1]) and (tree := _parse(path)) is not None:
-            yield from _of_module(".".join(parts).removesuffix(".__init__"), tree)
+        if not _LEFT_OUT.isdisjoint(parts[:-1]):
+            continue
+        try:
+            with tokenize.open(path) as file, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(file.read())
+        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+            continue  # it is broken, or written for another Python
+        yield from _of_module(".".join(parts).removesuffix(".__init__"), tree)
 
 
 def write_docstrings(path: Path) -> int:
@@ -49,16 +53,6 @@ def write_docstrings(path: Path) -> int:
             file.write(msgspec.json.encode({"id": name, "text": text}) + b"\n")
             count += 1
     return count
-
-
-def _parse(path: Path) -> ast.Module | None:
-    """Parse a module; return None if it is broken or written for another Python."""
-    try:
-        with tokenize.open(path) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(file.read())
-    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
-        return None
 
 
 def _of_module(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -132,7 +132,12 @@ class Ledger:
         if job.index is not None:
             self._check_owner()
         self._note = self._read(f"job {self._job}", _JobNote) or _JobNote({}, self._settings)
-        self._check_settings()
+        for name, value in self._settings.items():
+            if (before := self._note.settings.get(name, value)) != value:
+                raise InputError(
+                    f"earlier runs wrote these outputs with {name} {before}, now it is {value}; "
+                    "restore this setting, or pass other output files"
+                )
         self._standard_input: _StandardInputNote | None = None
         if STANDARD in job.inputs:
             self._standard_input = self._read(f"job {self._job} stdin", _StandardInputNote)
@@ -156,13 +161,9 @@ class Ledger:
         """What the names of the job's temporary files contain, in all of its runs."""
         return self._note.token
 
-    def length(self, outcome: Outcome) -> int:
-        """Return the committed length of an output, or of a table's spool, in bytes."""
-        return self._note.lengths.get(outcome, 0)
-
-    def rows(self, outcome: Outcome) -> int:
-        """Return the rows of a table when it was completed last."""
-        return self._note.rows.get(outcome, 0)
+    def written(self, outcome: Outcome) -> tuple[int, int]:
+        """Return the committed bytes of an output, or of a table's spool, and a table's rows."""
+        return self._note.lengths.get(outcome, 0), self._note.rows.get(outcome, 0)
 
     def judged(self, path: str) -> InputMark:
         """Return how far this job has judged an input."""
@@ -185,10 +186,8 @@ class Ledger:
     ) -> dict[str, bytes]:
         """Return the notes that the index must store together with a batch.
 
-        Args:
-            marks: how far the job has judged each input after the batch, by topic.
-            outputs: the length of each output in bytes then, and the rows of a completed table.
-            end: the number of the next document then.
+        After it, the inputs are judged up to these marks, by topic, the outputs have these bytes
+        and rows (see :meth:`written`), and ``end`` is the number of the next document.
         """
         self._note.lengths = {str(outcome): length for outcome, (length, _) in outputs.items()}
         self._note.rows = {str(outcome): rows for outcome, (_, rows) in outputs.items() if rows}
@@ -223,7 +222,11 @@ class Ledger:
         """Return the notes that remove what no longer matters, and the sources to forget."""
         keys = self._index.note_keys()
         named = {self.topic(path) for path in self._inputs}
-        gone = self._notes_of_old_jobs(keys)
+        jobs = [job for key in keys if (job := _job_of(key)) and key == f"job {job}"]
+        old_jobs = {job for job in jobs[:-KNOWN_JOBS] if job != self._job}
+        outputs = [key for key in keys if key.startswith("output ")]
+        gone = {key for key in outputs if self._read(key, str) in old_jobs}
+        gone |= {key for key in keys if _job_of(key) in old_jobs}
         mark_key = self._mark_key("")
         own = [key.removeprefix(mark_key) for key in keys if key.startswith(mark_key)]
         old = [topic for topic in own[:-KNOWN_INPUTS] if self._is_over(topic, named)]
@@ -233,12 +236,6 @@ class Ledger:
         unknown = [topic for topic in inputs if self._is_over(topic, named)]
         gone |= {f"input {topic}" for topic in unknown}
         return dict.fromkeys(gone, _FORGET), [(topic, 0) for topic in unknown]
-
-    def _notes_of_old_jobs(self, keys: list[str]) -> set[str]:
-        jobs = [job for key in keys if (job := _job_of(key)) and key == f"job {job}"]
-        old = {job for job in jobs[:-KNOWN_JOBS] if job != self._job}
-        outputs = {key for key in keys if key.startswith("output ") and self._read(key, str) in old}
-        return outputs | {key for key in keys if _job_of(key) in old}
 
     def _is_over(self, topic: str, named: set[str]) -> bool:
         """Return whether an input is not named, and the index holds none of its documents."""
@@ -255,7 +252,8 @@ class Ledger:
     def _check_owner(self) -> None:
         for path in self._outputs.values():
             owner = self._read(f"output {path}", str)
-            if path == STANDARD or owner == self._job or not _has_content(path):
+            has_content = os.path.exists(path) and os.path.getsize(path)
+            if path == STANDARD or owner == self._job or not has_content:
                 continue
             if owner is None:
                 raise InputError(
@@ -267,14 +265,6 @@ class Ledger:
                 f"{path} was written by a job with other outputs, in this index; pass the same "
                 "output files again, or new ones"
             )
-
-    def _check_settings(self) -> None:
-        for name, value in self._settings.items():
-            if (before := self._note.settings.get(name, value)) != value:
-                raise InputError(
-                    f"earlier runs wrote these outputs with {name} {before}, now it is {value}; "
-                    "restore this setting, or pass other output files"
-                )
 
     def _read(self, key: str, kind: type[T]) -> T | None:
         note = self._index.note(key)
@@ -291,10 +281,3 @@ class Ledger:
 def _job_of(key: str) -> str:
     """Return the job that a note belongs to; empty for a note that several jobs share."""
     return key.split(" ")[1] if key.startswith("job ") else ""
-
-
-def _has_content(path: str) -> bool:
-    try:
-        return os.stat(path).st_size > 0
-    except OSError:
-        return False

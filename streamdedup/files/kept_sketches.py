@@ -1,5 +1,7 @@
 """*Blocking.* Reads the kept sketches of an archive, and loads the newest ones into an index.
 
+docs/internals/format.md specifies the columns of the Parquet files.
+
 Only documents that can still match are loaded: of the newest ``index.window_documents``, those from
 the first one on that is within reach of the clock. The footers of the files tell which row groups
 come before it. Every document has the number that it would have if all were loaded, so that the
@@ -18,14 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamdedup.admin.maintenance import Changelog, check_continues, check_source
-from streamdedup.batches import IndexUpdate
+from streamdedup.batches import DocumentColumns, IndexUpdate, Sketches
+from streamdedup.columns import I64, NO_BLOBS, U8, Blobs, Positions, Strings
 from streamdedup.dedup.clock import Clock
 from streamdedup.dedup.rule import is_in_reach, limit_ms, oldest_in_window, which_in_reach
-from streamdedup.engine.arrow import load
-from streamdedup.errors import IndexDamaged, InputError
-from streamdedup.files import kept_rows
+from streamdedup.engine.arrow import blobs, load
+from streamdedup.errors import IndexDamaged, IndexMismatch, InputError
 from streamdedup.files.tables import translated
-from streamdedup.formats.sketches import ARCHIVE_TOPIC, KEPT_TYPES
+from streamdedup.formats.sketches import ARCHIVE_TOPIC, KEPT_FORMAT, KEPT_TYPES
 from streamdedup.index.archive import load_index, readable
 from streamdedup.index.directory import holds_index
 from streamdedup.index.store import LOCAL_LOG
@@ -40,6 +42,8 @@ _BYTES = 16 * 1024**2
 _BUFFER_BYTES = 1024**2
 _IGNORED = ("_", ".")
 """The names of Spark's other files in a folder begin so."""
+_CONSTANT = ("fingerprint", "clock")
+"""Columns that are read as dictionaries, since all rows have the same value."""
 
 
 class Loaded(NamedTuple):
@@ -100,11 +104,9 @@ def import_sketches(
 ) -> Loaded:
     """Create an index from the kept sketches of an archive, with the clock of the archive.
 
-    Args:
-        source: a Parquet file, or a folder of them.
-        settings: those of the archive's deduplication; the index goes to their ``index.directory``.
-        changelog: of the worker that continues the archive; None for an index of the embedded mode.
-        progress: receives the number of documents loaded so far, and of all to be loaded.
+    The source is a Parquet file, or a folder of them. The settings are those of the archive's
+    deduplication. The changelog is of the worker that continues the archive; None for an index of
+    the embedded mode. The progress is in documents.
 
     Raises:
         InputError: the files cannot be read, or are not what docs/internals/format.md describes.
@@ -134,31 +136,33 @@ class _Archive:
         self._settings = settings
         self._parameters = settings.dedup.sketch_parameters()
         self._texts = settings.dedup.keeps_texts
-        self._groups = _list_groups(_list_files(source))
+        self._groups = _list_groups(source)
         if not self._groups:
             raise InputError(f"{source} holds no kept sketch")
         last = self._groups[-1]
         self.end = last.end
-        _, batch = next(last.batches(["format", *kept_rows.CONSTANT], most_rows=1))
-        self._constants = kept_rows.constants(batch, str(last.path))
+        _, batch = next(last.batches(["format", *_CONSTANT], most_rows=1))
+        self._constants = _constants(batch, str(last.path))
         self._fingerprint, self._clock = self._constants
-        kept_rows.check_fingerprint(self._fingerprint, self._parameters, str(last.path))
+        expected = self._parameters.fingerprint()
+        if self._fingerprint != expected:
+            raise IndexMismatch(
+                f"{last.path} was written with parameters {self._fingerprint}, the settings make "
+                f"{expected}; pass the configuration of the archive's deduplication with --config"
+            )
         try:
             self._now_ms = Clock.from_state(self._clock).now_ms
         except IndexDamaged as error:
             raise InputError(f"the column 'clock' of {last.path} is not a valid clock") from error
-        self._check_footers()
-
-    def _check_footers(self) -> None:
-        """Check what the footers tell about rows that may not be read."""
+        # What the footers tell about rows that may not be read.
         last_place = -1
         for group in self._groups:
             places = group.range_of("place")
             if places is not None:
-                kept_rows.check_places(np.array(places[:1]), last_place, str(group.path))
+                _check_places(np.array(places[:1]), last_place, str(group.path))
                 last_place = places[1]
             for fingerprint in group.range_of("fingerprint") or ():
-                kept_rows.check_same(fingerprint, self._fingerprint, str(group.path))
+                _check_same(fingerprint, self._fingerprint, str(group.path))
 
     def first_in_window(self) -> int:
         """Return the number of the oldest document that may still match, or of the next one."""
@@ -172,7 +176,7 @@ class _Archive:
             )
             if group.end > by_number and not is_known_out:
                 for first, batch in group.batches(["effective_time_ms"]):
-                    times = kept_rows.numbers(batch, "effective_time_ms", str(group.path))
+                    times = _numbers(batch, "effective_time_ms", str(group.path))
                     rows = np.flatnonzero(which_in_reach(times, self._now_ms, reach_ms))
                     if len(rows):
                         return max(by_number, first + int(rows[0]))
@@ -189,8 +193,8 @@ class _Archive:
                 continue
             for number, batch in group.batches(columns, most_rows):
                 name = str(group.path)
-                places = kept_rows.numbers(batch, "place", name)
-                kept_rows.check_places(places, last_place, name)
+                places = _numbers(batch, "place", name)
+                _check_places(places, last_place, name)
                 last_place = int(places[-1])
                 if number + len(batch) > first:
                     yield self._update(batch, number, first, name)
@@ -202,28 +206,51 @@ class _Archive:
         )
 
     def _update(self, batch: Any, number: int, first: int, name: str) -> IndexUpdate:
-        kept_rows.check_same(kept_rows.constants(batch, name), self._constants, name)
+        """Return the update of a record batch without the documents before ``first``."""
+        _check_same(_constants(batch, name), self._constants, name)
         batch = batch.slice(max(0, first - number))
-        documents, times_ms = kept_rows.documents(batch, self._parameters, name, texts=self._texts)
+        places = _numbers(batch, "place", name)
+        zeros = np.zeros(len(places), dtype=np.int64)
+        keys = _fixed(batch, "band_keys", 8 * (self._parameters.bands + 1), name)
+        ids = _bytes(batch, "id", name)
+        try:
+            ids_in_unicode = Strings(ids.data, ids.ends).check()
+        except ValueError as error:
+            raise InputError(f"the column 'id' of {name} is not valid UTF-8: {error}") from None
+        documents = DocumentColumns(
+            ids=ids_in_unicode,
+            positions=Positions((ARCHIVE_TOPIC,), zeros, zeros, places),
+            event_times_ms=_numbers(batch, "event_time_ms", name),
+            namespaces=_numbers(batch, "namespace", name).view(np.uint64),
+            sketches=Sketches(
+                signatures=_fixed(batch, "signature", self._parameters.signature_bytes, name),
+                band_keys=keys.view("<u8").astype(np.uint64, copy=False),
+            ),
+            texts=NO_BLOBS,
+        )
+        if self._texts:
+            if batch.column("text").null_count:
+                raise IndexMismatch(
+                    f"{name} was written without the texts that dedup.verify exact compares; set "
+                    "dedup.verify to estimate, or deduplicate the archive with dedup.verify exact"
+                )
+            documents = replace(documents, texts=_bytes(batch, "text", name))
+        times_ms = _numbers(batch, "effective_time_ms", name)
         return IndexUpdate(max(first, number), documents, (), times_ms)
 
 
-def _list_files(source: Path) -> list[Path]:
-    if not source.is_dir():
-        return [source]
-    files = [path for path in sorted(source.iterdir()) if not path.name.startswith(_IGNORED)]
-    if not any(path.name.endswith(SUFFIX) for path in files):
-        raise InputError(f"{source} holds neither an index nor Parquet files of kept sketches")
-    return files
-
-
-def _list_groups(files: list[Path]) -> list[_Group]:
+def _list_groups(source: Path) -> list[_Group]:
     """Read the footers of all files, and check their columns."""
+    files = [source]
+    if source.is_dir():
+        files = [path for path in sorted(source.iterdir()) if not path.name.startswith(_IGNORED)]
+        if not any(path.name.endswith(SUFFIX) for path in files):
+            raise InputError(f"{source} holds neither an index nor Parquet files of kept sketches")
     groups, end = [], 0
     for path in files:
         with _opened(path) as file:
             metadata = file.metadata
-            kept_rows.check_schema(file.schema_arrow, str(path))
+            _check_schema(file.schema_arrow, str(path))
         for number in range(metadata.num_row_groups):
             if count := metadata.row_group(number).num_rows:
                 groups.append(_Group(path, metadata, number, end, count))
@@ -239,7 +266,97 @@ def _opened(path: Path, metadata: Any = None) -> Iterator[Any]:
         yield parquet.ParquetFile(
             source,
             metadata=metadata,
-            read_dictionary=kept_rows.CONSTANT,
+            read_dictionary=_CONSTANT,
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
         )
+
+
+def _check_schema(schema: Any, name: str) -> None:
+    """Raise an InputError if a column is missing, or has another type; ignore further columns."""
+    types = load("pyarrow").types
+    for column, expected in KEPT_TYPES.items():
+        if schema.get_field_index(column) < 0:
+            raise InputError(
+                f"{name} holds no kept sketches: it has no column {column!r}; "
+                "docs/internals/format.md lists the columns"
+            )
+        found = schema.field(column).type
+        if column in _CONSTANT and types.is_dictionary(found):
+            found = found.value_type
+        if str(found) != expected:
+            raise InputError(
+                f"the column {column!r} of {name} is of type {found}, expected {expected}"
+            )
+
+
+def _constants(batch: Any, name: str) -> tuple[str, bytes]:
+    """Return the fingerprint and the clock, which all rows share."""
+    formats = _numbers(batch, "format", name)
+    others = formats[formats != KEPT_FORMAT]
+    if len(others):
+        raise InputError(
+            f"{name} holds kept sketches of format {others[0]}, this release reads {KEPT_FORMAT}; use "
+            "the release that wrote them"
+        )
+    return _constant(batch, "fingerprint", name), _constant(batch, "clock", name)
+
+
+def _check_same(found: object, expected: object, name: str) -> None:
+    """Raise an InputError if values of a file are not those of the archive's last file."""
+    if found != expected:
+        raise InputError(
+            f"{name} has another fingerprint or clock than the last file; import the files of one "
+            "archive"
+        )
+
+
+def _check_places(places: I64, last: int, name: str) -> None:
+    """Raise an InputError if places do not ascend, from the one before them on."""
+    wrong = np.flatnonzero(np.diff(places, prepend=last) <= 0)
+    if len(wrong):
+        row = wrong[0]
+        before = places[row - 1] if row else last
+        raise InputError(
+            f"{name}: place {places[row]} comes after place {before}; the files in the order of "
+            "their names must be those of one archive"
+        )
+
+
+def _column(batch: Any, column: str, name: str) -> Any:
+    values = batch.column(column)
+    if values.null_count:
+        raise InputError(f"the column {column!r} of {name} has rows without a value")
+    return values
+
+
+def _numbers(batch: Any, column: str, name: str) -> I64:
+    values: I64 = _column(batch, column, name).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _constant(batch: Any, column: str, name: str) -> Any:
+    found = _column(batch, column, name).unique()
+    if len(found) != 1:
+        raise InputError(
+            f"the column {column!r} of {name} has {len(found)} values, expected one; import the "
+            "files of one archive"
+        )
+    return found[0].as_py()
+
+
+def _bytes(batch: Any, column: str, name: str) -> Blobs:
+    return blobs(_column(batch, column, name).cast(load("pyarrow").large_binary()))
+
+
+def _fixed(batch: Any, column: str, width: int, name: str) -> U8:
+    """Return values that must have ``width`` bytes each, ``(n, width)``."""
+    values = _bytes(batch, column, name)
+    lengths = values.lengths()
+    wrong = lengths[lengths != width]
+    if len(wrong):
+        raise InputError(
+            f"the column {column!r} of {name} has a value of {wrong[0]} bytes, expected {width}"
+        )
+    rows: U8 = values.data[: values.size].reshape(len(values), width)
+    return rows

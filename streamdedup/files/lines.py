@@ -24,7 +24,7 @@ import msgspec
 import xxhash
 
 from streamdedup.errors import InputError
-from streamdedup.files.unpack import CHUNK_BYTES, unpacked
+from streamdedup.files.compression import CHUNK_BYTES, unpacked
 from streamdedup.index.directory import fsync
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class LineReader:
         # Room for the line, a byte order mark, the line feed, and one byte that shows that the
         # line is too long.
         self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
-        with _translated(f"cannot read {self.name}"):
+        with translated(f"cannot read {self.name}"):
             self._raw: io.FileIO = _Input(path, on_wait)
             self._file: io.BufferedReader[io.FileIO] = io.BufferedReader(self._raw, CHUNK_BYTES)
             self._content = unpacked(self._file, self.name)
@@ -128,7 +128,12 @@ class LineReader:
         if not raw:
             return None
         if not self.lines:
-            self._check_encoding(raw)
+            for wide, encoding in _WIDE_STARTS.items():
+                if raw.startswith(wide):
+                    raise InputError(
+                        f"{self.name} is in {encoding}; convert it to UTF-8, for example with "
+                        f"iconv -f {encoding} -t UTF-8"
+                    )
         # If the rest of the line turns out to be damaged, the mark stays before the line.
         hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
         hashed.update(raw)
@@ -157,7 +162,7 @@ class LineReader:
         """
         if not self.lines:
             return []
-        with _translated(f"cannot read {self.name}"):
+        with translated(f"cannot read {self.name}"):
             ahead = self._content.peek()[:most_bytes]
         *lines, rest = ahead.split(b"\n", most)
         if lines:
@@ -165,20 +170,8 @@ class LineReader:
             self.lines += len(lines)
         return lines
 
-    def _check_encoding(self, start: bytes) -> None:
-        for wide, encoding in _WIDE_STARTS.items():
-            if start.startswith(wide):
-                raise InputError(
-                    f"{self.name} is in {encoding}; convert it to UTF-8, for example with iconv -f "
-                    f"{encoding} -t UTF-8"
-                )
-
     def skip(self, mark: InputMark) -> None:
-        """Skip the lines that a mark covers, before the first line is read.
-
-        Raises:
-            InputError: the input does not begin with the bytes that the mark covers.
-        """
+        """Skip the lines of a mark, before any is read; an InputError if the input differs."""
         for part in self._parts(mark.length):
             self._count(part)
         if self._length != mark.length or self._hash.digest() != mark.digest:
@@ -188,7 +181,15 @@ class LineReader:
             )
         self.lines, self._ended = mark.lines, mark.ended
         if not mark.ended:
-            self._end_line()
+            # The file may now have the line end that the last judged line lacked.
+            rest = self._next(CHUNK_BYTES)
+            if rest.strip(b"\r\n"):
+                raise InputError(
+                    f"{self.name} has changed: its last line was judged when it had no line end, "
+                    f"and has grown since; {RENAME}"
+                )
+            self._count(rest)
+            self._ended = rest.endswith(b"\n")
 
     def begins_with(self, mark: InputMark) -> bool:
         """Return whether the input begins with the lines that a mark covers; skip nothing.
@@ -228,23 +229,12 @@ class LineReader:
         for file in (self._file, *self._copies):
             file.close()
 
-    def _end_line(self) -> None:
-        """Read the line end that the last judged line lacked, if the file now has it."""
-        rest = self._next(CHUNK_BYTES)
-        if rest.strip(b"\r\n"):
-            raise InputError(
-                f"{self.name} has changed: its last line was judged when it had no line end, and "
-                f"has grown since; {RENAME}"
-            )
-        self._count(rest)
-        self._ended = rest.endswith(b"\n")
-
     def _count(self, part: bytes) -> None:
         self._hash.update(part)
         self._length += len(part)
 
     def _next(self, most: int, *, whole_lines: bool = True) -> bytes:
-        with _translated(f"cannot read {self.name}"):
+        with translated(f"cannot read {self.name}"):
             return self._content.readline(most) if whole_lines else self._content.read(most)
 
 
@@ -297,7 +287,7 @@ class OutputFile:
     def __init__(self, path: str, length: int, *, durable: bool) -> None:
         self.name = "standard output" if path == STANDARD else path
         self._path = path
-        with _translated(f"cannot write {self.name}"):
+        with translated(f"cannot write {self.name}"):
             if path == STANDARD:
                 sys.stdout.flush()
                 self._file = io.FileIO(1, "wb", closefd=False)
@@ -317,7 +307,7 @@ class OutputFile:
     def append(self, data: bytes) -> None:
         """Append bytes."""
         left = memoryview(data)
-        with _translated(f"cannot write {self.name}"):
+        with translated(f"cannot write {self.name}"):
             while left:
                 left = left[self._file.write(left) :]
         self.length += len(data)
@@ -325,7 +315,7 @@ class OutputFile:
     def sync(self) -> None:
         """Force the bytes to disk."""
         if self._durable:
-            with _translated(f"cannot write {self.name}"):
+            with translated(f"cannot write {self.name}"):
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -339,7 +329,7 @@ class OutputFile:
                 f"{self.name} has {size} bytes, earlier runs wrote {length}: restore the file, or "
                 "pass other output files, which are written from the start"
             )
-        with _translated(f"cannot write {self.name}"):
+        with translated(f"cannot write {self.name}"):
             self._file.truncate(length)
             self._file.seek(length)
             if self._durable:
@@ -352,12 +342,8 @@ def sync_directory(path: str) -> None:
 
 
 def input_size(path: str) -> int | None:
-    """Return the size of an input on disk in bytes; None if unknown, as for a pipe.
-
-    Raises:
-        InputError: the path is not a file, or cannot be read.
-    """
-    with _translated(f"cannot read {path}"):
+    """Return the bytes of an input on disk, None for a pipe; an InputError if it is unreadable."""
+    with translated(f"cannot read {path}"):
         status = os.fstat(0) if path == STANDARD else os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -365,11 +351,12 @@ def input_size(path: str) -> int | None:
 
 
 @contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """Raise an operating system error as an InputError; a broken pipe passes through."""
+def translated(what: str, kinds: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
+    """Raise errors of these kinds as an InputError of one line; a broken pipe passes through."""
     try:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise InputError(f"{what}: {error.strerror or error}") from error
+    except kinds as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(f"{what}: {reason}") from error

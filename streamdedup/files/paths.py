@@ -14,8 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from streamdedup.errors import InputError
+from streamdedup.files.compression import PACKED
 from streamdedup.files.lines import STANDARD
-from streamdedup.files.pack import PACKED
 from streamdedup.index.directory import FILES
 from streamdedup.settings.sections import Settings
 
@@ -79,8 +79,7 @@ def kind_of_name(path: str) -> Kind | None:
 def kind_of_input(path: str) -> Kind:
     """Return the kind of an input, by its first bytes, or else its extension.
 
-    Raises:
-        InputError: the content does not fit the extension, or is of an old format.
+    If the content does not fit the extension, or is of an old format, raise an InputError.
     """
     start = b""
     # The first bytes of a pipe can be read only once. Whoever reads the file reports an error.
@@ -108,10 +107,7 @@ def expanded(
 
     A pattern and a directory stand for files in alphabetical order. Hidden files, and in a
     directory those of unknown kinds, are left out, as are the outputs, temporary files of jobs and
-    the files of the index.
-
-    Raises:
-        InputError: nothing matches a pattern, or a directory has no such file.
+    the files of the index. If no file is left of a pattern or directory, raise an InputError.
     """
     hidden = {os.path.realpath(path) for path in outputs if path != STANDARD}
     found: list[str] = []
@@ -167,12 +163,7 @@ def _is_own(path: str, index: Path | None) -> bool:
 def check_paths(
     inputs: Iterable[str], outputs: Iterable[str], config: Path | None, index: Path | None
 ) -> None:
-    """Check that no two paths of a command are the same file, and that none is ours.
-
-    Raises:
-        InputError: an input is given twice, an output is also read or is another output, or a file
-            belongs to the index, or is a temporary one.
-    """
+    """Raise an InputError if two paths are one file, or one is a file of an index or of a job."""
     seen: dict[str, str] = {}
     for path in inputs:
         if _file(path) in seen:

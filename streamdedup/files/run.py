@@ -39,8 +39,7 @@ class RunTally:
 
     Attributes:
         kept, duplicates: documents with these verdicts.
-        rejected: lines that could not be decoded as a document.
-        first_rejection: the reason for the first of them.
+        rejected, first_rejection: lines that could not be decoded, and the reason for the first.
         blank_lines: lines of white space, which are skipped.
         unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
@@ -77,12 +76,9 @@ class RunTally:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of the caller.
+    """Callbacks after each commit, and for each record after its commit.
 
-    Attributes:
-        on_batch: called after each commit.
-        on_verdict: called for each record after its commit.
-        shield: context manager around each commit; it holds back interrupts.
+    The shield is a context manager around each commit; it holds back interrupts.
     """
 
     on_batch: Callable[[RunTally], None] = lambda _: None
@@ -113,7 +109,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job.inputs, outputs, job.config, job.index)
     sources = examine(job.inputs, settings)
-    check_outputs(sources, job.kept, job.duplicates, job.rejected)
+    check_outputs(sources, job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:
         deduplicator = resources.enter_context(Deduplicator(settings, job.index))
@@ -265,31 +261,26 @@ class _Run:
     def _settle(
         self, batch: InputBatch, sketching: _BatchPreparation, pending: PendingBatch
     ) -> None:
+        """Judge a batch, write its lines to the outputs, and commit it."""
         records = pending.records
-        verdicts = self._judge(batch, records, sketching.result(pending)) if len(records) else None
+        verdicts: Verdicts | None = None
+        if len(records):
+            judgement = self.deduplicator.judge(sketching.result(pending))
+            verdicts = judgement.verdicts
+            contents = [(sink, sink.content(records, verdicts)) for sink in self.sinks.values()]
+            with self.hooks.shield():
+                for sink, content in contents:
+                    sink.append(content)
+                end = judgement.update.first_number + len(judgement.update.documents)
+                entries = self.ledger.entries(batch.marks, self._written(), end)
+                self.deduplicator.apply(judgement, entries)
         self._count(batch, verdicts)
         if verdicts is not None and self.hooks.on_verdict is not None:
             for record, verdict in zip(records, verdicts, strict=True):
                 self.hooks.on_verdict(record, verdict)
         self.hooks.on_batch(self.tally)
 
-    def _judge(
-        self, batch: InputBatch, records: RecordColumns, sketched: SketchedBatch
-    ) -> Verdicts:
-        """Judge a batch, write its lines to the outputs, and commit it."""
-        judgement = self.deduplicator.judge(sketched)
-        sinks = self.sinks.values()
-        contents = [(sink, sink.content(records, judgement.verdicts)) for sink in sinks]
-        with self.hooks.shield():
-            for sink, content in contents:
-                sink.append(content)
-            end = judgement.update.first_number + len(judgement.update.documents)
-            entries = self.ledger.entries(batch.marks, self._written(), end)
-            self.deduplicator.apply(judgement, entries)
-        return judgement.verdicts
-
     def _written(self) -> dict[Outcome, tuple[int, int]]:
-        """Return the length of each output, and the rows of a completed table."""
         return {outcome: (sink.length, sink.rows) for outcome, sink in self.sinks.items()}
 
     def finish(self) -> None:
@@ -301,10 +292,7 @@ class _Run:
 
     def complete(self) -> None:
         """Note tables that are complete, and then remove what they no longer need."""
-        if any(
-            (sink.length, sink.rows) != (self.ledger.length(outcome), self.ledger.rows(outcome))
-            for outcome, sink in self.sinks.items()
-        ):
+        if self._written() != {outcome: self.ledger.written(outcome) for outcome in self.sinks}:
             self.note(self.ledger.entries({}, self._written()))
         for sink in self.sinks.values():
             sink.clean()

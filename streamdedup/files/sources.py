@@ -12,9 +12,10 @@ from typing import Any
 
 from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
+from streamdedup.files.compression import packer
 from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
+from streamdedup.files.job import Job
 from streamdedup.files.lines import STANDARD, LineReader
-from streamdedup.files.pack import packer
 from streamdedup.files.paths import Kind, kind_of_input, kind_of_name
 from streamdedup.files.tables import TableFile, difference
 from streamdedup.settings.sections import Settings
@@ -44,9 +45,7 @@ class InputSources:
 def examine(inputs: Sequence[str], settings: Settings) -> InputSources:
     """Compare the inputs, and find the columns that the settings name.
 
-    Raises:
-        InputError: an input is damaged, the inputs differ in kind or columns, or a column is
-            missing.
+    If inputs are damaged, or differ in kind or columns, or lack a column, raise an InputError.
     """
     kinds = tuple(kind_of_input(path) for path in inputs)
     for path, kind in zip(inputs, kinds, strict=True):
@@ -110,15 +109,9 @@ def table_kind(path: str) -> Kind | None:
     return kind if kind is not None and kind.is_table else None
 
 
-def check_outputs(
-    sources: InputSources, kept: str | None, duplicates: str | None, rejected: str | None
-) -> None:
-    """Check that the extensions of the outputs fit what is written to them.
-
-    Raises:
-        InputError: an extension stands for another kind, or for an unsupported compression.
-    """
-    kind = sources.kind
+def check_outputs(sources: InputSources, job: Job) -> None:
+    """Raise an InputError if the extension of an output does not fit what is written to it."""
+    kind, kept, duplicates, rejected = sources.kind, job.kept, job.duplicates, job.rejected
     for output in filter(None, (kept, duplicates, rejected)):
         if packer(output) is not None and table_kind(output) is not None:
             raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import xxhash
@@ -13,6 +13,7 @@ import xxhash
 from streamdedup.columns import Column
 from streamdedup.engine.arrow import load
 from streamdedup.errors import InputError
+from streamdedup.files import lines
 from streamdedup.files.lines import InputMark
 from streamdedup.files.paths import Kind
 
@@ -173,15 +174,9 @@ def _shown(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-@contextmanager
-def translated(what: str) -> Iterator[None]:
+def translated(what: str) -> AbstractContextManager[None]:
     """Raise an error of pyarrow or of the operating system as an InputError of one line."""
-    arrow = load()
-    try:
-        yield
-    except (arrow.ArrowException, OSError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise InputError(f"{what}: {reason}") from error
+    return lines.translated(what, (load().ArrowException, OSError))
 
 
 def difference(expected: Any, found: Any) -> str:

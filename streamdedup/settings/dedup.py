@@ -113,11 +113,7 @@ class DedupSettings(Section):
         return self
 
     def banding(self) -> Banding:
-        """Return the bands and rows: those that are set, or those that the recall needs.
-
-        Raises:
-            ValueError: ``num_perm`` is too small for them.
-        """
+        """Return bands and rows, set or by the recall; a ValueError if num_perm is too small."""
         if self.bands is None or self.rows is None:
             corpus, background = self.corpus_documents, self.background
             return choose_bands(self.threshold, self.recall, self.num_perm, corpus, background)

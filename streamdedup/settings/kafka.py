@@ -115,11 +115,7 @@ class SecuritySettings(Section):
         return self
 
     def password(self) -> str | None:
-        """Return the password of the login, from its file if that is set.
-
-        Raises:
-            SettingsError: the file cannot be read.
-        """
+        """Return the login's password, from its file if set; a SettingsError if that fails."""
         return reveal(self.sasl_password, self.sasl_password_file)
 
 

@@ -26,7 +26,7 @@ from streamdedup.settings.sections import ENVIRONMENT_PREFIX, Settings
 from streamdedup.settings.units import Section
 
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
-"""Variables that Kubernetes sets for the services of a namespace."""
+"""Variables that Kubernetes sets for the services of a namespace, as it does NAME_PORT."""
 _NAME = re.compile(r"[\w.-]{1,80}")
 
 
@@ -42,11 +42,7 @@ def walk(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[
 
 
 def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
-    """Load the settings: defaults < file < environment < overrides.
-
-    Args:
-        path: YAML file, or None.
-        overrides: nested settings of the highest priority, as ``dedup={"threshold": 0.9}``.
+    """Load settings: defaults < YAML file < environment < overrides (``dedup={"recall": 0.9}``).
 
     Raises:
         SettingsError: the file cannot be read, or a setting is unknown or invalid.
@@ -126,7 +122,10 @@ def _read_environment() -> dict[str, Any]:
     known = {name for name, _ in walk()}
     for variable, value in os.environ.items():
         name = variable.upper()
-        if not name.startswith(ENVIRONMENT_PREFIX) or _is_not_ours(name, value):
+        is_test = name.startswith(f"{ENVIRONMENT_PREFIX}TEST_")
+        is_port = name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
+        is_service = is_port or _SERVICE_LINK.search(name)
+        if not name.startswith(ENVIRONMENT_PREFIX) or is_test or is_service:
             continue
         setting = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
         if setting not in known:
@@ -135,13 +134,6 @@ def _read_environment() -> dict[str, Any]:
         return EnvSettingsSource(Settings)()
     except UnreadableEnvironment as error:
         raise SettingsError(f"environment: {error}") from None
-
-
-def _is_not_ours(name: str, value: str) -> bool:
-    """Tell whether a variable with our prefix belongs to the tests or to a Kubernetes service."""
-    if name.startswith(f"{ENVIRONMENT_PREFIX}TEST_") or _SERVICE_LINK.search(name):
-        return True
-    return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -16,11 +16,7 @@ MASK = "**********"
 
 
 def read_secret(path: Path) -> str:
-    """Read a secret from its file; line breaks at its end are ignored.
-
-    Raises:
-        SettingsError: the file cannot be read, or is empty.
-    """
+    """Read a secret without the line breaks at its end; a SettingsError if there is none."""
     try:
         secret = path.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
@@ -44,11 +40,7 @@ Password = Annotated[SecretStr, AfterValidator(_refuse_mask)]
 
 
 def reveal(password: SecretStr | None, file: Path | None) -> str | None:
-    """Return a password, from its file if there is one.
-
-    Raises:
-        SettingsError: the file cannot be read.
-    """
+    """Return a password, from its file if there is one; a SettingsError if that fails."""
     if file is not None:
         return read_secret(file)
     return password.get_secret_value() if password else None
@@ -61,12 +53,9 @@ _SEED_MASK = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A secret seed.
+    """A secret seed, more than 0 and less than 2^63, and 32 hexadecimal digits that identify it.
 
-    Attributes:
-        value: the seed, more than 0 and less than 2^63; shown nowhere.
-        hash: 32 hexadecimal digits that identify the secret. Neither the seed nor the secret
-            follows from them.
+    Neither the seed nor the secret follows from the hash.
     """
 
     value: int = field(repr=False)

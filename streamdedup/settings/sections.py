@@ -101,11 +101,7 @@ class RegistrySettings(Section):
         return self
 
     def login(self) -> str | None:
-        """Return ``username:password``; None without a login.
-
-        Raises:
-            SettingsError: the file of the password cannot be read.
-        """
+        """Return ``username:password``, or None; a SettingsError if its file cannot be read."""
         if not self.username:
             return None
         return f"{self.username}:{reveal(self.password, self.password_file) or ''}"
@@ -350,10 +346,6 @@ class Settings(BaseSettings):
     def uses_registry(self) -> bool:
         """Return whether records are read or written with schemas of the registry."""
         return self.records.format == "registry" or self.output.duplicates_format == "avro"
-
-    def source_subject(self) -> str:
-        """Return the registry's subject of the source, by Confluent's TopicNameStrategy."""
-        return f"{self.topics.source}-value"
 
     def duplicates_subject(self) -> str:
         """Return the registry's subject of duplicate records, by Confluent's TopicNameStrategy."""

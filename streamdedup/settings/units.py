@@ -36,11 +36,7 @@ _SECONDS = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d{1,2})?", re.IGNORECASE)
 
 
 def parse_size(value: Any) -> int:
-    """Parse a size in bytes: ``9Gi``, ``512MiB``, ``1.5 GB``, or ``1e+06`` as Helm writes it.
-
-    Raises:
-        ValueError: the value is not a valid size.
-    """
+    """Parse a size: ``9Gi``, ``1.5 GB``, ``1e+06`` as Helm writes it; else raise a ValueError."""
     parts = _SIZE.fullmatch(str(value))
     if parts is None:
         raise ValueError(f"invalid size {value!r}; expected e.g. 512MiB, 9Gi or 1000000")
@@ -60,11 +56,7 @@ def format_size(value: int) -> str:
 
 
 def parse_duration(value: Any) -> dt.timedelta:
-    """Parse a duration: ``30s``, ``1h30m``, ``7d``, or a number of seconds.
-
-    Raises:
-        ValueError: the value is not a valid duration.
-    """
+    """Parse ``30s``, ``1h30m``, ``7d``, or a number of seconds; else raise a ValueError."""
     if isinstance(value, dt.timedelta):
         return value
     text = str(value).replace(" ", "")
@@ -120,10 +112,7 @@ def _as_number(value: Any) -> Any:
 
 _NUMBER_OR_TEXT = WithJsonSchema({"type": ["string", "number"]})
 Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    PlainSerializer(format_size, return_type=str),
-    _NUMBER_OR_TEXT,
+    int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), _NUMBER_OR_TEXT
 ]
 Duration = Annotated[
     dt.timedelta,

@@ -1,8 +1,13 @@
-"""*Blocking.* The content of plain and compressed files, told apart by their first bytes."""
+"""*Blocking.* Compression: the content of inputs by their first bytes, and outputs by their names.
+
+Rule 1: what a batch adds is a complete gzip member, Zstandard frame, or bzip2 or xz stream. So an
+output that is cut to a committed length is valid, and its parts are one content for every reader.
+"""
 
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import lzma
 import re
@@ -16,6 +21,12 @@ from streamdedup.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+PACKED = re.compile(r"\.(?:gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
+"""Extensions of files that are compressed as a whole."""
+_OTHER = re.compile(r"\.(?:7z|br|lz|lz4|lzma|lzo|sz|snappy|t[gbx]z|tar|z|zip)$", re.IGNORECASE)
+_GZIP_LEVEL = 6
+"""The default of the program gzip; that of Python, 9, takes half as long again for 0.5% less."""
 
 CHUNK_BYTES = 256 * 1024
 _FEED_BYTES = 2048
@@ -41,38 +52,17 @@ class _Unpacker(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-class _Limited:
-    """A decompressor of bz2 or lzma whose results are at most a chunk; the rest follows later."""
-
-    def __init__(self, unpacker: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
-        self._unpacker = unpacker
-
-    @property
-    def eof(self) -> bool:
-        return self._unpacker.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._unpacker.unused_data
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there is more content without more data."""
-        return not self._unpacker.eof and not self._unpacker.needs_input
-
-    def decompress(self, data: bytes, /) -> bytes:
-        return self._unpacker.decompress(data, CHUNK_BYTES)
-
-
 _UNPACKERS: dict[bytes, Callable[[], _Unpacker]] = {
     rb"\x1f\x8b": lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS),
     rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": lambda: zstandard.ZstdDecompressor(
         max_window_size=_WINDOW_BYTES
     ).decompressobj(),
-    rb"BZh[1-9](?:1A|\x17r)": lambda: _Limited(bz2.BZ2Decompressor()),
-    rb"\xfd7zXZ\0": lambda: _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, _WINDOW_BYTES)),
+    rb"BZh[1-9](?:1A|\x17r)": bz2.BZ2Decompressor,
+    rb"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _WINDOW_BYTES),
 }
 """What unpacks a file, by a pattern of its first bytes: gzip, Zstandard, bzip2 and xz."""
+_LIMITED = (bz2.BZ2Decompressor, lzma.LZMADecompressor)
+"""Those whose results are at most a chunk; the rest follows without more data."""
 
 
 def unpacked(file: io.BufferedReader[io.FileIO], name: str) -> io.BufferedReader[Any]:
@@ -115,7 +105,7 @@ class _Unpacked(io.RawIOBase):
         return count
 
     def _refill(self) -> bool:
-        if isinstance(self._unpacker, _Limited) and self._unpacker.has_more:
+        if isinstance(self._unpacker, _LIMITED) and not self._unpacker.needs_input:
             self._unpack(self._unpacker, b"")
             return True
         packed = self._rest or self._file.read1(_FEED_BYTES if self._new_unpacker else CHUNK_BYTES)
@@ -135,7 +125,10 @@ class _Unpacked(io.RawIOBase):
     def _unpack(self, unpacker: _Unpacker, packed: bytes) -> None:
         self._unpacker = unpacker
         try:
-            self._ready = memoryview(unpacker.decompress(packed))
+            if isinstance(unpacker, _LIMITED):
+                self._ready = memoryview(unpacker.decompress(packed, CHUNK_BYTES))
+            else:
+                self._ready = memoryview(unpacker.decompress(packed))
         except (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError) as error:
             raise InputError(self._explain(error)) from error
         if unpacker.eof:
@@ -150,3 +143,25 @@ class _Unpacked(io.RawIOBase):
                 "--long=31 or xz -d"
             )
         return f"{self._name} is damaged and cannot be decompressed: {error}"
+
+
+Packer = Callable[[bytes], bytes]
+_PACKERS: dict[str, Packer] = {
+    **dict.fromkeys((".gz", ".gzip"), lambda content: gzip.compress(content, _GZIP_LEVEL, mtime=0)),
+    **dict.fromkeys(
+        (".zst", ".zstd"), lambda content: zstandard.ZstdCompressor().compress(content)
+    ),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+def packer(path: str) -> Packer | None:
+    """Return what compresses an output, or None; an InputError for an unsupported extension."""
+    if found := _OTHER.search(path):
+        raise InputError(
+            f"{path}: {found[0]} files cannot be written; give a name without {found[0]}, or with "
+            ".gz, .zst, .bz2 or .xz"
+        )
+    found = PACKED.search(path)
+    return _PACKERS[found[0].lower()] if found else None
