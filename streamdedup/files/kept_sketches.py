@@ -296,8 +296,8 @@ def _constants(batch: Any, name: str) -> tuple[str, bytes]:
     others = formats[formats != KEPT_FORMAT]
     if len(others):
         raise InputError(
-            f"{name} holds kept sketches of format {others[0]}, this release reads {KEPT_FORMAT}; use "
-            "the release that wrote them"
+            f"{name} holds kept sketches of format {others[0]}, this release reads {KEPT_FORMAT}; "
+            "use the release that wrote them"
         )
     return _constant(batch, "fingerprint", name), _constant(batch, "clock", name)
 
