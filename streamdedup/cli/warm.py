@@ -22,6 +22,7 @@ from streamdedup.analysis.evaluate import evaluate
 from streamdedup.batches import KEPT, DocumentColumns, IndexUpdate, Sketches, Verdicts
 from streamdedup.columns import Blobs, Positions, RecordColumns, Strings
 from streamdedup.dedup.resolve import Rule
+from streamdedup.dedup.rule import which_in_reach, which_in_window
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
 from streamdedup.formats import changelog
@@ -83,7 +84,11 @@ def _warm() -> None:
     if sample is not None:
         Audit(Settings()).compare(sample)
     _fill_index()
-    partitions_of([b"key"], np.zeros(1, dtype=np.int64), 2)
+    times_ms = np.zeros(1, dtype=np.int64)
+    partitions_of([b"key"], times_ms, 2)
+    # As `index explain` and the hand-over of a backfill do.
+    which_in_window(0, times_ms, 0)
+    which_in_reach(times_ms, 0, 0)
     if find_spec("pyarrow") is not None:
         _backfill()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamdedup.dedup import judge, resolve
+from streamdedup.dedup import judge, resolve, rule, weights
 from streamdedup.index import lookup
 
 
@@ -21,10 +21,10 @@ def plain_kernels() -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        for name, kernel in list(vars(judge).items()):
-            if plain := getattr(kernel, "py_func", None):
-                patch.setattr(judge, name, plain)
-                for user in (resolve, lookup):
-                    if hasattr(user, name):
-                        patch.setattr(user, name, plain)
+        for module in (rule, judge):
+            for name, kernel in list(vars(module).items()):
+                if plain := getattr(kernel, "py_func", None):
+                    for user in (rule, judge, resolve, weights, lookup):
+                        if getattr(user, name, None) is kernel:
+                            patch.setattr(user, name, plain)
         yield

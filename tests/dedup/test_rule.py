@@ -7,17 +7,8 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from streamdedup.dedup.rule import (
-    NO_LIMIT,
-    is_better,
-    is_in_reach,
-    is_near,
-    limit_ms,
-    oldest_in_window,
-    which_in_reach,
-    which_in_window,
-    which_near,
-)
+from streamdedup.dedup import rule
+from streamdedup.dedup.rule import NO_LIMIT, limit_ms
 from streamdedup.model import NO_TIMESTAMP
 
 FIRST, LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -37,7 +28,7 @@ FIRST, LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 )
 def test_window(one_ms: int, other_ms: int, window_ms: int, expected: bool) -> None:
     """It ends where the difference is the window; all differences of 64 bits are compared."""
-    assert which_in_window(one_ms, np.array([other_ms]), window_ms).tolist() == [expected]
+    assert rule.which_in_window(one_ms, np.array([other_ms]), window_ms).tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +37,8 @@ def test_window(one_ms: int, other_ms: int, window_ms: int, expected: bool) -> N
 )
 def test_reach(now_ms: int, reach_ms: int, expected: bool) -> None:
     """A document is out of reach as soon as the clock has passed it by the reach."""
-    assert is_in_reach(1000, now_ms, reach_ms) == expected
-    assert which_in_reach(np.array([1000]), now_ms, reach_ms).tolist() == [expected]
+    assert rule.is_in_reach(1000, now_ms, reach_ms) == expected
+    assert rule.which_in_reach(np.array([1000]), now_ms, reach_ms).tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -63,19 +54,19 @@ def test_order_of_matches(
     mine: tuple[float, int], other: tuple[float, int], expected: bool
 ) -> None:
     """The most similar first, ties to the earliest."""
-    assert is_better(*mine, *other) == expected
+    assert rule.is_better(*mine, *other) == expected
 
 
 def test_border() -> None:
     """It includes its ends, on both sides of the threshold."""
     estimates = np.array([0.49, 0.5, 0.75, 1.0])
-    assert which_near(estimates, 0.75, 0.25).tolist() == [False, True, True, True]
-    assert is_near(0.5, 0.75, 0.25)
+    assert rule.which_near(estimates, 0.75, 0.25).tolist() == [False, True, True, True]
+    assert rule.is_near(0.5, 0.75, 0.25)
 
 
 def test_limits() -> None:
     """Durations are in milliseconds; the window by number holds so many of the newest."""
     assert limit_ms(dt.timedelta(seconds=2)) == 2000
     assert limit_ms(None) == NO_LIMIT
-    assert oldest_in_window(10, 4) == 6
-    assert oldest_in_window(3, 4) == 0
+    assert rule.oldest_in_window(10, 4) == 6
+    assert rule.oldest_in_window(3, 4) == 0
