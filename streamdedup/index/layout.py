@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -67,12 +66,22 @@ def decode_header(raw: bytes, directory: Path) -> Header:
 
 def difference(stored: Header, expected: Header) -> str:
     """Say in which way a stored header differs from the expected one, and what to do."""
+    old, new = stored.parameters, expected.parameters
+    names = [name for name in new if name not in ("seed", "seed_hash")]
+    secrets = []
+    if old.get("seed_hash") == new.get("seed_hash"):
+        names.append("seed")
+    elif "seed_hash" not in old:
+        secrets.append(f"seed {old.get('seed')} (the settings have a dedup.seed_file)")
+    elif "seed_hash" not in new:
+        secrets.append("a secret seed (the settings have no dedup.seed_file)")
+    else:
+        secrets.append("another secret seed than that in dedup.seed_file")
     differences = [
-        f"{name} {stored.parameters.get(name)} (the settings say {value})"
-        for name, value in expected.parameters.items()
-        if stored.parameters.get(name) != value and name not in ("seed", "seed_hash")
-    ]
-    differences += _seed_difference(stored.parameters, expected.parameters)
+        f"{name} {old.get(name)} (the settings say {new.get(name)})"
+        for name in names
+        if old.get(name) != new.get(name)
+    ] + secrets
     if differences:
         return (
             f"the index was built with {', '.join(differences)}; restore the settings, or use "
@@ -80,21 +89,6 @@ def difference(stored: Header, expected: Header) -> str:
             "settings, remove this index directory: a worker rebuilds it from their changelog"
         )
     return f"the index belongs to {stored.log}, not to {expected.log}; use another directory"
-
-
-def _seed_difference(
-    stored: Mapping[str, int | str | bool], expected: Mapping[str, int | str | bool]
-) -> list[str]:
-    """Say in which way the seeds differ, at most one of which is shown; [] if they do not."""
-    if stored.get("seed_hash") == expected.get("seed_hash"):
-        if stored.get("seed") == expected.get("seed"):
-            return []
-        return [f"seed {stored.get('seed')} (the settings say {expected.get('seed')})"]
-    if "seed_hash" not in stored:
-        return [f"seed {stored.get('seed')} (the settings have a dedup.seed_file)"]
-    if "seed_hash" not in expected:
-        return ["a secret seed (the settings have no dedup.seed_file)"]
-    return ["another secret seed than that in dedup.seed_file"]
 
 
 def parameters_of(header: Header) -> SketchParameters:
@@ -126,13 +120,10 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         applied: changelog offset up to which entries are applied, exclusive.
-        clock: state of the clock of the stream; empty for a new clock.
-        sources: topic, partition and next offset of each source; a source's number is its index.
-            A free number has the topic "" and the partition -1.
+        sources: topic, partition and next offset of each source, by its number. A free number has
+            the topic "" and the partition -1.
         written: of each source the offset behind the outputs that a worker wrote last; empty if
             these are the next offsets.
-        notes: what the transport asked to remember.
-        has_all_texts: whether every document came with its text.
     """
 
     applied: int = 0
@@ -180,10 +171,9 @@ class ShardEntry(msgspec.Struct, frozen=True):
 
 
 class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An immutable segment.
+    """An immutable segment, named like its directory.
 
     Attributes:
-        name: name of its directory.
         first: number of its first document; the other numbers follow without gaps.
         oldest_ms: earliest effective time; ``newest_ms`` is the latest.
         documents: the file of the documents; its values are the blocks.

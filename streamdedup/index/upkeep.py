@@ -49,7 +49,7 @@ class UpkeepLimits:
     Attributes:
         part_documents: documents that are merged into one segment and expire together.
         parts: parts of a slice.
-        reach_ms: how long a document may match by the clock, in milliseconds, or ``NO_LIMIT``.
+        reach_ms: how long a document may match by the clock, or ``NO_LIMIT``.
     """
 
     delta_documents: int
@@ -80,12 +80,9 @@ class UpkeepLimits:
 
 
 class DueMerge(NamedTuple, Generic[P]):
-    """A merge that is due.
+    """A merge that is due. The members come oldest first, without gaps; a single one is rewritten.
 
-    Attributes:
-        members: oldest first, without gaps; a single one is rewritten.
-        ends_slice: whether the result is the last segment of a slice, so that the slot of the slice
-            gains no more keys.
+    If the result ``ends_slice``, the slot of the slice gains no more keys.
     """
 
     members: list[P]
@@ -171,29 +168,24 @@ def free_slot(
     count: int,
     limits: UpkeepLimits,
 ) -> int | None:
-    """Return the filter slot for a new segment.
+    """Return the filter slot for a new segment with ``count`` documents from ``first`` on.
 
     A run gets a slot of its own, a slice gets one for its slice. If there is none, the segment
     shares the slot of the newest slice: a look-up then searches all segments of that slot.
 
-    The new segment has ``count`` documents from number ``first`` on. ``users`` says how many
-    segments and jobs use each slot, or wait until it is cleared.
-
-    Returns:
-        The slot; None if every slot is being cleared or written. Then ask again after a job.
+    ``users`` says how many segments and jobs use each slot, or wait until it is cleared. Returns
+    None if every slot is being cleared or written. Then ask again after a job.
     """
     if count <= limits.delta_documents:
         for slot in RUN_SLOTS:
             if not users.get(slot, 0):
                 return slot
+    size = limits.slice_documents
     slot_of_slice = {
-        part.entry.first // limits.slice_documents: part.slot
-        for part in parts
-        if part.slot in SLICE_SLOTS
+        part.entry.first // size: part.slot for part in parts if part.slot in SLICE_SLOTS
     }
-    wanted = first // limits.slice_documents
-    if wanted in slot_of_slice:
-        return slot_of_slice[wanted]
+    if first // size in slot_of_slice:
+        return slot_of_slice[first // size]
     for slot in SLICE_SLOTS:
         if not users.get(slot, 0):
             return slot
