@@ -55,14 +55,11 @@ class Flush:
 
 @dataclass(slots=True)
 class Merge:
-    """Merges consecutive segments into one, or rewrites a single one.
+    """Merges consecutive segments, oldest first, into one, or rewrites a single one.
 
-    Attributes:
-        members: oldest first.
-        erased: numbers whose bytes are overwritten on the way.
-        store_filter: whether the filter bits are stored; only if the slot gains no more keys.
-        filter_first: number of the first document whose keys the slot holds, up to the result's.
-        segment: the result.
+    The bytes of the erased numbers are overwritten on the way. The filter bits are stored only if
+    the slot gains no more keys. It holds the keys of documents from ``filter_first`` on, up to
+    those of the result. The segment is the result.
     """
 
     members: list[Segment]
@@ -230,8 +227,7 @@ class JobOutcome:
 class JobThread:
     """The thread and its queues of jobs; the chores come in order of preference.
 
-    Attributes:
-        pending: number of jobs whose outcome was not taken yet.
+    The outcomes of ``pending`` jobs were not taken yet.
     """
 
     def __init__(self, workshop: Workshop, chores: Sequence[Readahead | Scrub]) -> None:
@@ -288,10 +284,7 @@ class JobThread:
                 if self._stopping:
                     return
             try:
-                if job is None:
-                    self._do_chore()
-                else:
-                    self._perform(job)
+                self._perform(job)
             except _Abandoned:
                 return
 
@@ -305,28 +298,25 @@ class JobThread:
         queue = self._urgent or self._patient
         return queue.popleft() if queue else None
 
-    def _do_chore(self) -> None:
-        chore = next((chore for chore in self._chores if chore.due_in() == 0), None)
-        if chore is None:  # the clock was read a moment too early
-            return
-        try:
-            chore.step()
-        except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
-            with self._lock:
-                self.pending += 1
-                self._outcomes.append(JobOutcome(None, error))
-                self._changed.notify_all()
-
-    def _perform(self, job: Job) -> None:
+    def _perform(self, job: Job | None) -> None:
+        """Perform a job; without one, a step of the chore that is due."""
         error: BaseException | None = None
+        # No chore is due if the clock was read a moment too early.
+        due = [chore for chore in self._chores if job is None and chore.due_in() == 0]
         try:
-            self._workshop.perform(job, self._give_way)
+            if job is not None:
+                self._workshop.perform(job, self._give_way)
+            elif due:
+                due[0].step()
         except _Abandoned:
             raise
         except BaseException as caught:  # noqa: BLE001 - the index raises it in its caller
             error = caught
             _close_segments(job)
+        if job is None and error is None:
+            return
         with self._lock:
+            self.pending += job is None  # a chore is counted only if it fails
             self._outcomes.append(JobOutcome(job, error))
             self._changed.notify_all()
 

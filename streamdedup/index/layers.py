@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,13 +38,13 @@ _MOST_UPDATES = 16_384
 class Segments:
     """The open segments, newest first, and the filters in front of them: of runs, of slices.
 
-    A slot has users: the segments whose bits it holds, jobs that will write to it, and a job that
-    clears it. Only a slot without users is free.
+    The ``users`` of a slot are counted: the segments whose bits it holds, jobs that will write to
+    it, and a job that clears it. Only a slot without users is free.
     """
 
     def __init__(self, directory: Path, columns: int, limits: UpkeepLimits) -> None:
         self._directory, self._columns, self._limits = directory, columns, limits
-        self._users: Counter[int] = Counter()
+        self.users: Counter[int] = Counter()
         self.held: list[Segment] = []
         self.banks = (
             Bank(columns, limits.delta_documents, RUN_CELLS),
@@ -55,9 +54,7 @@ class Segments:
     def open(self, entries: list[SegmentEntry], next_number: int) -> None:
         """Open all segments, and fill their filters.
 
-        Args:
-            entries: the segments' records in the manifest, oldest first.
-            next_number: the number after the last segment's last document.
+        The entries come oldest first. Their documents end before ``next_number``.
 
         Raises:
             IndexDamaged: the segments do not follow on each other, or one cannot be read.
@@ -78,7 +75,7 @@ class Segments:
                 raise RuntimeError("no filter slot is free, although no job uses one")
             segment = Segment(self._directory, entry, self._columns)
             segment.slot = slot
-            self.reserve(slot)
+            self.users[slot] += 1
             self.held.insert(0, segment)
         if end != next_number:
             raise IndexDamaged(
@@ -102,27 +99,16 @@ class Segments:
 
     def free_slot(self, first: int, count: int) -> int | None:
         """Call :func:`upkeep.free_slot`."""
-        return upkeep.free_slot(self.held, self._users, first, count, self._limits)
+        return upkeep.free_slot(self.held, self.users, first, count, self._limits)
 
     def first_in_slot(self, slot: int, members: list[Segment]) -> int:
-        """Return the number of the first document whose keys a slot holds, up to those of a merge.
-
-        The merge has this slot, and these members, oldest first.
-        """
+        """Return the number of the first document whose keys the slot of a merge holds."""
         first = members[0].entry.first
         for segment in self.held[self.held.index(members[0]) + 1 :]:
             if segment.slot != slot:
                 break
             first = segment.entry.first
         return first
-
-    def reserve(self, slot: int) -> None:
-        """Count a user of a slot."""
-        self._users[slot] += 1
-
-    def release(self, slots: Iterable[int]) -> None:
-        """Release the slots that a job has cleared."""
-        self._users.subtract(slots)
 
     def replace(self, members: list[Segment], segment: Segment) -> Remove:
         """Replace segments, oldest first, by their merge, and return the job that removes them.
@@ -142,10 +128,10 @@ class Segments:
         """Return the job that removes segments, and clears the slots that only they have used."""
         free = []
         for segment in segments:
-            self._users[segment.slot] -= 1
-            if not self._users[segment.slot]:
+            self.users[segment.slot] -= 1
+            if not self.users[segment.slot]:
                 free.append(segment.slot)
-        self._users.update(free)  # until they are cleared
+        self.users.update(free)  # until they are cleared
         return Remove(segments, free)
 
 
@@ -316,7 +302,7 @@ class Layers:
                 self.counts["expired"] += 1
                 self._background.submit(self._segments.remove(segment))
             case Remove(slots=slots, delta=delta):
-                self._segments.release(slots)
+                self._segments.users.subtract(slots)
                 self._empty = self._empty or delta
 
     def _publish(self) -> None:
@@ -342,7 +328,7 @@ class Layers:
             self.adopt(wait=True)
         while (slot := self._segments.free_slot(self.live.first, self.live.count)) is None:
             self.adopt(wait=True)
-        self._segments.reserve(slot)
+        self._segments.users[slot] += 1
         self.frozen, self.live, self._empty = self.live, self._empty, None
         self._publish()
         job = Flush(self.frozen, slot, self._state.checkpoint(), self._erasures.waiting())
@@ -373,7 +359,7 @@ class Layers:
         slot = self._segments.free_slot(due.first, due.end - due.first)
         if slot is None:  # adopting the job that frees one plans again
             return
-        self._segments.reserve(slot)
+        self._segments.users[slot] += 1
         for member in due.members:
             member.busy = True
         self._merging = True
