@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 import msgspec
 import xxhash
@@ -66,6 +66,8 @@ _STAGED = {LOCK, MANIFEST, SEGMENTS}
 """What an import leaves in the staging directory if it is killed."""
 _LOADED = "an import"
 """The log of an index without a tail: what is not in a segment is lost if the import ends."""
+ArchiveMembers = Iterator[tuple[str, IO[bytes]]]
+"""The files of an export, in order: the path of each within the index, and its content."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -137,7 +139,7 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         head = _read_head(source, members)
         # The manifest goes to the staging directory, everything else into the index.
         manifest = staging / _MANIFEST_FILE
-        _copy(source, _expect(source, members, _MANIFEST_FILE), manifest, head.manifest)
+        _copy(source, members, _MANIFEST_FILE, manifest, head.manifest)
         segments = read_segments(staging)
         for segment in segments:
             if not segment.name.isdecimal() or any("/" in file.name for file in segment.files):
@@ -147,13 +149,13 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         total = done + sum(entry.size for _, entry in files)
         for name, entry in files:
             progress(done, total)
-            _copy(source, _expect(source, members, name), directory / name, entry)
+            _copy(source, members, name, directory / name, entry)
             done += entry.size
         progress(done, total)
         with readable(source):
             extra = next(members, None)
         if extra is not None:
-            raise InputError(f"{source} holds {extra.name}, which is not part of the index")
+            raise InputError(f"{source} holds {extra[0]}, which is not part of the index")
         with translated(directory):
             (directory / SEGMENTS).mkdir(exist_ok=True)
             for folder in {(directory / name).parent for name, _ in files}:
@@ -284,10 +286,10 @@ def _segment_files(segments: list[SegmentEntry]) -> list[tuple[str, FileEntry]]:
     ]
 
 
-def _read_head(source: Path, members: Iterator[ArchiveMember]) -> Head:
-    member = _expect(source, members, _HEAD)
+def _read_head(source: Path, members: ArchiveMembers) -> Head:
+    content = _expect(source, members, _HEAD)
     with readable(source):
-        raw = member.content.read(_MOST_HEAD_BYTES)
+        raw = content.read(_MOST_HEAD_BYTES)
     try:
         head = msgspec.json.decode(raw, type=Head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -300,21 +302,21 @@ def _read_head(source: Path, members: Iterator[ArchiveMember]) -> Head:
     return head
 
 
-def _expect(source: Path, members: Iterator[ArchiveMember], name: str) -> ArchiveMember:
-    """Return the next member, which must have this name."""
+def _expect(source: Path, members: ArchiveMembers, name: str) -> IO[bytes]:
+    """Return the content of the next member, which must have this name."""
     with readable(source):
-        member = next(members, None)
-    if member is None or member.name != name:
-        found = "ends" if member is None else f"has {member.name}"
+        found, content = next(members, (None, None))
+    if content is None or found != name:
+        what = "ends" if found is None else f"has {found}"
         raise InputError(
-            f"{source} is not a complete export of an index: it {found} instead of {name}"
+            f"{source} is not a complete export of an index: it {what} instead of {name}"
         )
-    return member
+    return content
 
 
-def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -> None:
-    """Copy a member to a file, force it to disk, and compare it with its entry."""
-    summed = _SummedFile(member.content)
+def _copy(source: Path, members: ArchiveMembers, name: str, target: Path, entry: FileEntry) -> None:
+    """Copy the next member to a file, force it to disk, and compare it with its entry."""
+    summed = _SummedFile(_expect(source, members, name))
     with translated(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
@@ -327,30 +329,21 @@ def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -
             out.flush()
             os.fsync(out.fileno())
     if (target.stat().st_size, summed.digest.intdigest()) != (entry.size, entry.sum):
-        raise InputError(
-            f"{source}: {member.name} is damaged: its checksum differs from the manifest's"
-        )
+        raise InputError(f"{source}: {name} is damaged: its checksum differs from the manifest's")
 
 
-def _from_directory(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
+def _from_directory(source: Path, resources: ExitStack) -> ArchiveMembers:
     """Return the members that an export of an index would have."""
     resources.callback(os.close, lock_existing(source))
     head, files = _list_files(source)
 
-    def members() -> Iterator[ArchiveMember]:
-        yield ArchiveMember(_HEAD, io.BytesIO(msgspec.json.encode(head)))
+    def members() -> ArchiveMembers:
+        yield _HEAD, io.BytesIO(msgspec.json.encode(head))
         for name, _ in files:
             with (source / name).open("rb") as content:
-                yield ArchiveMember(name, content)
+                yield name, content
 
     return members()
-
-
-class ArchiveMember(NamedTuple):
-    """A file of an export: its path within the index, and its content."""
-
-    name: str
-    content: IO[bytes]
 
 
 class _SummedFile:
@@ -399,30 +392,25 @@ def _packing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
         yield resources.enter_context(_tar(stream, "w|"))
 
 
-def _unpack(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
-    """Return the members of an archive; the content of each is valid until the next one.
+def _unpack(source: Path, resources: ExitStack) -> ArchiveMembers:
+    """Yield the members of an archive; the content of each is valid until the next one.
 
-    The first bytes of the file decide about the compression.
+    The first bytes of the file decide about the compression. The caller translates errors.
     """
-    with readable(source):
-        file = resources.enter_context(source.open("rb"))
-        magic = file.read(4)
-        file.seek(0)
-        stream: Any = file
-        if magic.startswith(_GZIP_MAGIC):
-            stream = resources.enter_context(gzip.GzipFile(fileobj=file))
-        elif magic == _ZSTANDARD_MAGIC:
-            stream = resources.enter_context(zstandard.open(file))
-        tar = resources.enter_context(_tar(stream, "r|"))
-
-    def members() -> Iterator[ArchiveMember]:
-        for member in tar:
-            content = tar.extractfile(member)
-            if content is None:
-                raise InputError(f"{source} holds {member.name}, which is not a regular file")
-            yield ArchiveMember(member.name, content)
-
-    return members()
+    file = resources.enter_context(source.open("rb"))
+    magic = file.read(4)
+    file.seek(0)
+    stream: Any = file
+    if magic.startswith(_GZIP_MAGIC):
+        stream = resources.enter_context(gzip.GzipFile(fileobj=file))
+    elif magic == _ZSTANDARD_MAGIC:
+        stream = resources.enter_context(zstandard.open(file))
+    tar = resources.enter_context(_tar(stream, "r|"))
+    for member in tar:
+        content = tar.extractfile(member)
+        if content is None:
+            raise InputError(f"{source} holds {member.name}, which is not a regular file")
+        yield member.name, content
 
 
 def _tar(stream: Any, mode: Any) -> tarfile.TarFile:

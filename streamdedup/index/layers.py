@@ -159,10 +159,9 @@ class Layers:
         self.counts: Counter[str] = Counter()
         self.durable = state.applied
         self.failure: BaseException | None = None
-        self.live, empty = (
-            Delta(settings.delta_documents, geometry.columns, geometry.width) for _ in range(2)
-        )
-        self._empty: Delta | None = empty
+        sizes = settings.delta_documents, geometry.columns, geometry.width
+        self.live = Delta(*sizes)
+        self._empty: Delta | None = Delta(*sizes)
         self.frozen: Delta | None = None
         self._segments = Segments(settings.directory, geometry.columns, self._limits)
         self.scrub = Scrub(manifest.record_damage)

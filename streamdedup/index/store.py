@@ -63,7 +63,6 @@ class Index:
     Attributes:
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
             memory. Such an index can only close, without writing anything.
-        is_staged: whether an update is staged and not confirmed.
     """
 
     def __init__(
@@ -71,14 +70,11 @@ class Index:
     ) -> None:
         self.directory = settings.directory.absolute()
         settings = settings.model_copy(update={"directory": self.directory})
-        self.is_torn = False
-        self.is_staged = False
-        self._process = os.getpid()
-        self._texts = texts
+        self.is_torn = self.is_staged = False
+        self._is_open, self._process = True, os.getpid()
+        self._texts, self._keeps_tail = texts, log == LOCAL_LOG
         self._fingerprint = parameters.fingerprint()
         self._geometry = Geometry.of(settings, parameters)
-        self._keeps_tail = log == LOCAL_LOG
-        self._is_open = True
         header = Header(FORMAT, parameters.described(), log)
         with translated(self.directory), ExitStack() as resources:
             self._lock = lock(self.directory)
@@ -229,14 +225,10 @@ class Index:
         notes: Mapping[str, bytes] | None = None,
         forgotten: Sequence[Source] = (),
     ) -> None:
-        """Apply an update. An update that was applied before changes nothing.
+        """Apply an update, which leads to the changelog offset ``applied``, unless it was applied.
 
-        Args:
-            update: what the index gains.
-            applied: changelog offset that the update leads to.
-            notes: what the transport must remember with it; an empty note deletes its key.
-            forgotten: sources of an index without a changelog that count as unknown afterwards.
-                The index holds no document of them.
+        The index keeps notes for the transport; an empty note deletes its key. Without a changelog,
+        ``forgotten`` sources count as unknown afterwards; the index holds no document of them.
 
         Raises:
             IndexFull: no room is left on the disk.
