@@ -326,16 +326,15 @@ class _SegmentChecker:
         """Open a file after checking its bytes, and yield its values, in order."""
         path = segment_directory(self._directory, entry.name) / file.name
         self._bytes_done += file.size
-        size = _check_file(path, file)
-        with translated(path), ExitStack() as resources:
-            map_size = max(size, _LEAST_MAP_BYTES)
-            environment = lmdb.open(
-                str(path), subdir=False, readonly=True, lock=False, map_size=map_size
-            )
-            resources.callback(environment.close)
-            txn = resources.enter_context(environment.begin(buffers=True))
+        _check_file(path, file)
+        size = max(file.size, _LEAST_MAP_BYTES)
+        with (
+            translated(path),
+            lmdb.open(str(path), subdir=False, readonly=True, lock=False, map_size=size) as opened,
+            opened.begin(buffers=True) as txn,
+        ):
             yield _read_values(path, txn, keys, file)
-        self._report.bytes_checked += size
+        self._report.bytes_checked += file.size
         self._progress(self._bytes_done, self._bytes_total)
 
 
@@ -345,8 +344,8 @@ def _walk_file(path: Path) -> None:
         raise Broken(f"{path.name}: {problem}")
 
 
-def _check_file(path: Path, file: FileEntry) -> int:
-    """Check the size, the checksum and the structure of a file, and return its size."""
+def _check_file(path: Path, file: FileEntry) -> None:
+    """Check the size, the checksum and the structure of a file."""
     if not path.exists():
         raise Broken(f"the file is missing, the manifest says {file.size} bytes")
     size = path.stat().st_size
@@ -355,7 +354,6 @@ def _check_file(path: Path, file: FileEntry) -> int:
     if checksum(path) != file.sum:
         raise Broken("its checksum differs from the manifest's")
     _walk_file(path)
-    return size
 
 
 def _read_values(path: Path, txn: Any, keys: list[bytes], file: FileEntry) -> list[U8]:

@@ -165,10 +165,9 @@ class SegmentWriter:
         """Write values in ascending order of their keys, and sum them before LMDB gets them."""
         path = self._directory / name
         sizes, sums = [], []
-        environment = lmdb.open(
+        with lmdb.open(
             str(path), subdir=False, lock=False, sync=False, metasync=False, map_size=_WRITE_MAP
-        )
-        try:
+        ) as environment:
             for batch in _in_transactions(values):
                 with environment.begin(write=True) as txn:
                     for key, value in batch:
@@ -181,8 +180,6 @@ class SegmentWriter:
             used = (environment.info()["last_pgno"] + 1) * page_bytes
             with environment.begin(buffers=True) as txn:
                 offsets = _offsets([value for _, value in txn.cursor()], page_bytes)
-        finally:
-            environment.close()
         # LMDB does not write an unused page at the end, and a mapping must not end before it.
         os.truncate(path, used)
         if self._sync:
