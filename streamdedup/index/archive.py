@@ -81,10 +81,8 @@ class Head(msgspec.Struct, frozen=True):
 def export_index(directory: Path, file: Path, progress: Progress = no_progress) -> Head:
     """Write an index into one file, without documents that only its changelog holds.
 
-    Args:
-        directory: directory of the index; no process may have it open.
-        file: must not exist; its suffix decides about the compression.
-        progress: called with the number of bytes written so far, and of all bytes.
+    No process may have the index open. The suffix of the new file decides about the compression.
+    The progress is that of bytes.
 
     Raises:
         InputError: the file cannot be written.
@@ -173,14 +171,10 @@ def load_index(
     *,
     texts: bool,
 ) -> None:
-    """Create an index, and perform all merges that are due.
+    """Create an index from at least one update, and perform all merges that are due.
 
-    Args:
-        updates: at least one; the first may begin with any number.
-        settings: its directory, which must not hold an index, and its limits.
-        parameters: everything that the bits of its sketches depend on.
-        log: the changelog that continues it, of which no entry is applied yet; or ``LOCAL_LOG``.
-        texts: whether to store the documents' texts.
+    The first update may begin with any number. The ``log`` is that of the changelog that continues
+    the index, of which no entry is applied yet, or ``LOCAL_LOG``. See :class:`Index` for the rest.
 
     Raises:
         IndexUnusable: the directory already holds an index, or files in its place.

@@ -105,12 +105,9 @@ class CheckReport:
 def check(
     directory: Path, *, bucket_size: int | None = None, progress: Progress = no_progress
 ) -> CheckReport:
-    """Check an index that no process has open.
+    """Check an index that no process has open. The progress is that of bytes.
 
-    Args:
-        directory: directory of the index.
-        bucket_size: the largest one that the index was ever opened with; None if it is not known.
-        progress: called with the number of bytes checked so far, and of all bytes.
+    The bucket size is the largest one that the index was ever opened with; None if it is not known.
 
     Raises:
         IndexUnusable: the directory holds no index, or cannot be written.

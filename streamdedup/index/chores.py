@@ -59,15 +59,12 @@ _EMPTY_SECONDS = 60.0
 class Prefetch:
     """Asks the system for pages of mapped files.
 
-    A request costs a few microseconds a document, so a look-up asks only if the one before had to
-    wait for the disk.
-
-    Attributes:
-        is_on: whether the next look-up should ask; at first the files may not be in memory.
+    A request costs a few microseconds a document, so the next look-up should ask only if the one
+    before had to wait for the disk: then ``is_on`` is true.
     """
 
     def __init__(self) -> None:
-        self.is_on = True
+        self.is_on = True  # the files may not be in memory
         self.set_files([])
 
     def set_files(self, files: Sequence[Mapped]) -> None:
@@ -179,13 +176,9 @@ class Readahead:
 class Scrub:
     """Checks the segments of an open index, one step after the other.
 
-    Args:
-        record: records which values of a file are damaged, by its name, for the next start.
-        clock: a monotonic clock, in seconds.
-
-    Attributes:
-        bytes_read: bytes of the values checked so far.
-        damaged: number of values found damaged so far.
+    It counts the bytes of the values checked so far, and the damaged values. For the next start,
+    ``record`` records which values of a file are damaged, by its name. The monotonic ``clock`` is
+    in seconds.
     """
 
     def __init__(

@@ -96,8 +96,7 @@ class Segment:
 
     def check_column(self, column: int) -> None:
         """Check a column's postings."""
-        shard = self._shard_of(column)
-        shard.file.check(shard.chunks_of(column))
+        self._shard_of(column).check_column(column)
 
     def rows(self, indices: I64, width: int) -> StoredRows:
         """Return documents by their indices, ``(n,)``, after a check.
@@ -192,10 +191,10 @@ class Shard:
         entries[..., COUNT] = ends - begins
         return entries.reshape(-1, 3)
 
-    def chunks_of(self, column: int) -> range:
-        """Return the numbers of the values that a column's postings are split into."""
+    def check_column(self, column: int) -> None:
+        """Check the chunks of a column's postings."""
         first = (column - self.columns.start) * self._chunks
-        return range(first, first + self._chunks)
+        self.file.check(range(first, first + self._chunks))
 
     def plane(self, column: int) -> U8:
         """Read the stored filter bits of a column."""
