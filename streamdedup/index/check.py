@@ -132,7 +132,7 @@ def check(
                     _check_checkpoint(checkpoint, manifest.erased())
                 report.left_over += _left_over(directory, entries)
                 _check_order(entries, checkpoint, report)
-                segments = _SegmentChecker(directory, manifest, bucket_size, report, progress)
+                segments = _SegmentChecker(manifest, bucket_size, report, progress)
                 for entry in entries:
                     segments.check(entry)
                 with report.collect("tail"):
@@ -222,15 +222,10 @@ class _SegmentChecker:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        manifest: Manifest,
-        bucket_size: int | None,
-        report: CheckReport,
-        progress: Progress,
+        self, manifest: Manifest, bucket_size: int | None, report: CheckReport, progress: Progress
     ) -> None:
         parameters = parameters_of(manifest.header)
-        self._directory, self._bucket_size = directory, bucket_size
+        self._directory, self._bucket_size = manifest.directory.parent, bucket_size
         self._report, self._progress = report, progress
         self._columns, self._width = parameters.bands + 1, parameters.signature_bytes
         self._sources = manifest.checkpoint().sources

@@ -89,6 +89,7 @@ class Remove:
 Job = Flush | Merge | Expire | Remove
 
 
+@dataclass(slots=True)
 class Workshop:
     """Performs jobs, one at a time.
 
@@ -96,22 +97,16 @@ class Workshop:
     segment's directory. With ``sync``, files are forced to disk before the manifest names them.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        manifest: Manifest,
-        geometry: Geometry,
-        banks: tuple[Bank, Bank],
-        *,
-        next_name: int,
-        sync: bool,
-    ) -> None:
-        self._directory, self._manifest, self._geometry = directory, manifest, geometry
-        self._banks, self._next_name, self._sync = banks, next_name, sync
+    directory: Path
+    manifest: Manifest
+    geometry: Geometry
+    banks: tuple[Bank, Bank]
+    next_name: int
+    sync: bool
 
     def perform(self, job: Job, pause: Callable[[], None]) -> None:
         """Perform a job, which gets its result; pause between two parts of long ones."""
-        with translated(self._directory):
+        with translated(self.directory):
             match job:
                 case Flush():
                     self._flush(job)
@@ -119,13 +114,13 @@ class Workshop:
                     self._merge(job, pause)
                 case Expire():
                     reach("expire")
-                    self._manifest.drop(job.segment.entry)
+                    self.manifest.drop(job.segment.entry)
                 case Remove():
                     self._remove(job, pause)
 
     def _flush(self, job: Flush) -> None:
         reach("flush")
-        delta, bucket_size = job.delta, self._geometry.bucket_size
+        delta, bucket_size = job.delta, self.geometry.bucket_size
         work = np.empty(delta.count, dtype=np.uint64)
 
         def rows(indices: I64) -> StoredRows:
@@ -142,7 +137,7 @@ class Workshop:
         job.segment = self._write(content, "flush-write", lambda: None)
         entry = job.segment.entry
         here = range(entry.first, entry.end)
-        self._manifest.announce(
+        self.manifest.announce(
             segment=entry,
             checkpoint=job.checkpoint,
             erased=[number for number in job.erased if number not in here],
@@ -153,7 +148,7 @@ class Workshop:
     def _merge(self, job: Merge, pause: Callable[[], None]) -> None:
         reach("merge")
         first, end = job.members[0].entry.first, job.members[-1].entry.end
-        width, bucket_size = self._geometry.width, self._geometry.bucket_size
+        width, bucket_size = self.geometry.width, self.geometry.bucket_size
         subs = np.stack([member.subs for member in job.members])
         shifts = np.array([member.entry.first - first for member in job.members], dtype=np.int64)
         work = np.empty(int(subs[..., COUNT].sum(axis=0).max()), dtype=np.uint64)
@@ -175,7 +170,7 @@ class Workshop:
         bank, store = self._bank(job.slot), job.store_filter
         content = Content(first, end - first, rows, column, bank, job.slot, store, job.filter_first)
         job.segment = self._write(content, "merge-write", pause)
-        self._manifest.announce(
+        self.manifest.announce(
             segment=job.segment.entry,
             instead_of=[member.entry for member in job.members],
             overwritten=job.erased,
@@ -187,23 +182,23 @@ class Workshop:
             reach("remove")
             segment.remove()
         for slot in job.slots:
-            for column in range(self._geometry.columns):
+            for column in range(self.geometry.columns):
                 pause()
                 self._bank(slot).clear(column, slot % SLOTS)
         if job.delta is not None:
             job.delta.clear()
 
     def _bank(self, slot: int) -> Bank:
-        return self._banks[slot // SLOTS]
+        return self.banks[slot // SLOTS]
 
     def _write(self, content: Content, point: str, pause: Callable[[], None]) -> Segment:
         """Write and open a segment; ``point`` is the fail-point between the two."""
-        directory = segment_directory(self._directory, f"{self._next_name:08}")
-        self._next_name += 1
-        writer = SegmentWriter(directory, content, sync=self._sync, pause=pause)
-        entry = writer.write(self._geometry.shards)
+        directory = segment_directory(self.directory, f"{self.next_name:08}")
+        self.next_name += 1
+        writer = SegmentWriter(directory, content, sync=self.sync, pause=pause)
+        entry = writer.write(self.geometry.shards)
         reach(point)
-        segment = Segment(self._directory, entry, self._geometry.columns, fresh=True)
+        segment = Segment(self.directory, entry, self.geometry.columns, fresh=True)
         segment.slot = content.slot
         return segment
 

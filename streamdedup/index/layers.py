@@ -110,29 +110,21 @@ class Segments:
             first = segment.entry.first
         return first
 
-    def replace(self, members: list[Segment], segment: Segment) -> Remove:
-        """Replace segments, oldest first, by their merge, and return the job that removes them.
+    def replace(self, members: list[Segment], *merged: Segment) -> Remove:
+        """Replace segments, oldest first, by their merge if there is one.
 
-        The slot of the merge is reserved.
+        Returns the job that removes them, and clears the slots that only they have used. The merge
+        counts as a user of its slot already.
         """
         newest = self.held.index(members[-1])
-        self.held[newest : newest + len(members)] = [segment]
-        return self._retire(members)
-
-    def remove(self, segment: Segment) -> Remove:
-        """Take out a segment, and return the job that removes it."""
-        self.held.remove(segment)
-        return self._retire([segment])
-
-    def _retire(self, segments: list[Segment]) -> Remove:
-        """Return the job that removes segments, and clears the slots that only they have used."""
+        self.held[newest : newest + len(members)] = merged
         free = []
-        for segment in segments:
+        for segment in members:
             self.users[segment.slot] -= 1
             if not self.users[segment.slot]:
                 free.append(segment.slot)
         self.users.update(free)  # until they are cleared
-        return Remove(segments, free)
+        return Remove(members, free)
 
 
 class Layers:
@@ -174,13 +166,10 @@ class Layers:
                 file.check(suspects.get(file.name, []))
             self._publish()
             readahead = Readahead(self._segments.held)
+            banks = self._segments.banks
+            name = max((int(entry.name) for entry in self.entries), default=-1) + 1
             workshop = Workshop(
-                settings.directory,
-                manifest,
-                geometry,
-                self._segments.banks,
-                next_name=max((int(entry.name) for entry in self.entries), default=-1) + 1,
-                sync=settings.sync,
+                settings.directory, manifest, geometry, banks, next_name=name, sync=settings.sync
             )
             self._background = JobThread(workshop, (readahead, self.scrub))
             resources.callback(self._background.close)
@@ -299,7 +288,7 @@ class Layers:
             case Expire(segment=segment):
                 self._erasures.forget(segment.entry.end)
                 self.counts["expired"] += 1
-                self._background.submit(self._segments.remove(segment))
+                self._background.submit(self._segments.replace([segment]))
             case Remove(slots=slots, delta=delta):
                 self._segments.users.subtract(slots)
                 self._empty = self._empty or delta

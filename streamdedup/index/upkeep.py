@@ -65,13 +65,8 @@ class UpkeepLimits:
         most = settings.window_documents + 4 * settings.delta_documents
         in_slice = max(settings.delta_documents, -(-most // SLICES))
         parts = -(-in_slice // MOST_IN_PART)
-        return cls(
-            delta_documents=settings.delta_documents,
-            part_documents=-(-in_slice // parts),
-            parts=parts,
-            window_documents=settings.window_documents,
-            reach_ms=limit_ms(settings.reach()),
-        )
+        part, reach_ms = -(-in_slice // parts), limit_ms(settings.reach())
+        return cls(settings.delta_documents, part, parts, settings.window_documents, reach_ms)
 
     @property
     def slice_documents(self) -> int:
