@@ -69,10 +69,8 @@ _LEAST_MAP_BYTES = 1 << 20
 class CheckReport:
     """What the checker has found.
 
-    Attributes:
-        problems: one line for each problem; an index without problems is sound.
-        left_over: remains of a crash, which the next opening removes or ignores.
-        bytes_checked: bytes of the segments' sound files.
+    There is one line for each problem, and for each remain of a crash that is ``left_over``: the
+    next opening removes or ignores it. The bytes checked are those of the segments' sound files.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -90,8 +88,7 @@ class CheckReport:
     def collect(self, part: str) -> Iterator[list[str]]:
         """Add the problem that ends the block, which checks a part; continue after the block.
 
-        Yields:
-            A list that holds the problem afterwards, if there is one.
+        The list that this yields holds the problem afterwards, if there is one.
         """
         found: list[str] = []
         try:

@@ -129,8 +129,7 @@ def _is_latest(path: Path) -> bool:
 def lock(directory: Path) -> int:
     """Create the directory if it is missing, and lock it for this process.
 
-    Returns:
-        An open file descriptor. Closing it releases the lock.
+    Closing the file descriptor that this returns releases the lock.
 
     Raises:
         IndexUnusable: the directory cannot be created or written.

@@ -34,13 +34,10 @@ _SPREAD: U64 = (
 
 
 class Bank:
-    """Eight filters that share their cache lines.
+    """Eight filters that share their cache lines; one slot has a capacity of some documents.
 
-    Args:
-        columns: columns of the band keys.
-        documents: capacity of one slot; more documents raise its error rate.
-        cells_per_key: bytes for each key of a slot. With 11, about 1.5 % of absent keys seem
-            present; with 16, about 0.5 %.
+    More documents raise its error rate. With 11 bytes for each key of a slot, about 1.5 % of absent
+    keys seem present; with 16, about 0.5 %.
 
     Attributes:
         address: address of the first of the ``cells``.

@@ -131,8 +131,6 @@ class Layers:
     """Everything that holds documents, and its upkeep. Of the state, it changes only the erasures.
 
     Attributes:
-        live: the delta that takes the next documents.
-        frozen: the delta that is being flushed.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
         counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.

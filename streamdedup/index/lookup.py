@@ -147,8 +147,7 @@ class Lookup:
     def documents(self, numbers: I64, *, texts: bool) -> tuple[I64, DocumentColumns]:
         """Return documents by their numbers, which are ascending, held, and ``(n,)``.
 
-        Returns:
-            Their effective times in milliseconds, ``(n,)``, and the documents.
+        Their effective times in milliseconds, ``(n,)``, come first.
 
         Raises:
             IndexDamaged: a document is not what was written.

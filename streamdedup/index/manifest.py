@@ -60,11 +60,8 @@ T = TypeVar("T")
 class Manifest:
     """The manifest of the index in a directory.
 
-    Args:
-        directory: directory of the index.
-        header: the expected header, written to a new index; None to accept any.
-        sync: whether a transaction is forced to disk when it ends.
-        readonly: for reading an index that no process has open.
+    The expected header is written to a new index; None accepts any. With ``sync``, a transaction is
+    forced to disk when it ends. With ``readonly``, no process may have the index open.
 
     Raises:
         IndexMismatch: the stored header is not the expected one.

@@ -48,7 +48,6 @@ class Segment:
     Attributes:
         subs: ``(columns * 256, 3)`` int64; see :data:`streamdedup.index.postings.KEYS`.
         slot: its slot in the filters; -1 until it has one.
-        busy: whether a job works on it.
     """
 
     def __init__(
@@ -123,8 +122,7 @@ class Segment:
     def add_to(self, bank: Bank) -> bool:
         """Set this segment's bits in a bank: the stored ones if they fit, or computed ones.
 
-        Returns:
-            Whether they were the stored ones, which may hold the keys of older segments as well.
+        Returns whether they were the stored ones, which may hold the keys of older segments too.
         """
         stored = all(shard.entry.plane_bytes == bank.plane_bytes for shard in self.shards)
         for shard in self.shards if not stored else ():

@@ -51,11 +51,9 @@ class Content:
     """The documents of a new segment, and where their filter bits go.
 
     Attributes:
-        count: number of documents, at least one.
-        rows: returns documents by their indices, ``(n,)``.
+        rows: returns documents by their indices, ``(n,)``; there is at least one.
         column: writes a column's sorted postings, and the starts of its subs; returns the number of
             postings.
-        slot: the slot in the index's numbering.
         stores_filter: whether the bits are stored in the segment as well.
         filter_first: number of the first document whose keys the slot holds.
     """

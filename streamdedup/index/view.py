@@ -113,9 +113,8 @@ class View:
     def keys_of(self, number: int) -> tuple[U64, Bools]:
         """Return the upper 40 bits of a document's band keys, as far as the index knows them.
 
-        Returns:
-            ``(columns,)`` keys whose other bits are 0, and ``(columns,)`` whether each is known:
-            a full bucket drops its oldest postings.
+        The other bits are 0. Both arrays are ``(columns,)``; the second one says whether each key
+        is known: a full bucket drops its oldest postings.
         """
         if self.tail.first <= number < self.tail.end:
             keys = self.tail.keys[number - self.tail.first]
