@@ -63,6 +63,7 @@ class Index:
     Attributes:
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
             memory. Such an index can only close, without writing anything.
+        sources: the source partitions, and up to which offsets they were judged.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Index:
             self._manifest = Manifest(self.directory, header, sync=settings.sync)
             resources.callback(self._manifest.close)
             self._state = IndexState(self._manifest.checkpoint(), self._manifest.erased())
+            self.sources = self._state.sources
             if texts and not self._state.has_all_texts:
                 raise IndexMismatch(
                     f"{self.directory}: the index was built without the texts that dedup.verify "
@@ -145,14 +147,6 @@ class Index:
     def clock(self) -> Clock:
         """The clock of the stream after the last update."""
         return self._state.clock
-
-    def next_offset(self, topic: str, partition: int) -> int:
-        """Return the offset up to which a source partition was judged, exclusive."""
-        return self._state.sources.next_offset(topic, partition)
-
-    def written_offset(self, topic: str, partition: int) -> int:
-        """Return the offset behind the outputs of a source partition that a worker wrote last."""
-        return self._state.sources.written_offset(topic, partition)
 
     def note(self, key: str) -> bytes | None:
         """Return the last note under a key; None if there is none."""

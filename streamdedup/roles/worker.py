@@ -83,7 +83,7 @@ class _SourceFeed(Feed[_Polled]):
         if source.follows_edges():
             await self._end_edges()
             await source.read_committed()
-        first_offsets = await source.begin(index)
+        first_offsets = await source.begin(index.sources)
         tally = latest_tally(source.notes())
         self._composer.resume(tally)
         self._state.partitions = source.partitions
@@ -115,7 +115,7 @@ class _SourceFeed(Feed[_Polled]):
         ranges = tuple(
             SourceRange(*partition, offset, offset)
             for partition, offset in offsets.items()
-            if offset != index.written_offset(*partition)
+            if offset != index.sources.written_offset(*partition)
         )
         update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
         most_bytes = self._settings.batch.changelog_entry_bytes
