@@ -93,9 +93,8 @@ def export_index(directory: Path, file: Path, progress: Progress = no_progress) 
             f"{file}: the name of an export must end with one of {', '.join(SUFFIXES)}"
         )
     with writable(file):
-        exists = file.is_symlink() or file.exists()
-    if exists:
-        raise InputError(f"{file} already exists; choose another name")
+        if file.is_symlink() or file.exists():
+            raise InputError(f"{file} already exists; choose another name")
     # A name that no other file has: it is removed after an error.
     partial = file.with_name(f".streamdedup-{secrets.token_hex(8)}.partial")
     descriptor = lock_existing(directory)
@@ -129,9 +128,8 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         IndexUnusable: the directory already holds an index, or files in its place.
     """
     with readable(source):
-        exists = source.exists()
-    if not exists:
-        raise InputError(f"cannot read {source}: no such file or directory")
+        if not source.exists():
+            raise InputError(f"cannot read {source}: no such file or directory")
     with staged(directory) as staging, ExitStack() as resources:
         members = (_from_directory if source.is_dir() else _unpack)(source, resources)
         head = _read_head(source, members)
@@ -151,9 +149,8 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
             done += entry.size
         progress(done, total)
         with readable(source):
-            extra = next(members, None)
-        if extra is not None:
-            raise InputError(f"{source} holds {extra[0]}, which is not part of the index")
+            if extra := next(members, None):
+                raise InputError(f"{source} holds {extra[0]}, which is not part of the index")
         with translated(directory):
             (directory / SEGMENTS).mkdir(exist_ok=True)
             for folder in {(directory / name).parent for name, _ in files}:

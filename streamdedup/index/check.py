@@ -120,7 +120,8 @@ def check(
             path = directory / MANIFEST / DATA_FILE
             if not path.exists():
                 raise Broken(f"{DATA_FILE} is missing")
-            _walk_file(path)
+            if problem := problem_of(path):
+                raise Broken(f"{path.name}: {problem}")
             with closing(Manifest(directory, None, readonly=True)) as manifest:
                 checkpoint, entries = manifest.checkpoint(), manifest.segments()
                 report.segments = len(entries)
@@ -327,12 +328,6 @@ class _SegmentChecker:
         self._progress(self._bytes_done, self._bytes_total)
 
 
-def _walk_file(path: Path) -> None:
-    """Check the structure of an LMDB file, without LMDB, which trusts it."""
-    if problem := problem_of(path):
-        raise Broken(f"{path.name}: {problem}")
-
-
 def _check_file(path: Path, file: FileEntry) -> None:
     """Check the size, the checksum and the structure of a file."""
     if not path.exists():
@@ -342,7 +337,8 @@ def _check_file(path: Path, file: FileEntry) -> None:
         raise Broken(f"the file has {size} bytes, the manifest says {file.size}")
     if checksum(path) != file.sum:
         raise Broken("its checksum differs from the manifest's")
-    _walk_file(path)
+    if problem := problem_of(path):
+        raise Broken(f"{path.name}: {problem}")
 
 
 def _read_values(path: Path, txn: Any, keys: list[bytes], file: FileEntry) -> list[U8]:

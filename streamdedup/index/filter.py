@@ -78,7 +78,7 @@ class Bank:
         """Return whether all of some postings seem present; for the checker."""
         cells, found = self._column(column), np.zeros((len(postings), 1), dtype=np.uint64)
         slots_of(cells, address(cells), self.lines, 0, postings[:, None], found)
-        return bool((found >> np.uint64(slot) & np.uint64(1)).all())
+        return bool((found & np.uint64(1 << slot)).all())
 
     def _column(self, column: int) -> U8:
         size = self.lines * LINE

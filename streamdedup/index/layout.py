@@ -116,14 +116,11 @@ def parameters_of(header: Header) -> SketchParameters:
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state that all segments together represent.
+    """The state that all segments together represent, up to the offset ``applied``, exclusive.
 
-    Attributes:
-        applied: changelog offset up to which entries are applied, exclusive.
-        sources: topic, partition and next offset of each source, by its number. A free number has
-            the topic "" and the partition -1.
-        written: of each source the offset behind the outputs that a worker wrote last; empty if
-            these are the next offsets.
+    ``sources`` has topic, partition and next offset of each source, by its number. A free number
+    has the topic "" and the partition -1. ``written`` has the offset behind the outputs of each
+    source that a worker wrote last; it is empty if these are the next offsets.
     """
 
     applied: int = 0
@@ -136,13 +133,10 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file, and the values in it, in ascending order of their keys.
+    """A file, its XXH3-64, and the values in it, in ascending order of their keys.
 
-    Attributes:
-        sum: its XXH3-64.
-        offsets: int64: offset of each value in the file; ``places`` on disk.
-        sizes: uint32: bytes of each value.
-        sums: uint64: XXH3-64 of each value.
+    Of each value, there is the offset in the file (int64; ``places`` on disk), the number of bytes
+    (uint32), and the XXH3-64 (uint64).
     """
 
     name: str
@@ -154,13 +148,11 @@ class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ShardEntry(msgspec.Struct, frozen=True):
-    """The postings of a range of columns.
+    """The postings of a range of columns: a file of their chunks, then of their filter bits.
 
-    Attributes:
-        file: the file that holds them: the chunks of each column, then the filter bits of each.
-        starts: ``(columns, 257)`` uint32: the start of each sub in its column, and the end.
-        chunk_bits: a column is split into ``2 ** chunk_bits`` values.
-        plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
+    A column is split into ``2 ** chunk_bits`` chunks. ``starts`` is ``(columns, 257)`` uint32: the
+    start of each sub in its column, and the end. A column has ``plane_bytes`` of filter bits; 0 if
+    they are not stored.
     """
 
     file: FileEntry
@@ -171,15 +163,11 @@ class ShardEntry(msgspec.Struct, frozen=True):
 
 
 class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An immutable segment, named like its directory.
+    """An immutable segment of ``count`` documents, named like its directory.
 
-    Attributes:
-        first: number of its first document; the other numbers follow without gaps.
-        oldest_ms: earliest effective time; ``newest_ms`` is the latest.
-        documents: the file of the documents; its values are the blocks.
-        parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
-        filter_first: number of the first document whose keys the stored filter bits hold as well;
-            -1 if they hold only those of the segment.
+    Their numbers follow on ``first`` without gaps. The times are the earliest and the latest
+    effective time. ``parts`` are the bytes of each kind of value. The stored filter bits also hold
+    the keys of the documents from ``filter_first`` on, if it is not -1.
     """
 
     name: str
@@ -261,11 +249,9 @@ def sum_of(value: Any, seed: int = 0) -> int:
 class Geometry:
     """The sizes that an index is built with.
 
-    Attributes:
-        columns: columns of the band keys: one for each band, and one for the whole text.
-        width: bytes of a signature.
-        bucket_size: postings of a key that are kept.
-        shards: the range of columns of each file of postings.
+    There is a column of band keys for each band, and one for the whole text. ``width`` is the bytes
+    of a signature, ``bucket_size`` the postings of a key that are kept. Each file of postings has
+    a range of the columns.
     """
 
     columns: int

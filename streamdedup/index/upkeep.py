@@ -46,10 +46,8 @@ P = TypeVar("P", bound=SegmentPart)
 class UpkeepLimits:
     """The settings that upkeep depends on.
 
-    Attributes:
-        part_documents: documents that are merged into one segment and expire together.
-        parts: parts of a slice.
-        reach_ms: how long a document may match by the clock, or ``NO_LIMIT``.
+    The documents of a part are merged into one segment, and expire together. A slice has ``parts``.
+    ``reach_ms`` is how long a document may match by the clock, or ``NO_LIMIT``.
     """
 
     delta_documents: int
