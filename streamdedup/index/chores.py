@@ -142,9 +142,8 @@ def _text(path: Path) -> str:
 class Readahead:
     """Reads the files of the segments with which an index was opened, one step after the other.
 
-    The postings of all segments come first, since every probe needs them, then the documents.
-
-    The segments come newest first; ``free`` returns the bytes of memory that files may fill.
+    The postings of all segments come first, since every probe needs them, then the documents. The
+    segments come newest first. ``free`` returns the bytes of memory that files may fill.
     """
 
     def __init__(self, segments: Sequence[Segment], free: Callable[[], int] = free_memory) -> None:

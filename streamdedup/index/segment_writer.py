@@ -177,7 +177,12 @@ class SegmentWriter:
             page_bytes = environment.stat()["psize"]
             used = (environment.info()["last_pgno"] + 1) * page_bytes
             with environment.begin(buffers=True) as txn:
-                offsets = _offsets([value for _, value in txn.cursor()], page_bytes)
+                addresses = [address(np.frombuffer(value, np.uint8)) for _, value in txn.cursor()]
+                # A page begins with its number (``mp_pgno`` of mdb.c), and the map at a multiple of
+                # a page's size.
+                page = addresses[0] & -page_bytes
+                begin = page - ctypes.c_uint64.from_address(page).value * page_bytes
+        offsets = np.array(addresses, dtype=np.int64) - begin
         # LMDB does not write an unused page at the end, and a mapping must not end before it.
         os.truncate(path, used)
         if self._sync:
@@ -190,18 +195,6 @@ class SegmentWriter:
             np.array(sizes, dtype=np.uint32).tobytes(),
             np.array(sums, dtype=np.uint64).tobytes(),
         )
-
-
-def _offsets(values: list[Any], page_bytes: int) -> I64:
-    """Return the offsets in the file of values in LMDB's map.
-
-    A page begins with its number (``mp_pgno`` of mdb.c), and the map at a multiple of its size.
-    """
-    addresses = np.array(
-        [address(np.frombuffer(value, dtype=np.uint8)) for value in values], dtype=np.int64
-    )
-    page = int(addresses[0]) & -page_bytes
-    return addresses - (page - ctypes.c_uint64.from_address(page).value * page_bytes)
 
 
 def _in_transactions(values: Iterator[tuple[bytes, Any]]) -> Iterator[list[tuple[bytes, Any]]]:

@@ -44,15 +44,11 @@ _NO_LIMIT = 2**62
 
 
 class Index:
-    """The band index.
+    """The band index, a copy of the changelog ``log``.
 
-    Args:
-        settings: its directory and its limits. A relative directory is resolved now, so the
-            process may change its working directory later.
-        parameters: everything that the bits of its sketches depend on.
-        log: the changelog that it is a copy of.
-        texts: whether to store the documents' texts. After a document without a text the index
-            cannot be opened with texts any more.
+    A relative directory is resolved now, so the process may change its working directory later. The
+    bits of the sketches depend on nothing but the parameters. After a document without a text, the
+    index cannot be opened with ``texts`` any more.
 
     Raises:
         IndexUnusable: the directory cannot be created or written.

@@ -151,12 +151,10 @@ class Contents:
     """What an index holds.
 
     Attributes:
-        log: the changelog that it is a copy of.
         documents: number of kept documents, including erased ones.
         tail_documents: number of those that no segment holds yet; 0 with a changelog.
         erased: number of erased documents whose number is still held.
         erased_waiting: number of those whose bytes are not overwritten yet.
-        applied: changelog offset up to which entries are applied, exclusive.
         clock_ms: time of the clock of the stream; None if it has none yet.
         oldest_ms: earliest effective time, ``newest_ms`` the latest; None if no document has one.
         bytes_by_part: bytes by kind of value; ``overhead`` is LMDB's own.
