@@ -133,7 +133,6 @@ class Layers:
     Attributes:
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
-        counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class Layers:
         self._unsaved_updates = 0
         # A staged update must not expire anything: its transaction may fail.
         self._confirmed = state.next_number, state.clock.now_ms
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter(flushes=0, merges=0, expired=0, stalls=0)
         self.durable = state.applied
         self.failure: BaseException | None = None
         sizes = settings.delta_documents, geometry.columns, geometry.width
