@@ -69,8 +69,8 @@ _LEAST_MAP_BYTES = 1 << 20
 class CheckReport:
     """What the checker has found.
 
-    There is one line for each problem, and for each remain of a crash that is ``left_over``: the
-    next opening removes or ignores it. The bytes checked are those of the segments' sound files.
+    There is one line for each problem. What a crash has left is in ``left_over``: the next opening
+    removes or ignores it. The bytes checked are those of the segments' sound files.
     """
 
     problems: list[str] = field(default_factory=list)
