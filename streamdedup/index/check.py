@@ -61,9 +61,6 @@ from streamdedup.index.state import FREE
 from streamdedup.index.store import LOCAL_LOG
 from streamdedup.model import Progress, no_progress
 
-_LEAST_MAP_BYTES = 1 << 20
-"""LMDB refuses smaller maps."""
-
 
 @dataclass(slots=True)
 class CheckReport:
@@ -251,7 +248,7 @@ class _SegmentChecker:
         keys = [block_key(block) for block in range(-(-entry.count // BLOCK_DOCUMENTS))]
         times_ms = np.empty(entry.count, dtype=np.int64)
         sound = True
-        with self._values(entry, entry.documents, keys) as values:
+        with self._values(entry.name, entry.documents, keys) as values:
             for block, value in enumerate(values):
                 parts["documents"] += len(value)
                 first = block * BLOCK_DOCUMENTS
@@ -296,7 +293,7 @@ class _SegmentChecker:
         keys = [chunk_key(column, chunk) for column in columns for chunk in range(chunks)]
         if shard.plane_bytes:
             keys += [plane_key(column) for column in columns]
-        with self._values(entry, shard.file, keys) as values:
+        with self._values(entry.name, shard.file, keys) as values:
             # The values are addresses: their bytes stay in the mapped file.
             of_chunks, planes = values[: len(columns) * chunks], values[len(columns) * chunks :]
             for index, column in enumerate(columns):
@@ -310,14 +307,12 @@ class _SegmentChecker:
                         check_plane(planes[index], shard.plane_bytes, postings)
 
     @contextmanager
-    def _values(
-        self, entry: SegmentEntry, file: FileEntry, keys: list[bytes]
-    ) -> Iterator[list[U8]]:
+    def _values(self, segment: str, file: FileEntry, keys: list[bytes]) -> Iterator[list[U8]]:
         """Open a file after checking its bytes, and yield its values, in order."""
-        path = segment_directory(self._directory, entry.name) / file.name
+        path = segment_directory(self._directory, segment) / file.name
         self._bytes_done += file.size
         _check_file(path, file)
-        size = max(file.size, _LEAST_MAP_BYTES)
+        size = max(file.size, 1 << 20)  # LMDB refuses smaller maps
         with (
             translated(path),
             lmdb.open(str(path), subdir=False, readonly=True, lock=False, map_size=size) as opened,

@@ -129,10 +129,8 @@ class Workshop:
         def column(column: int, out: U64, starts: I64) -> int:
             return sort_column(delta.keys, column, delta.count, bucket_size, work, out, starts)
 
-        bank = self._bank(job.slot)
-        content = Content(
-            delta.first, delta.count, rows, column, bank, job.slot, False, delta.first
-        )
+        bank, slot = self._bank(job.slot), job.slot
+        content = Content(delta.first, delta.count, rows, column, bank, slot, False, delta.first)
         # Nothing is more urgent, so there is no pause.
         job.segment = self._write(content, "flush-write", lambda: None)
         entry = job.segment.entry

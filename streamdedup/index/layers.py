@@ -323,9 +323,8 @@ class Layers:
     def _announce_checkpoint(self) -> None:
         """Write the checkpoint of an index whose documents all lie in segments."""
         reach("checkpoint")
-        self._manifest.announce(
-            checkpoint=self._state.checkpoint(), erased=self._erasures.waiting()
-        )
+        checkpoint, erased = self._state.checkpoint(), self._erasures.waiting()
+        self._manifest.announce(checkpoint=checkpoint, erased=erased)
         self.durable, self._unsaved_updates = self._state.applied, 0
 
     def plan(self) -> None:

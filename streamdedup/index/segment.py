@@ -33,9 +33,6 @@ from streamdedup.index.memory import address
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Bools, StoredRows
 
-_PART_BYTES = 1024**2
-"""Bytes that are read at once."""
-
 
 class Segment:
     """A segment, open for reading.
@@ -126,7 +123,7 @@ class Segment:
         """
         stored = all(shard.entry.plane_bytes == bank.plane_bytes for shard in self.shards)
         for shard in self.shards if not stored else ():
-            for _ in shard.file.read_through(_PART_BYTES):  # faster than page by page
+            for _ in shard.file.read_through(1024**2):  # faster than page by page
                 pass
         postings = np.empty(0 if stored else self.entry.count, dtype=np.uint64)
         for column in range(bank.columns):

@@ -174,12 +174,10 @@ def free_slot(
             if not users.get(slot, 0):
                 return slot
     size = limits.slice_documents
-    slot_of_slice = {
-        part.entry.first // size: part.slot for part in parts if part.slot in SLICE_SLOTS
-    }
-    if first // size in slot_of_slice:
-        return slot_of_slice[first // size]
+    slots = {part.entry.first // size: part.slot for part in parts if part.slot in SLICE_SLOTS}
+    if first // size in slots:
+        return slots[first // size]
     for slot in SLICE_SLOTS:
         if not users.get(slot, 0):
             return slot
-    return slot_of_slice[max(slot_of_slice)] if slot_of_slice else None
+    return slots[max(slots)] if slots else None
