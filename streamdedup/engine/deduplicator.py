@@ -141,7 +141,8 @@ class Deduplicator:
             )
         with self._locked():
             if given is None:
-                zeros, first = np.zeros(count, dtype=np.int64), self._usable().next_offset(TOPIC, 0)
+                first = self._usable().sources.next_offset(TOPIC, 0)
+                zeros = np.zeros(count, dtype=np.int64)
                 given = Positions((TOPIC,), zeros, zeros, np.arange(first, first + count))
             if fields is None:
                 sketched = self._preparer.prepare_documents(batch, given)

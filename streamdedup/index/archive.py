@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 import msgspec
 import xxhash
@@ -66,6 +66,8 @@ _STAGED = {LOCK, MANIFEST, SEGMENTS}
 """What an import leaves in the staging directory if it is killed."""
 _LOADED = "an import"
 """The log of an index without a tail: what is not in a segment is lost if the import ends."""
+ArchiveMembers = Iterator[tuple[str, IO[bytes]]]
+"""The files of an export, in order: the path of each within the index, and its content."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -79,10 +81,8 @@ class Head(msgspec.Struct, frozen=True):
 def export_index(directory: Path, file: Path, progress: Progress = no_progress) -> Head:
     """Write an index into one file, without documents that only its changelog holds.
 
-    Args:
-        directory: directory of the index; no process may have it open.
-        file: must not exist; its suffix decides about the compression.
-        progress: called with the number of bytes written so far, and of all bytes.
+    No process may have the index open. The suffix of the new file decides about the compression.
+    The progress is that of bytes.
 
     Raises:
         InputError: the file cannot be written.
@@ -93,9 +93,8 @@ def export_index(directory: Path, file: Path, progress: Progress = no_progress) 
             f"{file}: the name of an export must end with one of {', '.join(SUFFIXES)}"
         )
     with writable(file):
-        exists = file.is_symlink() or file.exists()
-    if exists:
-        raise InputError(f"{file} already exists; choose another name")
+        if file.is_symlink() or file.exists():
+            raise InputError(f"{file} already exists; choose another name")
     # A name that no other file has: it is removed after an error.
     partial = file.with_name(f".streamdedup-{secrets.token_hex(8)}.partial")
     descriptor = lock_existing(directory)
@@ -129,15 +128,14 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         IndexUnusable: the directory already holds an index, or files in its place.
     """
     with readable(source):
-        exists = source.exists()
-    if not exists:
-        raise InputError(f"cannot read {source}: no such file or directory")
+        if not source.exists():
+            raise InputError(f"cannot read {source}: no such file or directory")
     with staged(directory) as staging, ExitStack() as resources:
         members = (_from_directory if source.is_dir() else _unpack)(source, resources)
         head = _read_head(source, members)
         # The manifest goes to the staging directory, everything else into the index.
         manifest = staging / _MANIFEST_FILE
-        _copy(source, _expect(source, members, _MANIFEST_FILE), manifest, head.manifest)
+        _copy(source, members, _MANIFEST_FILE, manifest, head.manifest)
         segments = read_segments(staging)
         for segment in segments:
             if not segment.name.isdecimal() or any("/" in file.name for file in segment.files):
@@ -147,13 +145,12 @@ def import_index(source: Path, directory: Path, progress: Progress = no_progress
         total = done + sum(entry.size for _, entry in files)
         for name, entry in files:
             progress(done, total)
-            _copy(source, _expect(source, members, name), directory / name, entry)
+            _copy(source, members, name, directory / name, entry)
             done += entry.size
         progress(done, total)
         with readable(source):
-            extra = next(members, None)
-        if extra is not None:
-            raise InputError(f"{source} holds {extra.name}, which is not part of the index")
+            if extra := next(members, None):
+                raise InputError(f"{source} holds {extra[0]}, which is not part of the index")
         with translated(directory):
             (directory / SEGMENTS).mkdir(exist_ok=True)
             for folder in {(directory / name).parent for name, _ in files}:
@@ -171,14 +168,10 @@ def load_index(
     *,
     texts: bool,
 ) -> None:
-    """Create an index, and perform all merges that are due.
+    """Create an index from at least one update, and perform all merges that are due.
 
-    Args:
-        updates: at least one; the first may begin with any number.
-        settings: its directory, which must not hold an index, and its limits.
-        parameters: everything that the bits of its sketches depend on.
-        log: the changelog that continues it, of which no entry is applied yet; or ``LOCAL_LOG``.
-        texts: whether to store the documents' texts.
+    The first update may begin with any number. The ``log`` is that of the changelog that continues
+    the index, of which no entry is applied yet, or ``LOCAL_LOG``. See :class:`Index` for the rest.
 
     Raises:
         IndexUnusable: the directory already holds an index, or files in its place.
@@ -284,10 +277,10 @@ def _segment_files(segments: list[SegmentEntry]) -> list[tuple[str, FileEntry]]:
     ]
 
 
-def _read_head(source: Path, members: Iterator[ArchiveMember]) -> Head:
-    member = _expect(source, members, _HEAD)
+def _read_head(source: Path, members: ArchiveMembers) -> Head:
+    content = _expect(source, members, _HEAD)
     with readable(source):
-        raw = member.content.read(_MOST_HEAD_BYTES)
+        raw = content.read(_MOST_HEAD_BYTES)
     try:
         head = msgspec.json.decode(raw, type=Head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -300,21 +293,21 @@ def _read_head(source: Path, members: Iterator[ArchiveMember]) -> Head:
     return head
 
 
-def _expect(source: Path, members: Iterator[ArchiveMember], name: str) -> ArchiveMember:
-    """Return the next member, which must have this name."""
+def _expect(source: Path, members: ArchiveMembers, name: str) -> IO[bytes]:
+    """Return the content of the next member, which must have this name."""
     with readable(source):
-        member = next(members, None)
-    if member is None or member.name != name:
-        found = "ends" if member is None else f"has {member.name}"
+        found, content = next(members, (None, None))
+    if content is None or found != name:
+        what = "ends" if found is None else f"has {found}"
         raise InputError(
-            f"{source} is not a complete export of an index: it {found} instead of {name}"
+            f"{source} is not a complete export of an index: it {what} instead of {name}"
         )
-    return member
+    return content
 
 
-def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -> None:
-    """Copy a member to a file, force it to disk, and compare it with its entry."""
-    summed = _SummedFile(member.content)
+def _copy(source: Path, members: ArchiveMembers, name: str, target: Path, entry: FileEntry) -> None:
+    """Copy the next member to a file, force it to disk, and compare it with its entry."""
+    summed = _SummedFile(_expect(source, members, name))
     with translated(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
@@ -327,30 +320,21 @@ def _copy(source: Path, member: ArchiveMember, target: Path, entry: FileEntry) -
             out.flush()
             os.fsync(out.fileno())
     if (target.stat().st_size, summed.digest.intdigest()) != (entry.size, entry.sum):
-        raise InputError(
-            f"{source}: {member.name} is damaged: its checksum differs from the manifest's"
-        )
+        raise InputError(f"{source}: {name} is damaged: its checksum differs from the manifest's")
 
 
-def _from_directory(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
+def _from_directory(source: Path, resources: ExitStack) -> ArchiveMembers:
     """Return the members that an export of an index would have."""
     resources.callback(os.close, lock_existing(source))
     head, files = _list_files(source)
 
-    def members() -> Iterator[ArchiveMember]:
-        yield ArchiveMember(_HEAD, io.BytesIO(msgspec.json.encode(head)))
+    def members() -> ArchiveMembers:
+        yield _HEAD, io.BytesIO(msgspec.json.encode(head))
         for name, _ in files:
             with (source / name).open("rb") as content:
-                yield ArchiveMember(name, content)
+                yield name, content
 
     return members()
-
-
-class ArchiveMember(NamedTuple):
-    """A file of an export: its path within the index, and its content."""
-
-    name: str
-    content: IO[bytes]
 
 
 class _SummedFile:
@@ -399,30 +383,25 @@ def _packing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
         yield resources.enter_context(_tar(stream, "w|"))
 
 
-def _unpack(source: Path, resources: ExitStack) -> Iterator[ArchiveMember]:
-    """Return the members of an archive; the content of each is valid until the next one.
+def _unpack(source: Path, resources: ExitStack) -> ArchiveMembers:
+    """Yield the members of an archive; the content of each is valid until the next one.
 
-    The first bytes of the file decide about the compression.
+    The first bytes of the file decide about the compression. The caller translates errors.
     """
-    with readable(source):
-        file = resources.enter_context(source.open("rb"))
-        magic = file.read(4)
-        file.seek(0)
-        stream: Any = file
-        if magic.startswith(_GZIP_MAGIC):
-            stream = resources.enter_context(gzip.GzipFile(fileobj=file))
-        elif magic == _ZSTANDARD_MAGIC:
-            stream = resources.enter_context(zstandard.open(file))
-        tar = resources.enter_context(_tar(stream, "r|"))
-
-    def members() -> Iterator[ArchiveMember]:
-        for member in tar:
-            content = tar.extractfile(member)
-            if content is None:
-                raise InputError(f"{source} holds {member.name}, which is not a regular file")
-            yield ArchiveMember(member.name, content)
-
-    return members()
+    file = resources.enter_context(source.open("rb"))
+    magic = file.read(4)
+    file.seek(0)
+    stream: Any = file
+    if magic.startswith(_GZIP_MAGIC):
+        stream = resources.enter_context(gzip.GzipFile(fileobj=file))
+    elif magic == _ZSTANDARD_MAGIC:
+        stream = resources.enter_context(zstandard.open(file))
+    tar = resources.enter_context(_tar(stream, "r|"))
+    for member in tar:
+        content = tar.extractfile(member)
+        if content is None:
+            raise InputError(f"{source} holds {member.name}, which is not a regular file")
+        yield member.name, content
 
 
 def _tar(stream: Any, mode: Any) -> tarfile.TarFile:

@@ -9,6 +9,7 @@ bytes (frame of reference); the ids, concatenated; the texts, concatenated.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,15 @@ def encode(rows: StoredRows) -> bytes:
     """Return the block of up to ``BLOCK_DOCUMENTS`` rows."""
     count, width = rows.signatures.shape
     head = bytearray(HEAD_BYTES)
-    head[0:8] = count.to_bytes(4, "little") + width.to_bytes(4, "little")
+    struct.pack_into("<II", head, 0, count, width)
     parts = [rows.signatures.tobytes()]
     offset = HEAD_BYTES + count * width
     for column, values in enumerate((*rows.fields.T, rows.ids.ends, rows.texts.ends)):
         base, size, raw = _frame(values)
-        start = 8 + 16 * column
-        head[start : start + 16] = (
-            base.to_bytes(8, "little", signed=True)
-            + size.to_bytes(4, "little")
-            + offset.to_bytes(4, "little")
-        )
+        struct.pack_into("<qII", head, 8 + 16 * column, base, size, offset)
         parts.append(raw)
         offset += len(raw)
-    head[_IDS:] = offset.to_bytes(4, "little") + (offset + len(rows.ids.data)).to_bytes(4, "little")
+    struct.pack_into("<II", head, _IDS, offset, offset + len(rows.ids.data))
     return b"".join([bytes(head), *parts, rows.ids.data.tobytes(), rows.texts.data.tobytes()])
 
 

@@ -61,18 +61,13 @@ from streamdedup.index.state import FREE
 from streamdedup.index.store import LOCAL_LOG
 from streamdedup.model import Progress, no_progress
 
-_LEAST_MAP_BYTES = 1 << 20
-"""LMDB refuses smaller maps."""
-
 
 @dataclass(slots=True)
 class CheckReport:
     """What the checker has found.
 
-    Attributes:
-        problems: one line for each problem; an index without problems is sound.
-        left_over: remains of a crash, which the next opening removes or ignores.
-        bytes_checked: bytes of the segments' sound files.
+    There is one line for each problem. What a crash has left is in ``left_over``: the next opening
+    removes or ignores it. The bytes checked are those of the segments' sound files.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -90,8 +85,7 @@ class CheckReport:
     def collect(self, part: str) -> Iterator[list[str]]:
         """Add the problem that ends the block, which checks a part; continue after the block.
 
-        Yields:
-            A list that holds the problem afterwards, if there is one.
+        The list that this yields holds the problem afterwards, if there is one.
         """
         found: list[str] = []
         try:
@@ -105,12 +99,9 @@ class CheckReport:
 def check(
     directory: Path, *, bucket_size: int | None = None, progress: Progress = no_progress
 ) -> CheckReport:
-    """Check an index that no process has open.
+    """Check an index that no process has open. The progress is that of bytes.
 
-    Args:
-        directory: directory of the index.
-        bucket_size: the largest one that the index was ever opened with; None if it is not known.
-        progress: called with the number of bytes checked so far, and of all bytes.
+    The bucket size is the largest one that the index was ever opened with; None if it is not known.
 
     Raises:
         IndexUnusable: the directory holds no index, or cannot be written.
@@ -126,7 +117,8 @@ def check(
             path = directory / MANIFEST / DATA_FILE
             if not path.exists():
                 raise Broken(f"{DATA_FILE} is missing")
-            _walk_file(path)
+            if problem := problem_of(path):
+                raise Broken(f"{path.name}: {problem}")
             with closing(Manifest(directory, None, readonly=True)) as manifest:
                 checkpoint, entries = manifest.checkpoint(), manifest.segments()
                 report.segments = len(entries)
@@ -135,7 +127,7 @@ def check(
                     _check_checkpoint(checkpoint, manifest.erased())
                 report.left_over += _left_over(directory, entries)
                 _check_order(entries, checkpoint, report)
-                segments = _SegmentChecker(directory, manifest, bucket_size, report, progress)
+                segments = _SegmentChecker(manifest, bucket_size, report, progress)
                 for entry in entries:
                     segments.check(entry)
                 with report.collect("tail"):
@@ -225,15 +217,10 @@ class _SegmentChecker:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        manifest: Manifest,
-        bucket_size: int | None,
-        report: CheckReport,
-        progress: Progress,
+        self, manifest: Manifest, bucket_size: int | None, report: CheckReport, progress: Progress
     ) -> None:
         parameters = parameters_of(manifest.header)
-        self._directory, self._bucket_size = directory, bucket_size
+        self._directory, self._bucket_size = manifest.directory.parent, bucket_size
         self._report, self._progress = report, progress
         self._columns, self._width = parameters.bands + 1, parameters.signature_bytes
         self._sources = manifest.checkpoint().sources
@@ -261,7 +248,7 @@ class _SegmentChecker:
         keys = [block_key(block) for block in range(-(-entry.count // BLOCK_DOCUMENTS))]
         times_ms = np.empty(entry.count, dtype=np.int64)
         sound = True
-        with self._values(entry, entry.documents, keys) as values:
+        with self._values(entry.name, entry.documents, keys) as values:
             for block, value in enumerate(values):
                 parts["documents"] += len(value)
                 first = block * BLOCK_DOCUMENTS
@@ -306,7 +293,7 @@ class _SegmentChecker:
         keys = [chunk_key(column, chunk) for column in columns for chunk in range(chunks)]
         if shard.plane_bytes:
             keys += [plane_key(column) for column in columns]
-        with self._values(entry, shard.file, keys) as values:
+        with self._values(entry.name, shard.file, keys) as values:
             # The values are addresses: their bytes stay in the mapped file.
             of_chunks, planes = values[: len(columns) * chunks], values[len(columns) * chunks :]
             for index, column in enumerate(columns):
@@ -320,33 +307,24 @@ class _SegmentChecker:
                         check_plane(planes[index], shard.plane_bytes, postings)
 
     @contextmanager
-    def _values(
-        self, entry: SegmentEntry, file: FileEntry, keys: list[bytes]
-    ) -> Iterator[list[U8]]:
+    def _values(self, segment: str, file: FileEntry, keys: list[bytes]) -> Iterator[list[U8]]:
         """Open a file after checking its bytes, and yield its values, in order."""
-        path = segment_directory(self._directory, entry.name) / file.name
+        path = segment_directory(self._directory, segment) / file.name
         self._bytes_done += file.size
-        size = _check_file(path, file)
-        with translated(path), ExitStack() as resources:
-            map_size = max(size, _LEAST_MAP_BYTES)
-            environment = lmdb.open(
-                str(path), subdir=False, readonly=True, lock=False, map_size=map_size
-            )
-            resources.callback(environment.close)
-            txn = resources.enter_context(environment.begin(buffers=True))
+        _check_file(path, file)
+        size = max(file.size, 1 << 20)  # LMDB refuses smaller maps
+        with (
+            translated(path),
+            lmdb.open(str(path), subdir=False, readonly=True, lock=False, map_size=size) as opened,
+            opened.begin(buffers=True) as txn,
+        ):
             yield _read_values(path, txn, keys, file)
-        self._report.bytes_checked += size
+        self._report.bytes_checked += file.size
         self._progress(self._bytes_done, self._bytes_total)
 
 
-def _walk_file(path: Path) -> None:
-    """Check the structure of an LMDB file, without LMDB, which trusts it."""
-    if problem := problem_of(path):
-        raise Broken(f"{path.name}: {problem}")
-
-
-def _check_file(path: Path, file: FileEntry) -> int:
-    """Check the size, the checksum and the structure of a file, and return its size."""
+def _check_file(path: Path, file: FileEntry) -> None:
+    """Check the size, the checksum and the structure of a file."""
     if not path.exists():
         raise Broken(f"the file is missing, the manifest says {file.size} bytes")
     size = path.stat().st_size
@@ -354,8 +332,8 @@ def _check_file(path: Path, file: FileEntry) -> int:
         raise Broken(f"the file has {size} bytes, the manifest says {file.size}")
     if checksum(path) != file.sum:
         raise Broken("its checksum differs from the manifest's")
-    _walk_file(path)
-    return size
+    if problem := problem_of(path):
+        raise Broken(f"{path.name}: {problem}")
 
 
 def _read_values(path: Path, txn: Any, keys: list[bytes], file: FileEntry) -> list[U8]:

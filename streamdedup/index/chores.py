@@ -40,14 +40,10 @@ _BLOCKS_OF_PAGE = 8
 _DOCUMENTS_PER_PAGE = 10
 """Look-ups wait for the disk if they read at least one page for this many documents."""
 _LIMIT_FILES = (
-    ("memory.max", "memory.current", ("inactive_file", "active_file")),
-    (
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        ("total_inactive_file", "total_active_file"),
-    ),
+    ("memory.max", "memory.current", ""),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
-"""Limit, use, and what the use counts of the page cache: of cgroup 2, and of cgroup 1."""
+"""Limit, use, and the prefix of names in ``memory.stat``: of cgroup 2, and of cgroup 1."""
 BYTES_PER_SECOND = 4 * 1024**2
 """The pace; 341 GB, the index of a billion documents, take a day."""
 SCRUB_BYTES = 1024**2
@@ -63,15 +59,12 @@ _EMPTY_SECONDS = 60.0
 class Prefetch:
     """Asks the system for pages of mapped files.
 
-    A request costs a few microseconds a document, so a look-up asks only if the one before had to
-    wait for the disk.
-
-    Attributes:
-        is_on: whether the next look-up should ask; at first the files may not be in memory.
+    A request costs a few microseconds a document, so the next look-up should ask only if the one
+    before had to wait for the disk: then ``is_on`` is true.
     """
 
     def __init__(self) -> None:
-        self.is_on = True
+        self.is_on = True  # the files may not be in memory
         self.set_files([])
 
     def set_files(self, files: Sequence[Mapped]) -> None:
@@ -108,12 +101,12 @@ def free_memory(root: Path = ROOT) -> int:
     """
     left = [_fields(root / "proc/meminfo").get("MemAvailable:", 0) * 1024]
     for folder in _groups(root):
-        for limit, used, cached in _LIMIT_FILES:
+        for limit, used, prefix in _LIMIT_FILES:
             most = _number(folder / limit)
             if most is not None:
-                stat = _fields(folder / "memory.stat")
-                use = _number(folder / used) or 0
-                left.append(most - use + sum(stat.get(name, 0) for name in cached))
+                stat, use = _fields(folder / "memory.stat"), _number(folder / used) or 0
+                cached = (stat.get(f"{prefix}{each}_file", 0) for each in ("inactive", "active"))
+                left.append(most - use + sum(cached))
     return max(0, min(left))
 
 
@@ -149,16 +142,16 @@ def _text(path: Path) -> str:
 class Readahead:
     """Reads the files of the segments with which an index was opened, one step after the other.
 
-    The postings of all segments come first, since every probe needs them, then the documents.
-
-    The segments come newest first; ``free`` returns the bytes of memory that files may fill.
+    The postings of all segments come first, since every probe needs them, then the documents. The
+    segments come newest first. ``free`` returns the bytes of memory that files may fill.
     """
 
     def __init__(self, segments: Sequence[Segment], free: Callable[[], int] = free_memory) -> None:
-        self._files = [shard.file for segment in segments for shard in segment.shards]
-        self._files += [segment.documents for segment in segments]
-        self._free = free
-        self._parts: Iterator[int] | None = self._read_all()
+        files = [shard.file for segment in segments for shard in segment.shards]
+        files += [segment.documents for segment in segments]
+        parts = (file.read_through(READ_BYTES) for file in files)
+        self._parts: Iterator[int] | None = itertools.chain.from_iterable(parts)
+        self._free, self._left = free, -1
         self.bytes_read = 0
 
     def due_in(self) -> float | None:
@@ -167,30 +160,24 @@ class Readahead:
 
     def step(self) -> None:
         """Read the next part."""
-        size = None if self._parts is None else next(self._parts, None)
+        if self._left < 0:
+            self._left = self._free()
+        size = None
+        if self._parts is not None and self._left >= READ_BYTES:
+            size = next(self._parts, None)
         if size is None:
-            self._parts, self._files = None, []
+            self._parts = None
         else:
+            self._left -= size
             self.bytes_read += size
-
-    def _read_all(self) -> Iterator[int]:
-        parts = itertools.chain.from_iterable(file.read_through(READ_BYTES) for file in self._files)
-        left = self._free()
-        while left >= READ_BYTES and (size := next(parts, None)) is not None:
-            yield size
-            left -= size
 
 
 class Scrub:
     """Checks the segments of an open index, one step after the other.
 
-    Args:
-        record: records which values of a file are damaged, by its name, for the next start.
-        clock: a monotonic clock, in seconds.
-
-    Attributes:
-        bytes_read: bytes of the values checked so far.
-        damaged: number of values found damaged so far.
+    It counts the bytes of the values checked so far, and the damaged values. For the next start,
+    ``record`` records which values of a file are damaged, by its name. The monotonic ``clock`` is
+    in seconds.
     """
 
     def __init__(
@@ -221,7 +208,11 @@ class Scrub:
         started, read = self._clock(), 0
         self._due = None
         if self._steps is None:
-            self._steps, self._pass_began = self._check_all(), started
+            files = [file for segment in self._segments for file in segment.files]
+            # A process that is often restarted reaches every file, since it begins with any.
+            start = random.randrange(len(files)) if files else 0  # noqa: S311 - spreads the work
+            checks = (self._check(file) for file in files[start:] + files[:start])
+            self._steps, self._pass_began = itertools.chain.from_iterable(checks), started
         while read < SCRUB_BYTES:
             size = next(self._steps, None)
             if size is None:
@@ -234,18 +225,10 @@ class Scrub:
             pause = PASS_SECONDS if self._segments else _EMPTY_SECONDS
             self._due = max(self._due, self._pass_began + pause)
 
-    def _check_all(self) -> Iterator[int]:
-        """Check all files, beginning with any, and yield the bytes of each value.
-
-        A process that is often restarted thereby reaches every file as well.
-        """
-        files = [file for segment in self._segments for file in segment.files]
-        start = random.randrange(len(files)) if files else 0  # noqa: S311 - spreads the work
-        for file in files[start:] + files[:start]:
-            if file.is_open:
-                yield from self._check(file)
-
     def _check(self, file: Mapped) -> Iterator[int]:
+        """Check a file, and yield the bytes of each value."""
+        if not file.is_open:
+            return
         try:
             raw = file.path.open("rb")
         except OSError as error:

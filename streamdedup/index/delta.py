@@ -31,10 +31,7 @@ _MOST_BYTES = 64 * 1024**2
 class Delta:
     """Documents with ascending numbers from ``first`` on, without gaps.
 
-    Args:
-        capacity: most documents; a single larger update enlarges it.
-        columns: columns of the band keys.
-        width: bytes of a signature.
+    A single update with more documents enlarges the capacity. A signature has ``width`` bytes.
 
     Attributes:
         keys: ``(capacity, columns)`` uint64; the first ``count`` rows are band keys.
@@ -63,11 +60,7 @@ class Delta:
     @property
     def nbytes(self) -> int:
         """Bytes of memory, once all of it is touched."""
-        arrays = (
-            *(self._table, self._chain, self.keys, self._signatures, self._fields),
-            *(self._id_ends, self._text_ends, self._ids, self._texts),
-        )
-        return sum(array.nbytes for array in arrays)
+        return sum(each.nbytes for each in vars(self).values() if isinstance(each, np.ndarray))
 
     @property
     def end(self) -> int:

@@ -75,20 +75,16 @@ def translated(path: Path) -> Iterator[None]:
         raise _full(path) from error
     except lmdb.Error as error:
         # LMDB also reports EIO if there was room for only a part of a write.
-        if str(error).endswith(os.strerror(errno.EIO)) and _is_full(path):
-            raise _full(path) from error
+        if str(error).endswith(os.strerror(errno.EIO)):
+            with contextlib.suppress(OSError):
+                folder = path if path.is_dir() else path.parent
+                if shutil.disk_usage(folder).free < _FULL_BYTES:
+                    raise _full(path) from error
         raise IndexUnusable(f"{path}: {error}") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(path) from error
         raise IndexUnusable(f"{path}: {error.strerror}") from error
-
-
-def _is_full(path: Path) -> bool:
-    try:
-        return shutil.disk_usage(path if path.is_dir() else path.parent).free < _FULL_BYTES
-    except OSError:
-        return False
 
 
 def _full(path: Path) -> IndexFull:
@@ -129,8 +125,7 @@ def _is_latest(path: Path) -> bool:
 def lock(directory: Path) -> int:
     """Create the directory if it is missing, and lock it for this process.
 
-    Returns:
-        An open file descriptor. Closing it releases the lock.
+    Closing the file descriptor that this returns releases the lock.
 
     Raises:
         IndexUnusable: the directory cannot be created or written.

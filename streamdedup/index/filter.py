@@ -11,12 +11,10 @@ harmless: a segment is not looked up before all of its bits are set.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamdedup.columns import U8, U64
-from streamdedup.index.memory import LINE, address, aligned_zeros, prefetch
+from streamdedup.index.memory import LINE, address, prefetch
 from streamdedup.index.postings import PREFIX_SHIFT
 from streamdedup.kernels import kernel
 
@@ -36,13 +34,10 @@ _SPREAD: U64 = (
 
 
 class Bank:
-    """Eight filters that share their cache lines.
+    """Eight filters that share their cache lines; one slot has a capacity of some documents.
 
-    Args:
-        columns: columns of the band keys.
-        documents: capacity of one slot; more documents raise its error rate.
-        cells_per_key: bytes for each key of a slot. With 11, about 1.5 % of absent keys seem
-            present; with 16, about 0.5 %.
+    More documents raise its error rate. With 11 bytes for each key of a slot, about 1.5 % of absent
+    keys seem present; with 16, about 0.5 %.
 
     Attributes:
         address: address of the first of the ``cells``.
@@ -53,7 +48,10 @@ class Bank:
     def __init__(self, columns: int, documents: int, cells_per_key: int) -> None:
         self.columns = columns
         self.lines = -(-documents * cells_per_key // LINE)
-        self.cells = aligned_zeros(columns * self.lines * LINE)
+        size = columns * self.lines * LINE
+        raw = np.zeros(size + LINE, dtype=np.uint8)  # untouched pages take no memory
+        begin = -address(raw) % LINE
+        self.cells = raw[begin : begin + size]
         self.address = address(self.cells)
         self.plane_bytes = self.lines * LINE // 8
 
@@ -63,8 +61,8 @@ class Bank:
 
     def clear(self, column: int, slot: int) -> None:
         """Remove all keys of a column from a slot."""
-        keep = np.uint64(~(_LOW_BITS << slot) & (2**64 - 1))
-        _clear(self._column(column).view(np.uint64), keep)
+        words = self._column(column).view(np.uint64)
+        words &= np.uint64(~(_LOW_BITS << slot) & (2**64 - 1))
 
     def plane(self, column: int, slot: int) -> U8:
         """Return one slot's bits of a column, ``(plane_bytes,)``."""
@@ -78,11 +76,9 @@ class Bank:
 
     def has_all(self, postings: U64, column: int, slot: int) -> bool:
         """Return whether all of some postings seem present; for the checker."""
-        return bool(_has_all(self._column(column), postings, self.lines, np.uint8(1 << slot)))
-
-    def fill(self, slot: int) -> float:
-        """Return the share of a slot's bits that are set; above one half it is overfull."""
-        return float(np.count_nonzero(self.cells & np.uint8(1 << slot)) / len(self.cells))
+        cells, found = self._column(column), np.zeros((len(postings), 1), dtype=np.uint64)
+        slots_of(cells, address(cells), self.lines, 0, postings[:, None], found)
+        return bool((found & np.uint64(1 << slot)).all())
 
     def _column(self, column: int) -> U8:
         size = self.lines * LINE
@@ -113,13 +109,6 @@ def _cells_of(line: np.int64, h: np.uint64) -> tuple[np.int64, np.int64, np.int6
 
 
 @kernel
-def _probe(cells: U8, line: np.int64, h: np.uint64) -> Any:
-    """Return the slots that may hold a key, as bits."""
-    a, b, c, d = _cells_of(line, h)
-    return cells[a] & cells[b] & cells[c] & cells[d]
-
-
-@kernel
 def _add(cells: U8, postings: U64, lines: int, bit: np.uint8) -> None:
     for i in range(len(postings)):
         line, h = _line_of(postings[i], lines)
@@ -128,15 +117,6 @@ def _add(cells: U8, postings: U64, lines: int, bit: np.uint8) -> None:
         cells[b] |= bit
         cells[c] |= bit
         cells[d] |= bit
-
-
-@kernel
-def _has_all(cells: U8, postings: U64, lines: int, bit: np.uint8) -> bool:
-    for i in range(len(postings)):
-        line, h = _line_of(postings[i], lines)
-        if _probe(cells, line, h) & bit == 0:
-            return False
-    return True
 
 
 @kernel
@@ -159,14 +139,9 @@ def slots_of(cells: U8, start: int, lines: int, shift: int, keys: U64, out: U64)
         if row > 0:
             for column in range(columns):
                 line, h = begins[(row - 1) & 1, column], hashes[(row - 1) & 1, column]
-                slots = np.uint64(_probe(cells, line, h))
+                a, b, c, d = _cells_of(line, h)
+                slots = np.uint64(cells[a] & cells[b] & cells[c] & cells[d])
                 out[row - 1, column] |= slots << np.uint64(shift)
-
-
-@kernel
-def _clear(words: U64, keep: np.uint64) -> None:
-    for i in range(len(words)):
-        words[i] &= keep
 
 
 @kernel

@@ -55,14 +55,11 @@ class Flush:
 
 @dataclass(slots=True)
 class Merge:
-    """Merges consecutive segments into one, or rewrites a single one.
+    """Merges consecutive segments, oldest first, into one, or rewrites a single one.
 
-    Attributes:
-        members: oldest first.
-        erased: numbers whose bytes are overwritten on the way.
-        store_filter: whether the filter bits are stored; only if the slot gains no more keys.
-        filter_first: number of the first document whose keys the slot holds, up to the result's.
-        segment: the result.
+    The bytes of the erased numbers are overwritten on the way. The filter bits are stored only if
+    the slot gains no more keys. It holds the keys of documents from ``filter_first`` on, up to
+    those of the result. The segment is the result.
     """
 
     members: list[Segment]
@@ -92,6 +89,7 @@ class Remove:
 Job = Flush | Merge | Expire | Remove
 
 
+@dataclass(slots=True)
 class Workshop:
     """Performs jobs, one at a time.
 
@@ -99,22 +97,16 @@ class Workshop:
     segment's directory. With ``sync``, files are forced to disk before the manifest names them.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        manifest: Manifest,
-        geometry: Geometry,
-        banks: tuple[Bank, Bank],
-        *,
-        next_name: int,
-        sync: bool,
-    ) -> None:
-        self._directory, self._manifest, self._geometry = directory, manifest, geometry
-        self._banks, self._next_name, self._sync = banks, next_name, sync
+    directory: Path
+    manifest: Manifest
+    geometry: Geometry
+    banks: tuple[Bank, Bank]
+    next_name: int
+    sync: bool
 
     def perform(self, job: Job, pause: Callable[[], None]) -> None:
         """Perform a job, which gets its result; pause between two parts of long ones."""
-        with translated(self._directory):
+        with translated(self.directory):
             match job:
                 case Flush():
                     self._flush(job)
@@ -122,13 +114,13 @@ class Workshop:
                     self._merge(job, pause)
                 case Expire():
                     reach("expire")
-                    self._manifest.drop(job.segment.entry)
+                    self.manifest.drop(job.segment.entry)
                 case Remove():
                     self._remove(job, pause)
 
     def _flush(self, job: Flush) -> None:
         reach("flush")
-        delta, bucket_size = job.delta, self._geometry.bucket_size
+        delta, bucket_size = job.delta, self.geometry.bucket_size
         work = np.empty(delta.count, dtype=np.uint64)
 
         def rows(indices: I64) -> StoredRows:
@@ -137,15 +129,13 @@ class Workshop:
         def column(column: int, out: U64, starts: I64) -> int:
             return sort_column(delta.keys, column, delta.count, bucket_size, work, out, starts)
 
-        bank = self._bank(job.slot)
-        content = Content(
-            delta.first, delta.count, rows, column, bank, job.slot, False, delta.first
-        )
+        bank, slot = self._bank(job.slot), job.slot
+        content = Content(delta.first, delta.count, rows, column, bank, slot, False, delta.first)
         # Nothing is more urgent, so there is no pause.
         job.segment = self._write(content, "flush-write", lambda: None)
         entry = job.segment.entry
         here = range(entry.first, entry.end)
-        self._manifest.announce(
+        self.manifest.announce(
             segment=entry,
             checkpoint=job.checkpoint,
             erased=[number for number in job.erased if number not in here],
@@ -156,7 +146,7 @@ class Workshop:
     def _merge(self, job: Merge, pause: Callable[[], None]) -> None:
         reach("merge")
         first, end = job.members[0].entry.first, job.members[-1].entry.end
-        width, bucket_size = self._geometry.width, self._geometry.bucket_size
+        width, bucket_size = self.geometry.width, self.geometry.bucket_size
         subs = np.stack([member.subs for member in job.members])
         shifts = np.array([member.entry.first - first for member in job.members], dtype=np.int64)
         work = np.empty(int(subs[..., COUNT].sum(axis=0).max()), dtype=np.uint64)
@@ -178,7 +168,7 @@ class Workshop:
         bank, store = self._bank(job.slot), job.store_filter
         content = Content(first, end - first, rows, column, bank, job.slot, store, job.filter_first)
         job.segment = self._write(content, "merge-write", pause)
-        self._manifest.announce(
+        self.manifest.announce(
             segment=job.segment.entry,
             instead_of=[member.entry for member in job.members],
             overwritten=job.erased,
@@ -190,23 +180,23 @@ class Workshop:
             reach("remove")
             segment.remove()
         for slot in job.slots:
-            for column in range(self._geometry.columns):
+            for column in range(self.geometry.columns):
                 pause()
                 self._bank(slot).clear(column, slot % SLOTS)
         if job.delta is not None:
             job.delta.clear()
 
     def _bank(self, slot: int) -> Bank:
-        return self._banks[slot // SLOTS]
+        return self.banks[slot // SLOTS]
 
     def _write(self, content: Content, point: str, pause: Callable[[], None]) -> Segment:
         """Write and open a segment; ``point`` is the fail-point between the two."""
-        directory = segment_directory(self._directory, f"{self._next_name:08}")
-        self._next_name += 1
-        writer = SegmentWriter(directory, content, sync=self._sync, pause=pause)
-        entry = writer.write(self._geometry.shards)
+        directory = segment_directory(self.directory, f"{self.next_name:08}")
+        self.next_name += 1
+        writer = SegmentWriter(directory, content, sync=self.sync, pause=pause)
+        entry = writer.write(self.geometry.shards)
         reach(point)
-        segment = Segment(self._directory, entry, self._geometry.columns, fresh=True)
+        segment = Segment(self.directory, entry, self.geometry.columns, fresh=True)
         segment.slot = content.slot
         return segment
 
@@ -230,8 +220,7 @@ class JobOutcome:
 class JobThread:
     """The thread and its queues of jobs; the chores come in order of preference.
 
-    Attributes:
-        pending: number of jobs whose outcome was not taken yet.
+    The outcomes of ``pending`` jobs were not taken yet.
     """
 
     def __init__(self, workshop: Workshop, chores: Sequence[Readahead | Scrub]) -> None:
@@ -288,10 +277,7 @@ class JobThread:
                 if self._stopping:
                     return
             try:
-                if job is None:
-                    self._do_chore()
-                else:
-                    self._perform(job)
+                self._perform(job)
             except _Abandoned:
                 return
 
@@ -305,28 +291,25 @@ class JobThread:
         queue = self._urgent or self._patient
         return queue.popleft() if queue else None
 
-    def _do_chore(self) -> None:
-        chore = next((chore for chore in self._chores if chore.due_in() == 0), None)
-        if chore is None:  # the clock was read a moment too early
-            return
-        try:
-            chore.step()
-        except BaseException as error:  # noqa: BLE001 - the index raises it in its caller
-            with self._lock:
-                self.pending += 1
-                self._outcomes.append(JobOutcome(None, error))
-                self._changed.notify_all()
-
-    def _perform(self, job: Job) -> None:
+    def _perform(self, job: Job | None) -> None:
+        """Perform a job; without one, a step of the chore that is due."""
         error: BaseException | None = None
+        # No chore is due if the clock was read a moment too early.
+        due = [chore for chore in self._chores if job is None and chore.due_in() == 0]
         try:
-            self._workshop.perform(job, self._give_way)
+            if job is not None:
+                self._workshop.perform(job, self._give_way)
+            elif due:
+                due[0].step()
         except _Abandoned:
             raise
         except BaseException as caught:  # noqa: BLE001 - the index raises it in its caller
             error = caught
             _close_segments(job)
+        if job is None and error is None:
+            return
         with self._lock:
+            self.pending += job is None  # a chore is counted only if it fails
             self._outcomes.append(JobOutcome(job, error))
             self._changed.notify_all()
 

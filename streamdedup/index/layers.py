@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,13 +38,13 @@ _MOST_UPDATES = 16_384
 class Segments:
     """The open segments, newest first, and the filters in front of them: of runs, of slices.
 
-    A slot has users: the segments whose bits it holds, jobs that will write to it, and a job that
-    clears it. Only a slot without users is free.
+    The ``users`` of a slot are counted: the segments whose bits it holds, jobs that will write to
+    it, and a job that clears it. Only a slot without users is free.
     """
 
     def __init__(self, directory: Path, columns: int, limits: UpkeepLimits) -> None:
         self._directory, self._columns, self._limits = directory, columns, limits
-        self._users: Counter[int] = Counter()
+        self.users: Counter[int] = Counter()
         self.held: list[Segment] = []
         self.banks = (
             Bank(columns, limits.delta_documents, RUN_CELLS),
@@ -55,9 +54,7 @@ class Segments:
     def open(self, entries: list[SegmentEntry], next_number: int) -> None:
         """Open all segments, and fill their filters.
 
-        Args:
-            entries: the segments' records in the manifest, oldest first.
-            next_number: the number after the last segment's last document.
+        The entries come oldest first. Their documents end before ``next_number``.
 
         Raises:
             IndexDamaged: the segments do not follow on each other, or one cannot be read.
@@ -78,7 +75,7 @@ class Segments:
                 raise RuntimeError("no filter slot is free, although no job uses one")
             segment = Segment(self._directory, entry, self._columns)
             segment.slot = slot
-            self.reserve(slot)
+            self.users[slot] += 1
             self.held.insert(0, segment)
         if end != next_number:
             raise IndexDamaged(
@@ -102,13 +99,10 @@ class Segments:
 
     def free_slot(self, first: int, count: int) -> int | None:
         """Call :func:`upkeep.free_slot`."""
-        return upkeep.free_slot(self.held, self._users, first, count, self._limits)
+        return upkeep.free_slot(self.held, self.users, first, count, self._limits)
 
     def first_in_slot(self, slot: int, members: list[Segment]) -> int:
-        """Return the number of the first document whose keys a slot holds, up to those of a merge.
-
-        The merge has this slot, and these members, oldest first.
-        """
+        """Return the number of the first document whose keys the slot of a merge holds."""
         first = members[0].entry.first
         for segment in self.held[self.held.index(members[0]) + 1 :]:
             if segment.slot != slot:
@@ -116,48 +110,29 @@ class Segments:
             first = segment.entry.first
         return first
 
-    def reserve(self, slot: int) -> None:
-        """Count a user of a slot."""
-        self._users[slot] += 1
+    def replace(self, members: list[Segment], *merged: Segment) -> Remove:
+        """Replace segments, oldest first, by their merge if there is one.
 
-    def release(self, slots: Iterable[int]) -> None:
-        """Release the slots that a job has cleared."""
-        self._users.subtract(slots)
-
-    def replace(self, members: list[Segment], segment: Segment) -> Remove:
-        """Replace segments, oldest first, by their merge, and return the job that removes them.
-
-        The slot of the merge is reserved.
+        Returns the job that removes them, and clears the slots that only they have used. The merge
+        counts as a user of its slot already.
         """
         newest = self.held.index(members[-1])
-        self.held[newest : newest + len(members)] = [segment]
-        return self._retire(members)
-
-    def remove(self, segment: Segment) -> Remove:
-        """Take out a segment, and return the job that removes it."""
-        self.held.remove(segment)
-        return self._retire([segment])
-
-    def _retire(self, segments: list[Segment]) -> Remove:
-        """Return the job that removes segments, and clears the slots that only they have used."""
+        self.held[newest : newest + len(members)] = merged
         free = []
-        for segment in segments:
-            self._users[segment.slot] -= 1
-            if not self._users[segment.slot]:
+        for segment in members:
+            self.users[segment.slot] -= 1
+            if not self.users[segment.slot]:
                 free.append(segment.slot)
-        self._users.update(free)  # until they are cleared
-        return Remove(segments, free)
+        self.users.update(free)  # until they are cleared
+        return Remove(members, free)
 
 
 class Layers:
     """Everything that holds documents, and its upkeep. Of the state, it changes only the erasures.
 
     Attributes:
-        live: the delta that takes the next documents.
-        frozen: the delta that is being flushed.
         durable: changelog offset from which a restart replays.
         failure: the error that ended the background; every later call raises it.
-        counts: ``flushes``, ``merges``, ``expired`` and ``stalls`` so far.
     """
 
     def __init__(
@@ -170,13 +145,12 @@ class Layers:
         self._unsaved_updates = 0
         # A staged update must not expire anything: its transaction may fail.
         self._confirmed = state.next_number, state.clock.now_ms
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter(flushes=0, merges=0, expired=0, stalls=0)
         self.durable = state.applied
         self.failure: BaseException | None = None
-        self.live, empty = (
-            Delta(settings.delta_documents, geometry.columns, geometry.width) for _ in range(2)
-        )
-        self._empty: Delta | None = empty
+        sizes = settings.delta_documents, geometry.columns, geometry.width
+        self.live = Delta(*sizes)
+        self._empty: Delta | None = Delta(*sizes)
         self.frozen: Delta | None = None
         self._segments = Segments(settings.directory, geometry.columns, self._limits)
         self.scrub = Scrub(manifest.record_damage)
@@ -189,13 +163,10 @@ class Layers:
                 file.check(suspects.get(file.name, []))
             self._publish()
             readahead = Readahead(self._segments.held)
+            banks = self._segments.banks
+            name = max((int(entry.name) for entry in self.entries), default=-1) + 1
             workshop = Workshop(
-                settings.directory,
-                manifest,
-                geometry,
-                self._segments.banks,
-                next_name=max((int(entry.name) for entry in self.entries), default=-1) + 1,
-                sync=settings.sync,
+                settings.directory, manifest, geometry, banks, next_name=name, sync=settings.sync
             )
             self._background = JobThread(workshop, (readahead, self.scrub))
             resources.callback(self._background.close)
@@ -314,9 +285,9 @@ class Layers:
             case Expire(segment=segment):
                 self._erasures.forget(segment.entry.end)
                 self.counts["expired"] += 1
-                self._background.submit(self._segments.remove(segment))
+                self._background.submit(self._segments.replace([segment]))
             case Remove(slots=slots, delta=delta):
-                self._segments.release(slots)
+                self._segments.users.subtract(slots)
                 self._empty = self._empty or delta
 
     def _publish(self) -> None:
@@ -342,7 +313,7 @@ class Layers:
             self.adopt(wait=True)
         while (slot := self._segments.free_slot(self.live.first, self.live.count)) is None:
             self.adopt(wait=True)
-        self._segments.reserve(slot)
+        self._segments.users[slot] += 1
         self.frozen, self.live, self._empty = self.live, self._empty, None
         self._publish()
         job = Flush(self.frozen, slot, self._state.checkpoint(), self._erasures.waiting())
@@ -352,9 +323,8 @@ class Layers:
     def _announce_checkpoint(self) -> None:
         """Write the checkpoint of an index whose documents all lie in segments."""
         reach("checkpoint")
-        self._manifest.announce(
-            checkpoint=self._state.checkpoint(), erased=self._erasures.waiting()
-        )
+        checkpoint, erased = self._state.checkpoint(), self._erasures.waiting()
+        self._manifest.announce(checkpoint=checkpoint, erased=erased)
         self.durable, self._unsaved_updates = self._state.applied, 0
 
     def plan(self) -> None:
@@ -373,7 +343,7 @@ class Layers:
         slot = self._segments.free_slot(due.first, due.end - due.first)
         if slot is None:  # adopting the job that frees one plans again
             return
-        self._segments.reserve(slot)
+        self._segments.users[slot] += 1
         for member in due.members:
             member.busy = True
         self._merging = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -67,12 +66,22 @@ def decode_header(raw: bytes, directory: Path) -> Header:
 
 def difference(stored: Header, expected: Header) -> str:
     """Say in which way a stored header differs from the expected one, and what to do."""
+    old, new = stored.parameters, expected.parameters
+    names = [name for name in new if name not in ("seed", "seed_hash")]
+    secrets = []
+    if old.get("seed_hash") == new.get("seed_hash"):
+        names.append("seed")
+    elif "seed_hash" not in old:
+        secrets.append(f"seed {old.get('seed')} (the settings have a dedup.seed_file)")
+    elif "seed_hash" not in new:
+        secrets.append("a secret seed (the settings have no dedup.seed_file)")
+    else:
+        secrets.append("another secret seed than that in dedup.seed_file")
     differences = [
-        f"{name} {stored.parameters.get(name)} (the settings say {value})"
-        for name, value in expected.parameters.items()
-        if stored.parameters.get(name) != value and name not in ("seed", "seed_hash")
-    ]
-    differences += _seed_difference(stored.parameters, expected.parameters)
+        f"{name} {old.get(name)} (the settings say {new.get(name)})"
+        for name in names
+        if old.get(name) != new.get(name)
+    ] + secrets
     if differences:
         return (
             f"the index was built with {', '.join(differences)}; restore the settings, or use "
@@ -80,21 +89,6 @@ def difference(stored: Header, expected: Header) -> str:
             "settings, remove this index directory: a worker rebuilds it from their changelog"
         )
     return f"the index belongs to {stored.log}, not to {expected.log}; use another directory"
-
-
-def _seed_difference(
-    stored: Mapping[str, int | str | bool], expected: Mapping[str, int | str | bool]
-) -> list[str]:
-    """Say in which way the seeds differ, at most one of which is shown; [] if they do not."""
-    if stored.get("seed_hash") == expected.get("seed_hash"):
-        if stored.get("seed") == expected.get("seed"):
-            return []
-        return [f"seed {stored.get('seed')} (the settings say {expected.get('seed')})"]
-    if "seed_hash" not in stored:
-        return [f"seed {stored.get('seed')} (the settings have a dedup.seed_file)"]
-    if "seed_hash" not in expected:
-        return ["a secret seed (the settings have no dedup.seed_file)"]
-    return ["another secret seed than that in dedup.seed_file"]
 
 
 def parameters_of(header: Header) -> SketchParameters:
@@ -122,17 +116,11 @@ def parameters_of(header: Header) -> SketchParameters:
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state that all segments together represent.
+    """The state that all segments together represent, up to the offset ``applied``, exclusive.
 
-    Attributes:
-        applied: changelog offset up to which entries are applied, exclusive.
-        clock: state of the clock of the stream; empty for a new clock.
-        sources: topic, partition and next offset of each source; a source's number is its index.
-            A free number has the topic "" and the partition -1.
-        written: of each source the offset behind the outputs that a worker wrote last; empty if
-            these are the next offsets.
-        notes: what the transport asked to remember.
-        has_all_texts: whether every document came with its text.
+    ``sources`` has topic, partition and next offset of each source, by its number. A free number
+    has the topic "" and the partition -1. ``written`` has the offset behind the outputs of each
+    source that a worker wrote last; it is empty if these are the next offsets.
     """
 
     applied: int = 0
@@ -145,13 +133,10 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file, and the values in it, in ascending order of their keys.
+    """A file, its XXH3-64, and the values in it, in ascending order of their keys.
 
-    Attributes:
-        sum: its XXH3-64.
-        offsets: int64: offset of each value in the file; ``places`` on disk.
-        sizes: uint32: bytes of each value.
-        sums: uint64: XXH3-64 of each value.
+    Of each value, there is the offset in the file (int64; ``places`` on disk), the number of bytes
+    (uint32), and the XXH3-64 (uint64).
     """
 
     name: str
@@ -163,13 +148,11 @@ class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ShardEntry(msgspec.Struct, frozen=True):
-    """The postings of a range of columns.
+    """The postings of a range of columns: a file of their chunks, then of their filter bits.
 
-    Attributes:
-        file: the file that holds them: the chunks of each column, then the filter bits of each.
-        starts: ``(columns, 257)`` uint32: the start of each sub in its column, and the end.
-        chunk_bits: a column is split into ``2 ** chunk_bits`` values.
-        plane_bytes: bytes of a column's filter bits; 0 if they are not stored.
+    A column is split into ``2 ** chunk_bits`` chunks. ``starts`` is ``(columns, 257)`` uint32: the
+    start of each sub in its column, and the end. A column has ``plane_bytes`` of filter bits; 0 if
+    they are not stored.
     """
 
     file: FileEntry
@@ -180,16 +163,11 @@ class ShardEntry(msgspec.Struct, frozen=True):
 
 
 class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An immutable segment.
+    """An immutable segment of ``count`` documents, named like its directory.
 
-    Attributes:
-        name: name of its directory.
-        first: number of its first document; the other numbers follow without gaps.
-        oldest_ms: earliest effective time; ``newest_ms`` is the latest.
-        documents: the file of the documents; its values are the blocks.
-        parts: bytes of each kind of value: ``documents``, ``postings``, ``filter``.
-        filter_first: number of the first document whose keys the stored filter bits hold as well;
-            -1 if they hold only those of the segment.
+    Their numbers follow on ``first`` without gaps. The times are the earliest and the latest
+    effective time. ``parts`` are the bytes of each kind of value. The stored filter bits also hold
+    the keys of the documents from ``filter_first`` on, if it is not -1.
     """
 
     name: str
@@ -271,11 +249,9 @@ def sum_of(value: Any, seed: int = 0) -> int:
 class Geometry:
     """The sizes that an index is built with.
 
-    Attributes:
-        columns: columns of the band keys: one for each band, and one for the whole text.
-        width: bytes of a signature.
-        bucket_size: postings of a key that are kept.
-        shards: the range of columns of each file of postings.
+    There is a column of band keys for each band, and one for the whole text. ``width`` is the bytes
+    of a signature, ``bucket_size`` the postings of a key that are kept. Each file of postings has
+    a range of the columns.
     """
 
     columns: int

@@ -50,40 +50,30 @@ class Lookup:
     def set_layers(self, deltas: Sequence[Delta], segments: Sequence[Segment]) -> None:
         """Replace what is searched; both come newest first."""
         self._deltas, self._segments = list(deltas), list(segments)
-        slots = [segment.slot if self._banks else 0 for segment in segments]
         table = [
-            (slot, segment.entry.first, segment.entry.count)
-            for slot, segment in zip(slots, segments, strict=True)
+            (each.slot if self._banks else 0, each.entry.first, each.entry.count)
+            for each in segments
         ]
         self._table = np.array(table, dtype=np.int64)
         if segments:
             self._subs = np.stack([segment.subs for segment in segments])
-        used = sorted({slot // SLOTS for slot in slots}) if self._banks else []
+        used = sorted({segment.slot // SLOTS for segment in segments}) if self._banks else []
         self._prefetch.set_files([file for segment in segments for file in segment.files])
         self.banks_in_use = [(number, self._banks[number]) for number in used]
 
     def probe(
-        self,
-        documents: DocumentColumns,
-        bucket_size: int,
-        *,
-        texts: bool,
-        known: Bools | None = None,
+        self, documents: DocumentColumns, size: int, *, texts: bool, known: Bools | None = None
     ) -> Candidates:
         """Find the kept documents that share a bucket with each of the given ones.
 
-        The positions of the given documents count as new; see :meth:`replays`.
-
-        Args:
-            documents: ``n`` documents with band keys.
-            bucket_size: newest documents of a bucket that count.
-            texts: whether to return the candidates' texts.
-            known: ``(columns,)`` which columns to search; None for all.
+        Of each bucket, the newest documents count, as many as ``size`` says. The positions of the
+        given documents count as new; see :meth:`replays`. ``known`` says which columns to search,
+        ``(columns,)``; None for all.
         """
         keys = documents.sketches.band_keys
         buckets, leaders, shared = group(keys, IGNORED_KEY_BITS)
         with self._prefetch.measure(len(keys)):
-            hits = self._hits(keys, leaders, bucket_size, known)
+            hits = self._hits(keys, leaders, size, known)
             numbers, erased = self._erasures.split(np.unique(hits[:, 2]))
             effective_times_ms, found = self.documents(numbers, texts=texts)
         return Candidates(
@@ -157,8 +147,7 @@ class Lookup:
     def documents(self, numbers: I64, *, texts: bool) -> tuple[I64, DocumentColumns]:
         """Return documents by their numbers, which are ascending, held, and ``(n,)``.
 
-        Returns:
-            Their effective times in milliseconds, ``(n,)``, and the documents.
+        Their effective times in milliseconds, ``(n,)``, come first.
 
         Raises:
             IndexDamaged: a document is not what was written.

@@ -48,11 +48,8 @@ from streamdedup.index.layout import (
 _MAP_BYTES = 1 << 36
 """Address space of the manifest; the file itself stays small."""
 _META, _SEGMENTS, _ERASED, _TAIL = "meta", "segments", "erased", "tail"
-_HEADER = b"header"
-_CHECKPOINT = b"checkpoint"
-_DAMAGE = b"damage"
-_SUM = b"sum"
-"""The key of the sum of the checksums of all other records, in the first database."""
+_HEADER, _CHECKPOINT, _DAMAGE, _SUM = b"header", b"checkpoint", b"damage", b"sum"
+"""Keys in the first database; the sum is that of the checksums of all other records."""
 _MASK = (1 << 64) - 1
 _TO_OVERWRITE, _OVERWRITTEN = b"\1", b"\0"
 _ENCODER = msgspec.msgpack.Encoder()
@@ -63,11 +60,8 @@ T = TypeVar("T")
 class Manifest:
     """The manifest of the index in a directory.
 
-    Args:
-        directory: directory of the index.
-        header: the expected header, written to a new index; None to accept any.
-        sync: whether a transaction is forced to disk when it ends.
-        readonly: for reading an index that no process has open.
+    The expected header is written to a new index; None accepts any. With ``sync``, a transaction is
+    forced to disk when it ends. With ``readonly``, no process may have the index open.
 
     Raises:
         IndexMismatch: the stored header is not the expected one.
@@ -164,14 +158,11 @@ class Manifest:
     ) -> None:
         """Change what the index consists of, in one transaction.
 
-        Args:
-            segment: a new segment.
-            instead_of: segments that the new one replaces.
-            checkpoint: the state that the segments represent afterwards.
-            erased: erased numbers whose bytes are still to be overwritten. The caller may not know
-                yet what the last transactions have done: numbers that an earlier transaction
-                declared overwritten stay so, and numbers older than every segment are ignored.
-            overwritten: erased numbers whose bytes are overwritten.
+        A new segment comes ``instead_of`` others. The checkpoint is the state that the segments
+        represent afterwards. The bytes of ``erased`` numbers are still to be overwritten.
+
+        The caller may not know yet what the last transactions have done: numbers that an earlier
+        transaction declared overwritten stay so, and numbers older than every segment are ignored.
         """
         with self._write() as records:
             for old in instead_of:
@@ -221,14 +212,13 @@ class Manifest:
     @contextmanager
     def _write(self) -> Iterator[Records]:
         # A second writer could make the file longer than the first one is about to make it.
-        with self._writing:
-            with translated(self.directory), self._lmdb.begin(write=True) as txn:
+        with self._writing, translated(self.directory):
+            with self._lmdb.begin(write=True) as txn:
                 records = Records(txn, self._databases)
                 yield records
                 records.save()
                 reach("manifest")
-            with translated(self.directory):
-                self._extend_file()
+            self._extend_file()
 
     def _get(self, key: bytes, kind: type[T]) -> T | None:
         with self._read(_META) as txn:
@@ -279,13 +269,11 @@ class Records:
     """The records of the manifest within one transaction, and the sum of their checksums.
 
     The sum, modulo 2^64, tells whether a record was lost or changed. A transaction adds the
-    checksums of the records that it writes, and subtracts those that it replaces or deletes. The
-    first database holds the sum.
+    checksums of the records that it writes, and subtracts those that it replaces or deletes.
     """
 
     def __init__(self, txn: Any, databases: Mapping[str, Any]) -> None:
-        self._txn, self._databases = txn, databases
-        self._home = next(iter(databases.values()))
+        self._txn, self._databases, self._home = txn, databases, databases[_META]
         self._sum = int.from_bytes(txn.get(_SUM, db=self._home) or b"", "little")
 
     def is_complete(self) -> bool:

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-
-from streamdedup.columns import U8
 
 LINE = 64
 """Bytes of a cache line."""
@@ -56,13 +53,6 @@ def _prefetch(_context: Any, _address: Any) -> Any:
 
 prefetch = cast("Callable[[Any], None]", _prefetch)
 """Requests the cache line of an address, and returns before it has arrived."""
-
-
-def aligned_zeros(size: int) -> U8:
-    """Return ``(size,)`` zero bytes, aligned to a cache line; untouched pages take no memory."""
-    raw = np.zeros(size + LINE, dtype=np.uint8)
-    start = -address(raw) % LINE
-    return raw[start : start + size]
 
 
 def address(array: Any) -> int:

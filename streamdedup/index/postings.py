@@ -41,19 +41,11 @@ _AHEAD = 6
 def sort_column(
     keys: U64, column: int, count: int, bucket_size: int, work: U64, out: U64, starts: I64
 ) -> int:
-    """Make the sorted postings of one column of the first ``count`` documents.
+    """Make the sorted postings of one column of the first ``count`` documents; return their number.
 
-    Args:
-        keys: ``(n, columns)`` band keys.
-        column: the column to sort.
-        count: documents to sort; their row is their number.
-        bucket_size: postings that each key keeps: the newest.
-        work: ``(count,)`` scratch.
-        out: ``(count,)`` the postings.
-        starts: ``(257,)`` the start of each sub in ``out``, and the end.
-
-    Returns:
-        The number of postings.
+    The band keys are ``(n, columns)``; the row of a document is its number. Each key keeps its
+    newest postings, up to the bucket size. ``work`` and ``out`` are ``(count,)``: scratch, and the
+    postings. ``starts`` is ``(257,)``: the start of each sub in ``out``, and the end.
     """
     begins = np.zeros(SUBS + 1, np.int64)
     for row in range(count):
@@ -125,6 +117,7 @@ def find(
     """Look up the keys that a filter lets through: newest segment first, newest number first.
 
     It is long because a kernel takes arrays instead of objects, and prefetches between the steps.
+    Returns the number of hits, including ``filled``.
 
     Args:
         keys: ``(n, columns)`` band keys.
@@ -136,9 +129,6 @@ def find(
         filled: the number of hits so far.
         looks: ``(3,)`` counts look-ups, those that found something, and postings that are damaged:
             they lead beyond their segment.
-
-    Returns:
-        The number of hits, including ``filled``.
     """
     rows, columns = keys.shape
     for turn in range(rows + _AHEAD):

@@ -40,13 +40,7 @@ class StoredRows(Columns):
 
     @classmethod
     def of(
-        cls,
-        documents: DocumentColumns,
-        effective_times_ms: I64,
-        sources: I64,
-        offsets: I64,
-        *,
-        texts: bool,
+        cls, documents: DocumentColumns, times_ms: I64, sources: I64, offsets: I64, *, texts: bool
     ) -> StoredRows:
         """Return ``n`` documents as they are stored; missing texts become empty ones.
 
@@ -55,7 +49,7 @@ class StoredRows(Columns):
         count = len(documents)
         fields = np.empty((count, FIELDS), dtype=np.int64)
         fields[:, EVENT_TIME] = documents.event_times_ms
-        fields[:, EFFECTIVE_TIME] = effective_times_ms
+        fields[:, EFFECTIVE_TIME] = times_ms
         fields[:, SOURCE] = sources
         fields[:, OFFSET] = offsets
         fields[:, NAMESPACE] = documents.namespaces.view(np.int64)

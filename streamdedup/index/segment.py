@@ -33,9 +33,6 @@ from streamdedup.index.memory import address
 from streamdedup.index.postings import COUNT, KEYS, NUMBERS, SUBS, unpack_column
 from streamdedup.index.rows import Bools, StoredRows
 
-_PART_BYTES = 1024**2
-"""Bytes that are read at once."""
-
 
 class Segment:
     """A segment, open for reading.
@@ -48,7 +45,6 @@ class Segment:
     Attributes:
         subs: ``(columns * 256, 3)`` int64; see :data:`streamdedup.index.postings.KEYS`.
         slot: its slot in the filters; -1 until it has one.
-        busy: whether a job works on it.
     """
 
     def __init__(
@@ -96,8 +92,7 @@ class Segment:
 
     def check_column(self, column: int) -> None:
         """Check a column's postings."""
-        shard = self._shard_of(column)
-        shard.file.check(shard.chunks_of(column))
+        self._shard_of(column).check_column(column)
 
     def rows(self, indices: I64, width: int) -> StoredRows:
         """Return documents by their indices, ``(n,)``, after a check.
@@ -124,12 +119,11 @@ class Segment:
     def add_to(self, bank: Bank) -> bool:
         """Set this segment's bits in a bank: the stored ones if they fit, or computed ones.
 
-        Returns:
-            Whether they were the stored ones, which may hold the keys of older segments as well.
+        Returns whether they were the stored ones, which may hold the keys of older segments too.
         """
         stored = all(shard.entry.plane_bytes == bank.plane_bytes for shard in self.shards)
         for shard in self.shards if not stored else ():
-            for _ in shard.file.read_through(_PART_BYTES):  # faster than page by page
+            for _ in shard.file.read_through(1024**2):  # faster than page by page
                 pass
         postings = np.empty(0 if stored else self.entry.count, dtype=np.uint64)
         for column in range(bank.columns):
@@ -192,10 +186,10 @@ class Shard:
         entries[..., COUNT] = ends - begins
         return entries.reshape(-1, 3)
 
-    def chunks_of(self, column: int) -> range:
-        """Return the numbers of the values that a column's postings are split into."""
+    def check_column(self, column: int) -> None:
+        """Check the chunks of a column's postings."""
         first = (column - self.columns.start) * self._chunks
-        return range(first, first + self._chunks)
+        self.file.check(range(first, first + self._chunks))
 
     def plane(self, column: int) -> U8:
         """Read the stored filter bits of a column."""

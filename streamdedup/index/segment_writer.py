@@ -51,11 +51,9 @@ class Content:
     """The documents of a new segment, and where their filter bits go.
 
     Attributes:
-        count: number of documents, at least one.
-        rows: returns documents by their indices, ``(n,)``.
+        rows: returns documents by their indices, ``(n,)``; there is at least one.
         column: writes a column's sorted postings, and the starts of its subs; returns the number of
             postings.
-        slot: the slot in the index's numbering.
         stores_filter: whether the bits are stored in the segment as well.
         filter_first: number of the first document whose keys the slot holds.
     """
@@ -165,10 +163,9 @@ class SegmentWriter:
         """Write values in ascending order of their keys, and sum them before LMDB gets them."""
         path = self._directory / name
         sizes, sums = [], []
-        environment = lmdb.open(
+        with lmdb.open(
             str(path), subdir=False, lock=False, sync=False, metasync=False, map_size=_WRITE_MAP
-        )
-        try:
+        ) as environment:
             for batch in _in_transactions(values):
                 with environment.begin(write=True) as txn:
                     for key, value in batch:
@@ -180,9 +177,12 @@ class SegmentWriter:
             page_bytes = environment.stat()["psize"]
             used = (environment.info()["last_pgno"] + 1) * page_bytes
             with environment.begin(buffers=True) as txn:
-                offsets = _offsets([value for _, value in txn.cursor()], page_bytes)
-        finally:
-            environment.close()
+                addresses = [address(np.frombuffer(value, np.uint8)) for _, value in txn.cursor()]
+                # A page begins with its number (``mp_pgno`` of mdb.c), and the map at a multiple of
+                # a page's size.
+                page = addresses[0] & -page_bytes
+                begin = page - ctypes.c_uint64.from_address(page).value * page_bytes
+        offsets = np.array(addresses, dtype=np.int64) - begin
         # LMDB does not write an unused page at the end, and a mapping must not end before it.
         os.truncate(path, used)
         if self._sync:
@@ -195,18 +195,6 @@ class SegmentWriter:
             np.array(sizes, dtype=np.uint32).tobytes(),
             np.array(sums, dtype=np.uint64).tobytes(),
         )
-
-
-def _offsets(values: list[Any], page_bytes: int) -> I64:
-    """Return the offsets in the file of values in LMDB's map.
-
-    A page begins with its number (``mp_pgno`` of mdb.c), and the map at a multiple of its size.
-    """
-    addresses = np.array(
-        [address(np.frombuffer(value, dtype=np.uint8)) for value in values], dtype=np.int64
-    )
-    page = int(addresses[0]) & -page_bytes
-    return addresses - (page - ctypes.c_uint64.from_address(page).value * page_bytes)
 
 
 def _in_transactions(values: Iterator[tuple[bytes, Any]]) -> Iterator[list[tuple[bytes, Any]]]:

@@ -43,13 +43,8 @@ class IndexState:
     ) -> StoredRows | None:
         """Advance past an update, up to its :meth:`confirm`.
 
-        Args:
-            update: the update.
-            forgotten: sources to forget after it; the index holds none of their documents.
-            texts: whether the texts of its documents are stored.
-
-        Returns:
-            The rows of its documents; None if it has none.
+        The index holds no documents of the sources to forget. Returns the rows of the update's
+        documents, with or without their ``texts``; None if it has none.
         """
         documents, rows = update.documents, None
         self.sources.judge(update.ranges, is_ahead=update.is_ahead)

@@ -44,15 +44,11 @@ _NO_LIMIT = 2**62
 
 
 class Index:
-    """The band index.
+    """The band index, a copy of the changelog ``log``.
 
-    Args:
-        settings: its directory and its limits. A relative directory is resolved now, so the
-            process may change its working directory later.
-        parameters: everything that the bits of its sketches depend on.
-        log: the changelog that it is a copy of.
-        texts: whether to store the documents' texts. After a document without a text the index
-            cannot be opened with texts any more.
+    A relative directory is resolved now, so the process may change its working directory later. The
+    bits of the sketches depend on nothing but the parameters. After a document without a text, the
+    index cannot be opened with ``texts`` any more.
 
     Raises:
         IndexUnusable: the directory cannot be created or written.
@@ -63,7 +59,7 @@ class Index:
     Attributes:
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
             memory. Such an index can only close, without writing anything.
-        is_staged: whether an update is staged and not confirmed.
+        sources: the source partitions, and up to which offsets they were judged.
     """
 
     def __init__(
@@ -71,14 +67,11 @@ class Index:
     ) -> None:
         self.directory = settings.directory.absolute()
         settings = settings.model_copy(update={"directory": self.directory})
-        self.is_torn = False
-        self.is_staged = False
-        self._process = os.getpid()
-        self._texts = texts
+        self.is_torn = self.is_staged = False
+        self._is_open, self._process = True, os.getpid()
+        self._texts, self._keeps_tail = texts, log == LOCAL_LOG
         self._fingerprint = parameters.fingerprint()
         self._geometry = Geometry.of(settings, parameters)
-        self._keeps_tail = log == LOCAL_LOG
-        self._is_open = True
         header = Header(FORMAT, parameters.described(), log)
         with translated(self.directory), ExitStack() as resources:
             self._lock = lock(self.directory)
@@ -86,6 +79,7 @@ class Index:
             self._manifest = Manifest(self.directory, header, sync=settings.sync)
             resources.callback(self._manifest.close)
             self._state = IndexState(self._manifest.checkpoint(), self._manifest.erased())
+            self.sources = self._state.sources
             if texts and not self._state.has_all_texts:
                 raise IndexMismatch(
                     f"{self.directory}: the index was built without the texts that dedup.verify "
@@ -150,14 +144,6 @@ class Index:
         """The clock of the stream after the last update."""
         return self._state.clock
 
-    def next_offset(self, topic: str, partition: int) -> int:
-        """Return the offset up to which a source partition was judged, exclusive."""
-        return self._state.sources.next_offset(topic, partition)
-
-    def written_offset(self, topic: str, partition: int) -> int:
-        """Return the offset behind the outputs of a source partition that a worker wrote last."""
-        return self._state.sources.written_offset(topic, partition)
-
     def note(self, key: str) -> bytes | None:
         """Return the last note under a key; None if there is none."""
         return self._state.notes.get(key)
@@ -189,10 +175,7 @@ class Index:
             next_number=state.next_number,
             clock_ms=state.clock.now_ms,
             oldest_ms=min((entry.oldest_ms for entry in entries), default=-1),
-            flushes=layers.counts["flushes"],
-            merges=layers.counts["merges"],
-            expired=layers.counts["expired"],
-            stalls=layers.counts["stalls"],
+            **layers.counts,
             lookups=looks,
             lookups_found=found,
             reserve_bytes=layers.reserve_bytes,
@@ -229,14 +212,10 @@ class Index:
         notes: Mapping[str, bytes] | None = None,
         forgotten: Sequence[Source] = (),
     ) -> None:
-        """Apply an update. An update that was applied before changes nothing.
+        """Apply an update, which leads to the changelog offset ``applied``, unless it was applied.
 
-        Args:
-            update: what the index gains.
-            applied: changelog offset that the update leads to.
-            notes: what the transport must remember with it; an empty note deletes its key.
-            forgotten: sources of an index without a changelog that count as unknown afterwards.
-                The index holds no document of them.
+        The index keeps notes for the transport; an empty note deletes its key. Without a changelog,
+        ``forgotten`` sources count as unknown afterwards; the index holds no document of them.
 
         Raises:
             IndexFull: no room is left on the disk.

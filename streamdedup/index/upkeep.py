@@ -46,10 +46,8 @@ P = TypeVar("P", bound=SegmentPart)
 class UpkeepLimits:
     """The settings that upkeep depends on.
 
-    Attributes:
-        part_documents: documents that are merged into one segment and expire together.
-        parts: parts of a slice.
-        reach_ms: how long a document may match by the clock, in milliseconds, or ``NO_LIMIT``.
+    The documents of a part are merged into one segment, and expire together. A slice has ``parts``.
+    ``reach_ms`` is how long a document may match by the clock, or ``NO_LIMIT``.
     """
 
     delta_documents: int
@@ -65,13 +63,8 @@ class UpkeepLimits:
         most = settings.window_documents + 4 * settings.delta_documents
         in_slice = max(settings.delta_documents, -(-most // SLICES))
         parts = -(-in_slice // MOST_IN_PART)
-        return cls(
-            delta_documents=settings.delta_documents,
-            part_documents=-(-in_slice // parts),
-            parts=parts,
-            window_documents=settings.window_documents,
-            reach_ms=limit_ms(settings.reach()),
-        )
+        part, reach_ms = -(-in_slice // parts), limit_ms(settings.reach())
+        return cls(settings.delta_documents, part, parts, settings.window_documents, reach_ms)
 
     @property
     def slice_documents(self) -> int:
@@ -80,12 +73,9 @@ class UpkeepLimits:
 
 
 class DueMerge(NamedTuple, Generic[P]):
-    """A merge that is due.
+    """A merge that is due. The members come oldest first, without gaps; a single one is rewritten.
 
-    Attributes:
-        members: oldest first, without gaps; a single one is rewritten.
-        ends_slice: whether the result is the last segment of a slice, so that the slot of the slice
-            gains no more keys.
+    If the result ``ends_slice``, the slot of the slice gains no more keys.
     """
 
     members: list[P]
@@ -171,30 +161,23 @@ def free_slot(
     count: int,
     limits: UpkeepLimits,
 ) -> int | None:
-    """Return the filter slot for a new segment.
+    """Return the filter slot for a new segment with ``count`` documents from ``first`` on.
 
     A run gets a slot of its own, a slice gets one for its slice. If there is none, the segment
     shares the slot of the newest slice: a look-up then searches all segments of that slot.
 
-    The new segment has ``count`` documents from number ``first`` on. ``users`` says how many
-    segments and jobs use each slot, or wait until it is cleared.
-
-    Returns:
-        The slot; None if every slot is being cleared or written. Then ask again after a job.
+    ``users`` says how many segments and jobs use each slot, or wait until it is cleared. Returns
+    None if every slot is being cleared or written. Then ask again after a job.
     """
     if count <= limits.delta_documents:
         for slot in RUN_SLOTS:
             if not users.get(slot, 0):
                 return slot
-    slot_of_slice = {
-        part.entry.first // limits.slice_documents: part.slot
-        for part in parts
-        if part.slot in SLICE_SLOTS
-    }
-    wanted = first // limits.slice_documents
-    if wanted in slot_of_slice:
-        return slot_of_slice[wanted]
+    size = limits.slice_documents
+    slots = {part.entry.first // size: part.slot for part in parts if part.slot in SLICE_SLOTS}
+    if first // size in slots:
+        return slots[first // size]
     for slot in SLICE_SLOTS:
         if not users.get(slot, 0):
             return slot
-    return slot_of_slice[max(slot_of_slice)] if slot_of_slice else None
+    return slots[max(slots)] if slots else None

@@ -41,14 +41,10 @@ class View:
         IndexDamaged: its files are not what was written.
 
     Attributes:
-        state: the state after the last update.
-        entries: the segments' records in the manifest, oldest first.
-        segments: the segments, newest first.
+        entries: the segments' records in the manifest, oldest first; ``segments`` newest first.
         tail: the documents that no segment holds yet.
         updates: the updates that brought them, oldest first.
         next_number: the number that the next kept document gets.
-        clock: the clock of the stream after the last update.
-        documents_held: number of documents that the index holds.
         holds_texts: whether every document came with its text; False without documents.
     """
 
@@ -117,9 +113,8 @@ class View:
     def keys_of(self, number: int) -> tuple[U64, Bools]:
         """Return the upper 40 bits of a document's band keys, as far as the index knows them.
 
-        Returns:
-            ``(columns,)`` keys whose other bits are 0, and ``(columns,)`` whether each is known:
-            a full bucket drops its oldest postings.
+        The other bits are 0. Both arrays are ``(columns,)``; the second one says whether each key
+        is known: a full bucket drops its oldest postings.
         """
         if self.tail.first <= number < self.tail.end:
             keys = self.tail.keys[number - self.tail.first]
@@ -141,12 +136,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class FilterFill:
-    """The stored filter of a segment.
+    """The stored filter of a segment with the keys of some documents.
 
-    Attributes:
-        segment: name of the segment.
-        documents: number of the documents whose keys it holds.
-        fill: share of the bits that are set; above one half the filter is overfull.
+    ``fill`` is the share of the bits that are set; above one half the filter is overfull.
     """
 
     segment: str
@@ -159,16 +151,13 @@ class Contents:
     """What an index holds.
 
     Attributes:
-        log: the changelog that it is a copy of.
         documents: number of kept documents, including erased ones.
         tail_documents: number of those that no segment holds yet; 0 with a changelog.
-        segments: number of immutable parts on disk.
         erased: number of erased documents whose number is still held.
         erased_waiting: number of those whose bytes are not overwritten yet.
-        applied: changelog offset up to which entries are applied, exclusive.
         clock_ms: time of the clock of the stream; None if it has none yet.
         oldest_ms: earliest effective time, ``newest_ms`` the latest; None if no document has one.
-        bytes_by_part: the same by kind of value; ``overhead`` is LMDB's own.
+        bytes_by_part: bytes by kind of value; ``overhead`` is LMDB's own.
         buckets: number of buckets that hold 1, 2, 3-4, 5-8, ... documents.
         largest_bucket: number of documents in the largest bucket.
         filters: the stored filters; the others are computed when the index is opened.
@@ -233,11 +222,9 @@ def count_contents(view: View, progress: Progress = no_progress) -> Contents:
         buckets=_histogram(sizes),
         largest_bucket=max(sizes, default=0),
         filters=[
-            FilterFill(
-                segment.entry.name, len(segment.entry.filter_documents), segment.filter_fill()
-            )
-            for segment in reversed(view.segments)
-            if segment.entry.stores_filter
+            FilterFill(entry.name, len(entry.filter_documents), segment.filter_fill())
+            for entry, segment in zip(view.entries, reversed(view.segments), strict=True)
+            if entry.stores_filter
         ],
     )
 

@@ -186,7 +186,7 @@ class _SketchFeed(Feed[_Read]):
                 raise BrokerUnavailable(
                     f"partition {partition} is new: looking whether {self._topics.verdicts} has it"
                 )
-            judged = ends.get(partition, index.next_offset(topic, partition))
+            judged = ends.get(partition, index.sources.next_offset(topic, partition))
             is_ahead = 0 < judged < start
             if is_ahead or stop <= judged:
                 counts["ahead" if is_ahead else "repeated"] += len(sketched)

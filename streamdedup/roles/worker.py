@@ -87,7 +87,7 @@ class _SourceFeed(Feed[_Polled]):
                 async with started(writer):
                     self._state.steps += 1
             await source.read_committed()
-        first_offsets = await source.begin(index)
+        first_offsets = await source.begin(index.sources)
         tally = latest_tally(source.notes())
         self._composer.resume(tally)
         self._state.partitions = source.partitions
@@ -103,7 +103,7 @@ class _SourceFeed(Feed[_Polled]):
         ranges = tuple(
             SourceRange(*partition, offset, offset)
             for partition, offset in offsets.items()
-            if offset != index.written_offset(*partition)
+            if offset != index.sources.written_offset(*partition)
         )
         update = replace(IndexUpdate.empty(index.next_number), ranges=ranges)
         most_bytes = self._settings.batch.changelog_entry_bytes

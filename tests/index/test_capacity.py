@@ -52,7 +52,7 @@ def keep(index: Index, first: int, count: int) -> None:
     for number in range(first, first + count, STEP):
         numbers = range(number, min(first + count, number + STEP))
         keys = [[key_of(each)] * COLUMNS for each in numbers]
-        documents = columns(keys, index.next_offset(TOPIC, 0))
+        documents = columns(keys, index.sources.next_offset(TOPIC, 0))
         index.apply(update_of(documents, number), index.applied + 1)
         index.settle()
 

@@ -185,7 +185,7 @@ class Machine(RuleBasedStateMachine):
         assert index.next_number == reference.next_number
         assert index.clock.state() == reference.clock.state()
         for (topic, partition), offset in reference.next_offsets.items():
-            assert index.next_offset(topic, partition) == offset
+            assert index.sources.next_offset(topic, partition) == offset
         assert all(index.note(key) == value for key, value in reference.notes.items())
 
     def teardown(self) -> None:

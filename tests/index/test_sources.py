@@ -57,7 +57,8 @@ def test_a_forgotten_source_leaves_its_number_to_a_new_one(tmp_path: Path, crash
         asked = columns([[key(80)] * WIDTH, [key(82)] * WIDTH, [key(83)] * WIDTH], 10**6)
         found = index.probe(asked).documents.positions
         assert found == [Position("newest", 0, 0), Position("old", 0, 0), Position("other", 0, 0)]
-        ends = [index.next_offset(topic, 0) for topic in ("old", "newer", "newest", "other")]
+        topics = ("old", "newer", "newest", "other")
+        ends = [index.sources.next_offset(topic, 0) for topic in topics]
         assert ends == [1, 60, 2, 1]
         keys = ["note of newer", "note of newest", "note of old", "note of other"]
         assert index.note_keys() == keys
@@ -124,4 +125,5 @@ def test_written_offsets_are_stored(tmp_path: Path, crash: bool) -> None:
             index._release()  # noqa: SLF001 - nothing is flushed, as in a crash
     assert check(tmp_path).problems == []
     with open_index(settings) as index:
-        assert (index.next_offset("topic", 0), index.written_offset("topic", 0)) == (8, 3)
+        sources = index.sources
+        assert (sources.next_offset("topic", 0), sources.written_offset("topic", 0)) == (8, 3)

@@ -73,4 +73,4 @@ def test_a_staged_update_expires_nothing(tmp_path: Path) -> None:
         index.confirm(2)
         index.settle()
         assert index.stats().segments == 0
-        assert index.next_offset(*SourceRange("documents", 0, 0, 32)[:2]) == 32
+        assert index.sources.next_offset(*SourceRange("documents", 0, 0, 32)[:2]) == 32

@@ -68,8 +68,8 @@ def test_replays_are_marked(tmp_path: Path) -> None:
         for found in (before, index.probe(columns([[key(9)] * WIDTH] * 4, 4))):
             assert found.already_judged.tolist() == [True, True, True, True]
             assert found.already_kept == {1}
-        assert index.next_offset(TOPIC, 0) == 8
-        assert index.next_offset(TOPIC, 1) == index.next_offset("another", 0) == 0
+        assert index.sources.next_offset(TOPIC, 0) == 8
+        assert index.sources.next_offset(TOPIC, 1) == index.sources.next_offset("another", 0) == 0
         assert not index.probe(columns([[key(1)] * WIDTH], 8)).already_judged.any()
 
 
@@ -190,7 +190,7 @@ def test_long_names(tmp_path: Path) -> None:
             documents = columns([[key(number)] * WIDTH], number, topic=topic)
             index.apply(update_of(documents, number), number + 1)
     with open_index(settings) as index:
-        assert [index.next_offset(topic, 0) for topic in topics] == [1, 2]
+        assert [index.sources.next_offset(topic, 0) for topic in topics] == [1, 2]
         found = index.probe(columns([[key(0)] * WIDTH], 0, topic=topics[1]))
         assert found.already_judged.tolist() == [True]
         assert found.already_kept == frozenset()
