@@ -138,7 +138,7 @@ def _read_environment() -> dict[str, Any]:
 
 
 def _is_not_ours(name: str, value: str) -> bool:
-    """Tell whether a variable with our prefix belongs to the tests or to a Kubernetes service."""
+    """Return whether a variable with our prefix belongs to the tests or to a Kubernetes service."""
     if name.startswith(f"{ENVIRONMENT_PREFIX}TEST_") or _SERVICE_LINK.search(name):
         return True
     return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
