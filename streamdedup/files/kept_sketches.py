@@ -88,7 +88,7 @@ class _Group:
 
 
 def is_kept_sketches(source: Path) -> bool:
-    """Tell whether a source is a Parquet file, or a directory other than that of an index."""
+    """Return whether a source is a Parquet file, or a directory other than that of an index."""
     with readable(source):
         is_directory = source.is_dir()
     if is_directory:

@@ -126,7 +126,7 @@ def duplicate_record(value: bytes | None, verdict: Verdict, rule: OutputRule) ->
 def dead_letter_headers(record: Record, rejection: Rejection, *, omitted: bool) -> Headers:
     """Return the original headers of a record, followed by the reason, as Kafka Connect does.
 
-    ``omitted`` tells whether the value is too large for the dead-letter topic.
+    With ``omitted``, the value is too large for the dead-letter topic.
     """
     position = record.position
     ours = {

@@ -96,7 +96,7 @@ class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka h
         """Wait for the outcome: a member usually keeps most of its partitions."""
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Take note of the outcome."""
+        """Remember the outcome."""
         assigned = list(assigned)
         if self._consumer is not None:
             self._consumer.pause(*assigned)
@@ -106,7 +106,7 @@ class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka h
         self._changed.set()
 
     def take_note(self, partitions: frozenset[int]) -> None:
-        """Take note of an assignment; ``self.partitions`` has the one before."""
+        """Remember an assignment; ``self.partitions`` has the one before."""
 
     async def _look(self, consumer: AIOKafkaConsumer) -> None:
         """Let the consumer report the errors of the group."""

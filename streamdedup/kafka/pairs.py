@@ -57,7 +57,7 @@ class VerdictPairs:
         self.reach(int(records.positions.offsets[-1]) + 1)
 
     def reach(self, offset: int) -> None:
-        """Take note that no record before an offset will follow."""
+        """Remember that no record before an offset will follow."""
         self.read_to = max(self.read_to, offset)
 
     def add_verdicts(self, offset: int, judged: JudgedRange) -> None:

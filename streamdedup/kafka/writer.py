@@ -282,7 +282,7 @@ class TransactionalWriter:
         return self._logged(logged[0].result().offset, logged[-1].result().offset + records)
 
     def _logged(self, _first: int, end: int) -> int:
-        """Take note of the offsets of the committed changelog entries; return their end."""
+        """Remember the offsets of the committed changelog entries; return their end."""
         return end
 
     async def _send(self, batch: BuiltBatch) -> asyncio.Future[Any]:

@@ -115,7 +115,7 @@ class Feed(ABC, Generic[Batch]):
 
     @abstractmethod
     def finish(self, batch: Batch, judgement: Judgement) -> None:
-        """Take note that a batch is committed, and in the index."""
+        """Remember that a batch is committed, and in the index."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -152,7 +152,7 @@ def _squeeze(text: U8) -> int:
 
 @kernel
 def _has_runs(text: U8) -> bool:
-    """Tell whether two spaces follow each other."""
+    """Return whether two spaces follow each other."""
     # Most texts have no such runs. A loop without an exit compares many bytes per instruction.
     found = False
     one, other = text[:-1], text[1:]

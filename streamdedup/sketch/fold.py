@@ -277,7 +277,7 @@ def _make_room(blocks: U32, entries: U32, changed: U32, length: Int, first: Int,
 def _changed_base_combines(
     blocks: U32, entries: U32, pairs: I64, composites: I64, base: Int, last: Int, code: Int
 ) -> bool:
-    """Tell whether a character combines with what the base has become, but not with the base."""
+    """Return whether a character combines with what the base has become, but not with the base."""
     became = np.int64(last)
     if became == base or _entry(blocks, entries, base) >> SPACE_BIT & 1:
         return False
@@ -402,7 +402,7 @@ class _Maker:
         return tail << TAIL_BIT | self._output(one, changed)
 
     def _joins(self, text: str) -> bool:
-        """Tell whether the beginning of a text may combine with characters before it."""
+        """Return whether the beginning of a text may combine with characters before it."""
         first = unicodedata.normalize("NFKD", text)[0]
         return unicodedata.combining(first) != 0 or first in self._composing
 

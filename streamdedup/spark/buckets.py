@@ -36,7 +36,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 MOST_COMPARED = 1024
 """Groups of a bucket up to which all are compared with each other."""
 NEAR, FIRST = 128, 128
-"""In a larger bucket, each group is compared with so many before it, and with so many of the first
+"""In a larger bucket, each group is compared with this many before it, and this many of the first
 ones."""
 _AT_ONCE = 1 << 20  # pairs that are returned at once, about
 
