@@ -75,6 +75,8 @@ def kernel(
         if hasattr(dispatcher, "compile"):  # not with NUMBA_DISABLE_JIT
             _enable_caching(dispatcher)
             dispatcher.compile = uninterrupted(dispatcher.compile)
+            # By value, it would lose its cache, and each process that gets it would compile it.
+            dispatcher.__reduce_ex__ = lambda _: plain.__qualname__
         return cast("Callable[P, R]", dispatcher)
 
     return compiled if function is None else compiled(function)

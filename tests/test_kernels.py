@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import numba
 import pytest
 
+from streamdedup.dedup.rule import which_in_reach
 from streamdedup.kernels import WarmedCacheLocator, uninterrupted
 from streamdedup.sketch import codec
 
@@ -150,6 +152,19 @@ def test_a_full_disk_does_not_stop_a_kernel(read_only: Path) -> None:
     full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nprint("
     read_only.write_text(read_only.read_text().replace("print(", full))
     assert "cannot cache a kernel: [Errno 27]" in _said(read_only)
+
+
+def test_a_kernel_is_sent_by_its_name() -> None:
+    """A process that gets one, such as an executor of Spark, finds its own with its cache."""
+    sent = pickle.dumps((codec.SignatureCodec.pack, which_in_reach)).hex()
+    program = (
+        "import pickle\nfrom streamdedup.dedup import rule\nfrom streamdedup.sketch import codec\n"
+        f"pack, in_reach = pickle.loads(bytes.fromhex('{sent}'))\n"
+        "print(pack is codec.SignatureCodec.pack, in_reach is rule.which_in_reach)\n"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True True\n"
 
 
 def test_an_interrupt_waits_until_a_kernel_is_loaded() -> None:

@@ -122,17 +122,12 @@ def keep(
             effective = effective_ms(times_ms, clock.advance(times_ms), allowances)
             stays = ~is_duplicate[is_document]
             stays &= documents.column("grp").is_valid().to_numpy(zero_copy_only=False)
-            stays &= _are_in_reach(effective, now_ms, reach_ms)
+            stays &= which_in_reach(effective, now_ms, reach_ms)
             yield _table(
                 documents.filter(pa.array(stays)), effective[stays], fingerprint, states[LAST]
             )
 
     return task
-
-
-def _are_in_reach(effective_ms: I64, now_ms: int, reach_ms: int) -> NDArray[np.bool_]:
-    # Spark would send a kernel that a task names to its processes, which would compile it again.
-    return which_in_reach(effective_ms, now_ms, reach_ms)
 
 
 def _table(
