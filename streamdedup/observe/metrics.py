@@ -64,7 +64,7 @@ class Metrics:
         self._histograms: dict[str, Histogram] = {}
         self._batch_histograms: dict[str, BatchHistogram] = {}
         self._infos: dict[str, Info] = {}
-        self._totals: _Totals = defaultdict(float)
+        self._estimates: _Totals = defaultdict(float)
         self._index_totals: _Totals = defaultdict(float)
         for entry in CATALOGUE:
             self._declare(entry)
@@ -145,12 +145,12 @@ class Metrics:
         """Record how good the verdicts are."""
         for result in QUALITY_RESULTS:
             total = getattr(quality.sums, result)
-            self._raise_to(self._totals, "quality_documents_total", total, result)
+            self._raise_to(self._estimates, "quality_documents_total", total, result)
         variance = quality.sums.missed_variance
-        self._raise_to(self._totals, "quality_missed_variance_total", variance)
+        self._raise_to(self._estimates, "quality_missed_variance_total", variance)
         results = quality.shadow_results()
         for result in SHADOW_RESULTS:
-            self._raise_to(self._totals, "shadow_documents_total", results[result], result)
+            self._raise_to(self._estimates, "shadow_documents_total", results[result], result)
         self.set_gauge("quality_recall_target", quality.target)
         figures = quality.figures()
         if figures is None:
@@ -165,9 +165,15 @@ class Metrics:
             self.set_gauge(f"quality_{name}_standard_error", figure.error)
 
     def _raise_to(self, totals: _Totals, name: str, total: float, label: str | None = None) -> None:
-        """Raise a counter by what a total has grown; a total that falls a little waits."""
-        self.count(name, max(0.0, total - totals[name, label]), label)
-        totals[name, label] = max(total, totals[name, label])
+        """Raise a counter by what a total has grown.
+
+        A total of estimates that falls a little waits; an exact one that falls is a defect, and the
+        counter raises a ValueError.
+        """
+        if totals is self._estimates:
+            total = max(total, totals[name, label])
+        self.count(name, total - totals[name, label], label)
+        totals[name, label] = total
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:

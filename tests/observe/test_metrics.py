@@ -241,6 +241,8 @@ def test_the_index_is_observed(page: Page) -> None:
     assert page.value("index_expired_segments_total") == 2
     assert page.value("index_lookups_total", result="found") == 20
     assert page.value("index_lookups_total", result="absent") == 50
+    with pytest.raises(ValueError, match="non-negative"):  # a defect, which must not be silent
+        page.metrics.observe_index(replace(STATS, flushes=4), DiskRoom(5, 4))
 
 
 def test_an_index_that_is_opened_again_counts_from_zero(page: Page) -> None:
