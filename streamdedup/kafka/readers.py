@@ -23,6 +23,8 @@ from streamdedup.settings.sections import Settings
 log = structlog.get_logger(__name__)
 
 _POLL_MS = 200
+_AHEAD_MS = 20
+"""How long the brokers hold a request for records behind the end, and so each later request."""
 _MAX_ENTRIES, _MAX_RECORDS = 64, 500
 _LOOK_S = 1.0
 """Silence after which the brokers are asked whether they still answer, and then again."""
@@ -215,7 +217,9 @@ class Reader:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._consumer = new_consumer(settings, group_id=settings.group_id)
+        self._consumer = new_consumer(
+            settings, group_id=settings.group_id, fetch_max_wait_ms=_AHEAD_MS
+        )
 
     async def start(self) -> None:
         """Connect."""
