@@ -259,7 +259,10 @@ def _integers(column: Any) -> NDArray[np.int64]:
 
 
 def repeatable(items: Any) -> Any:
-    """Return what can be read twice: a stream of Arrow, by pyarrow, as a table or column."""
+    """Return what can be read twice: a stream of Arrow as a table or column.
+
+    An InputError says that it is a stream, and that pyarrow is not installed.
+    """
     if not hasattr(items, "__arrow_c_stream__") or hasattr(items, "__len__"):
         return items
     arrow = load()

@@ -94,7 +94,10 @@ class SketchPool:
         self._isolated: _Processes | None = None
 
     def warm(self) -> float:
-        """Start one process; return the seconds of compiling kernels, 0 if all are cached."""
+        """Start one process, with its kernels; others start when needed.
+
+        Return the seconds of compiling kernels, 0 if all are cached.
+        """
         self.submit([]).future.result()
         return self._processes.compile_seconds()
 

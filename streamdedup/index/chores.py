@@ -161,6 +161,7 @@ class Readahead:
     def step(self) -> None:
         """Read the next part."""
         if self._left < 0:
+            self._left = 0  # so that an error is the end, and does not come again
             self._left = self._free()
         size = None
         if self._parts is not None and self._left >= READ_BYTES:

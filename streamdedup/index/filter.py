@@ -50,7 +50,7 @@ class Bank:
         self.lines = -(-documents * cells_per_key // LINE)
         size = columns * self.lines * LINE
         raw = np.zeros(size + LINE, dtype=np.uint8)  # untouched pages take no memory
-        begin = -address(raw) % LINE
+        begin = -address(raw) % LINE  # a line of cells is a cache line
         self.cells = raw[begin : begin + size]
         self.address = address(self.cells)
         self.plane_bytes = self.lines * LINE // 8

@@ -116,11 +116,17 @@ def parameters_of(header: Header) -> SketchParameters:
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state that all segments together represent, up to the offset ``applied``, exclusive.
+    """The state that all segments together represent.
 
-    ``sources`` has topic, partition and next offset of each source, by its number. A free number
-    has the topic "" and the partition -1. ``written`` has the offset behind the outputs of each
-    source that a worker wrote last; it is empty if these are the next offsets.
+    Attributes:
+        applied: changelog offset up to which entries are applied, exclusive.
+        clock: state of the clock of the stream; empty for a new clock.
+        sources: topic, partition and next offset of each source; a source's number is its index.
+            A free number has the topic "" and the partition -1.
+        written: of each source the offset behind the outputs that a worker wrote last; empty if
+            these are the next offsets.
+        notes: what the transport asked to remember.
+        has_all_texts: whether every document came with its text.
     """
 
     applied: int = 0
@@ -165,9 +171,10 @@ class ShardEntry(msgspec.Struct, frozen=True):
 class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An immutable segment of ``count`` documents, named like its directory.
 
-    Their numbers follow on ``first`` without gaps. The times are the earliest and the latest
-    effective time. ``parts`` are the bytes of each kind of value. The stored filter bits also hold
-    the keys of the documents from ``filter_first`` on, if it is not -1.
+    Their numbers follow on ``first`` without gaps; the blocks are the values of ``documents``. The
+    times are the earliest and the latest effective time. ``parts`` are the bytes of each kind of
+    value: ``documents``, ``postings``, ``filter``. The stored filter bits also hold the keys of the
+    documents from ``filter_first`` on, if it is not -1.
     """
 
     name: str

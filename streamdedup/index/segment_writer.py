@@ -51,7 +51,8 @@ class Content:
     """The documents of a new segment, and where their filter bits go.
 
     Attributes:
-        rows: returns documents by their indices, ``(n,)``; there is at least one.
+        count: number of documents, at least one.
+        rows: returns documents by their indices, ``(n,)``.
         column: writes a column's sorted postings, and the starts of its subs; returns the number of
             postings.
         stores_filter: whether the bits are stored in the segment as well.

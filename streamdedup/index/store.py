@@ -47,8 +47,8 @@ class Index:
     """The band index, a copy of the changelog ``log``.
 
     A relative directory is resolved now, so the process may change its working directory later. The
-    bits of the sketches depend on nothing but the parameters. After a document without a text, the
-    index cannot be opened with ``texts`` any more.
+    bits of the sketches depend on nothing but the parameters. With ``texts`` it stores the texts;
+    after a document without one, it cannot be opened so any more.
 
     Raises:
         IndexUnusable: the directory cannot be created or written.
@@ -59,6 +59,7 @@ class Index:
     Attributes:
         is_torn: whether an interrupt or an unexpected error may have left a change half-done in
             memory. Such an index can only close, without writing anything.
+        is_staged: whether an update is staged and not confirmed.
         sources: the source partitions, and up to which offsets they were judged.
     """
 

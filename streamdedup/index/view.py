@@ -151,6 +151,8 @@ class Contents:
     """What an index holds.
 
     Attributes:
+        log: the changelog that it is a copy of.
+        applied: changelog offset up to which entries are applied, exclusive.
         documents: number of kept documents, including erased ones.
         tail_documents: number of those that no segment holds yet; 0 with a changelog.
         erased: number of erased documents whose number is still held.

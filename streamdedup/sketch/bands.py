@@ -63,10 +63,13 @@ def choose_bands(
     """Choose the bands for a recall, with the fewest rows that keep random candidates below one.
 
     For each number of rows, ``ceil(ln(1 - recall) / ln(1 - threshold^rows))`` is the smallest
-    number of bands that reaches the recall. A lookup in a ``corpus`` of documents then has about
-    ``corpus * bands * background^rows`` unrelated candidates. The result has the fewest rows that
-    keep this number below one, or else the most rows that fit. The threshold is in (0, 1], the
-    recall in (0, 1); a ValueError says that ``num_perm`` values cannot reach it.
+    number of bands that reaches the recall. A lookup in a ``corpus`` of documents, whose unrelated
+    ones have the Jaccard similarity ``background``, then has about ``corpus * bands *
+    background^rows`` unrelated candidates. The result has the fewest rows that keep this number
+    below one, or else the most rows that fit.
+
+    The threshold is in (0, 1]. The recall, in (0, 1), is the share of the pairs at the threshold
+    that must become candidates; a ValueError says that ``num_perm`` values cannot reach it.
     """
     options = fitting_bands(threshold, recall, num_perm)
     for banding in options:
@@ -78,7 +81,7 @@ def choose_bands(
 def fitting_bands(threshold: float, recall: float, num_perm: int) -> list[Banding]:
     """Return for each number of rows that fits the fewest bands that reach the recall.
 
-    A ValueError says that ``num_perm`` values cannot reach it.
+    A ValueError says that ``num_perm`` values cannot reach the recall.
     """
     options: list[Banding] = []
     for rows in range(1, num_perm + 1):

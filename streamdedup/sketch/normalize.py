@@ -274,7 +274,8 @@ PROFILES: dict[str, Profile] = {
 def compose(names: Sequence[str]) -> Profile:
     """Return the profile with these steps: the named one that has them, or a custom one.
 
-    A ValueError names a step that is unknown, repeated or in the wrong place.
+    A ValueError names a step that is unknown, repeated or in the wrong place, or says that there is
+    none.
     """
     for name in names:
         if name not in STEPS:

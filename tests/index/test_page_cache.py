@@ -154,6 +154,15 @@ def test_without_free_memory_nothing_is_read(index: Index, free: int) -> None:
     assert read_by(index, free) == 0
 
 
+def test_an_error_ends_the_reading(index: Index) -> None:
+    """It would come again with each step, and the background would do nothing else."""
+    reader = Readahead(held(index), lambda: int("max"))
+    with pytest.raises(ValueError, match="max"):
+        reader.step()
+    reader.step()
+    assert reader.due_in() is None
+
+
 def test_files_that_are_gone(index: Index) -> None:
     """A closed file, and one that cannot be opened, are left out."""
     gone = [
