@@ -1,4 +1,4 @@
-"""*Async.* What the commands of operators have in common: the brokers, and clients for a block."""
+"""*Async.* What commands and roles have in common: the brokers, and clients for a block."""
 
 from __future__ import annotations
 

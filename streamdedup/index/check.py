@@ -66,8 +66,9 @@ from streamdedup.model import Progress, no_progress
 class CheckReport:
     """What the checker has found.
 
-    There is one line for each problem, and an index without problems is sound. What a crash has left is in ``left_over``: the next opening
-    removes or ignores it. The bytes checked are those of the segments' sound files.
+    There is one line for each problem, and an index without problems is sound. What a crash has
+    left is in ``left_over``: the next opening removes or ignores it. The bytes checked are those of
+    the segments' sound files.
     """
 
     problems: list[str] = field(default_factory=list)

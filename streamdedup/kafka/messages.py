@@ -15,14 +15,16 @@ class TopicFacts:
     """A topic as the brokers describe it.
 
     Attributes:
-        timestamp_before_max_ms, timestamp_after_max_ms: how far a record's timestamp may be from
-            the clock.
+        timestamp_before_max_ms, timestamp_after_max_ms: how far a record's timestamp may be behind
+            and ahead of the clock.
         compression: ``producer`` if the brokers store batches as they come, else their codec.
         cleanup_policy: ``delete``, ``compact``, or both separated by a comma.
         retention_ms, retention_bytes: limits of a partition; -1 without a limit.
+        min_insync_replicas: replicas that must have a record before a write is confirmed.
         replicas, in_sync: of the partition that has the fewest; 0 in sync if one has no leader.
         allowed: Kafka's names of the operations that this client may perform; None if unknown.
-        id: 16 bytes, which a recreated topic does not share; empty before Kafka 2.8.
+        id: 16 bytes, which a recreated topic does not share; empty if the brokers do not report it
+            (Kafka before 2.8).
         unlisted: settings that the brokers do not list, which have Kafka's defaults or no limit.
     """
 

@@ -87,12 +87,15 @@ class Metrics:
         self.set_gauge("pool_processes", 0 if role == "judge" else settings.pool.size())
 
     def set_gauge(self, name: str, value: float, label: object = None) -> None:
-        """Set a gauge, or its series with a value of the label."""
+        """Set a gauge, or its series with a value of the label, which is one of a few."""
         gauge = self._gauges[name]
         (gauge if label is None else gauge.labels(label)).set(value)
 
     def count(self, name: str, amount: float = 1, label: object = None) -> None:
-        """Raise a counter, or its series with a value of the label; any thread may call this."""
+        """Raise a counter, or its series with a value of the label, which is one of a few.
+
+        Any thread may call this.
+        """
         counter = self._counters[name]
         (counter if label is None else counter.labels(label)).inc(amount)
 
@@ -171,7 +174,7 @@ class Metrics:
         counter raises a ValueError.
         """
         if totals is self._estimates:
-            total = max(total, totals[name, label])
+            total = max(totals[name, label], total)
         self.count(name, total - totals[name, label], label)
         totals[name, label] = total
 

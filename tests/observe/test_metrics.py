@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import math
 import re
@@ -221,6 +222,28 @@ def test_only_a_commit_sets_the_time_of_the_last_commit(page: Page) -> None:
     assert math.isnan(page.value("last_commit_timestamp_seconds"))
     page.metrics.count_transaction("committed")
     assert page.value("last_commit_timestamp_seconds") == NOW
+
+
+def test_names_are_of_the_catalogue() -> None:
+    """Gauges and counters are named by texts; each names one of that kind, with its label if any."""
+    methods = {"set_gauge": ("gauge", 3), "count": ("counter", 3)}
+    known = {(one.kind, one.name): bool(one.label) for one in CATALOGUE}
+    found = 0
+    for path in sorted((ROOT / "streamdedup").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            kind, most = methods.get(call.func.attr, ("", 0))
+            first = call.args[0] if call.args else None
+            if not kind or "metrics" not in ast.unparse(call.func):
+                continue
+            assert isinstance(first, ast.Constant), f"{path}:{call.lineno}"
+            name = first.value
+            found += 1
+            assert (kind, name) in known, f"{path}:{call.lineno}"
+            is_labelled = len(call.args) == most or any(one.arg == "label" for one in call.keywords)
+            assert is_labelled == known[kind, name], f"{path}:{call.lineno}"
+    assert found >= 15
 
 
 def test_the_index_is_observed(page: Page) -> None:
