@@ -225,7 +225,7 @@ def test_only_a_commit_sets_the_time_of_the_last_commit(page: Page) -> None:
 
 
 def test_names_are_of_the_catalogue() -> None:
-    """Gauges and counters are named by texts; each names one of that kind, with its label if any."""
+    """Gauges and counters are named by texts: of one of that kind, with its label if it has one."""
     methods = {"set_gauge": ("gauge", 3), "count": ("counter", 3)}
     known = {(one.kind, one.name): bool(one.label) for one in CATALOGUE}
     found = 0
