@@ -237,7 +237,7 @@ class JudgedVerdicts(Verdicts):
         self._refuted = refuted
         self.positions = batch.positions
         count = len(batch.positions)
-        # The row of each record in ``documents``; -1 if it is rejected.
+        # ``(n,)``: the row of each record in ``documents``; -1 if it is rejected.
         self.document_rows = np.full(count, -1, dtype=np.int64)
         self.document_rows[batch.rows] = np.arange(len(batch.rows))
         outcomes = np.full(count, REJECTED, dtype=np.uint8)
@@ -313,7 +313,7 @@ class JudgementCounts:
     exact_refuted: int = 0  # candidates near the threshold whose texts are below it
     # Candidates near the threshold that the estimate decides, because:
     exact_without_text: int = 0  # one of the texts is too long to be stored
-    exact_over_budget: int = 0  # the texts of better ones used up what may be compared for one
+    exact_over_budget: int = 0  # the texts of better ones used up what may be compared for it
     # (k,), like by_similarity, only candidates at or above the threshold.
     accepted: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     met: Met = field(default_factory=Met.nothing)  # of documents judged for the first time

@@ -59,7 +59,7 @@ class Record:
     value: bytes | None  # the undecoded document; None for a tombstone
     key: bytes | None = None
     headers: Headers = ()
-    timestamp_ms: int = NO_TIMESTAMP  # since the epoch
+    timestamp_ms: int = NO_TIMESTAMP  # milliseconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,9 +99,9 @@ def explain_text(
 ) -> Explanation:
     """Explain the verdict that a text would get if it arrived now, without an event time.
 
-    The settings have what the index does not store: threshold, bucket size and window. If they are
-    ``configured`` and not those of the index, raise an IndexMismatch. Else its own sketch
-    parameters are used.
+    It is the text before normalisation. The settings have what the index does not store: threshold,
+    bucket size and window. If they are ``configured`` and not those of the index, raise an
+    IndexMismatch. Else its own sketch parameters are used.
     """
     rule = _rule(view, settings, configured=configured)
     # The index does not store a secret seed, the settings have it.

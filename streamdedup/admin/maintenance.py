@@ -122,7 +122,8 @@ def import_for_changelog(
     beginning. Notes on jobs are dropped. The clock is dropped too if the index comes from another
     cluster, since each stream has its own clock.
 
-    The source is an export, or the directory of another index. The progress is in bytes read.
+    The source is an export, or the directory of another index; the new one is at
+    ``index.directory``. The progress is in bytes read.
 
     Raises:
         IndexMismatch: the settings are not those of the index, or the changelog does not continue
@@ -192,7 +193,7 @@ def _bind(settings: Settings, owner: Changelog) -> None:
 async def erase(settings: Settings, ids: Sequence[str], *, configured: bool) -> Erased:
     """Erase all documents with these ids: they no longer match, and their bytes are overwritten.
 
-    ``configured`` says whether the index is used with these settings.
+    ``configured`` says whether the index is used with these settings; else they are the defaults.
 
     Raises:
         InputError: the index holds no document with one of the ids; nothing was erased.

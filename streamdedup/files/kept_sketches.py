@@ -5,7 +5,8 @@ docs/internals/format.md specifies the columns of the Parquet files.
 Only documents that can still match are loaded: of the newest ``index.window_documents``, those from
 the first one on that is within reach of the clock. The footers of the files tell which row groups
 come before it. Every document has the number that it would have if all were loaded, so that the
-index ends at the same number whatever the window is.
+index ends at the same number whatever the window is. To read a file imports pyarrow, which is
+optional.
 """
 
 from __future__ import annotations
@@ -104,9 +105,9 @@ def import_sketches(
 ) -> Loaded:
     """Create an index from the kept sketches of an archive, with the clock of the archive.
 
-    The source is a Parquet file, or a folder of them. The settings are those of the archive's
-    deduplication. The changelog is of the worker that continues the archive; None for an index of
-    the embedded mode. The progress is in documents.
+    It is at ``index.directory``. The source is a Parquet file, or a folder of them. The settings are
+    those of the archive's deduplication. The changelog is of the worker that continues the archive;
+    None for an index of the embedded mode. The progress is in documents.
 
     Raises:
         InputError: the files cannot be read, or are not what docs/internals/format.md describes.
@@ -260,13 +261,14 @@ def _list_groups(source: Path) -> list[_Group]:
 
 @contextmanager
 def _opened(path: Path, metadata: Any = None) -> Iterator[Any]:
-    """Open a Parquet file, whose footer may be known."""
+    """Open a Parquet file, whose footer may be known, and its columns checked."""
     arrow, parquet = load(), load("pyarrow.parquet")
     with translated(f"cannot read {path}"), arrow.OSFile(os.fsencode(path), "rb") as source:
         yield parquet.ParquetFile(
             source,
             metadata=metadata,
-            read_dictionary=_CONSTANT,
+            # pyarrow raises a KeyError if one of them is missing.
+            read_dictionary=() if metadata is None else _CONSTANT,
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
         )

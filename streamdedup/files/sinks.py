@@ -97,7 +97,10 @@ Sink: TypeAlias = _LineSink | TableSink
 def open_sink(
     outcome: Outcome, job: Job, sources: InputSources, settings: Settings, ledger: Ledger
 ) -> Sink:
-    """Open an output where earlier runs of the job stopped; an InputError if they wrote another."""
+    """Open an output where earlier runs of the job stopped.
+
+    An InputError says that it cannot be written, or is not what they wrote.
+    """
     path, (length, rows) = job.outputs()[outcome], ledger.written(outcome)
     rule, has_index = OutputRule.from_settings(settings), job.index is not None
     kind = table_kind(path)

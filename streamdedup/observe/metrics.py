@@ -170,8 +170,8 @@ class Metrics:
     def _raise_to(self, totals: _Totals, name: str, total: float, label: str | None = None) -> None:
         """Raise a counter by what a total has grown.
 
-        A total of estimates that falls a little waits; an exact one that falls is a defect, and the
-        counter raises a ValueError.
+        A total of the quality that falls a little waits: it has estimates. One of the index that
+        falls is a defect, and the counter raises a ValueError.
         """
         if totals is self._estimates:
             total = max(totals[name, label], total)

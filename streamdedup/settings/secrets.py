@@ -55,7 +55,7 @@ _SEED_MASK = 2**63 - 1
 class Seed:
     """A secret seed, more than 0 and less than 2^63, and 32 hexadecimal digits that identify it.
 
-    Neither the seed nor the secret follows from the hash.
+    The seed is shown nowhere. Neither it nor the secret follows from the hash.
     """
 
     value: int = field(repr=False)

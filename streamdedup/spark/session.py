@@ -36,7 +36,7 @@ DEFAULTS = {
 }
 """What replaces Spark's defaults everywhere. The last two save sorting whole documents: for a join
 with the few duplicates, and for the folders of the outcomes."""
-_JSON_LINES = re.compile(r"\.(?:jsonl|json|ndjson)[/*]*(?:\.(?:gz|bz2|zst|zstd))*\Z")
+_JSON_LINES = re.compile(r"\.(?:jsonl|json|ndjson)[/*]*(?:\.(?:gz|bz2|zst|zstd))?\Z")
 _SHOWN_CHARACTERS = 300  # of Spark's message
 
 

@@ -79,6 +79,7 @@ def one_replaced(column: str, value: Any, row: int = 0) -> Change:
     ("change", "code", "complaint"),
     [
         (lambda table: table.drop_columns("place"), 4, "has no column 'place'"),
+        (lambda table: table.drop_columns("clock"), 4, "has no column 'clock'"),
         (
             replaced("signature", lambda found: found.cast(pa.large_binary())),
             4,
