@@ -105,8 +105,8 @@ def import_sketches(
 ) -> Loaded:
     """Create an index from the kept sketches of an archive, with the clock of the archive.
 
-    It is at ``index.directory``. The source is a Parquet file, or a folder of them. The settings are
-    those of the archive's deduplication. The changelog is of the worker that continues the archive;
+    It is at ``index.directory``. The source is a Parquet file, or a folder of them. The settings
+    are those of the archive's deduplication. The changelog is of the worker that continues it;
     None for an index of the embedded mode. The progress is in documents.
 
     Raises:
