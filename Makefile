@@ -37,7 +37,7 @@ soak: $(VENV)/dev.stamp ## Disturb a worker for minutes or hours (ARGS="--minute
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
 
 test-long: $(VENV)/dev.stamp ## Run the tests that take long: kills, lost brokers, rebuilds
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m long
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m long
 
 test-spark: $(SPARK)/spark.stamp ## Run the tests on Spark: the same verdicts, lost executors, the hand-over
 	@$(SPARK)/bin/python -m pytest -m spark tests/spark
