@@ -23,8 +23,9 @@ from streamdedup.settings.sections import Settings
 log = structlog.get_logger(__name__)
 
 _POLL_MS = 200
-_AHEAD_MS = 20
-"""How long the brokers hold a request for records behind the end, and so each later request."""
+_BRIEF_MS = 20
+"""How long a poll takes up to a known end. A reader of records also lets the brokers hold a request
+for what follows an end no longer, since they hold each later request as well."""
 _MAX_ENTRIES, _MAX_RECORDS = 64, 500
 _LOOK_S = 1.0
 """Silence after which the brokers are asked whether they still answer, and then again."""
@@ -68,7 +69,8 @@ class ChangelogReader:
         self.seek(offset)
         end = self.end
         while self.position < end:
-            for entry in await self.poll():
+            # A poll passes markers only when its time is over.
+            for entry in await self.poll(_BRIEF_MS):
                 yield entry
 
     def seek(self, offset: int) -> None:
@@ -77,7 +79,7 @@ class ChangelogReader:
         self._consumer.seek(self._partition, offset)
         self.position, self._looked_at = offset, time.monotonic()
 
-    async def poll(self) -> list[tuple[int, bytes]]:
+    async def poll(self, timeout_ms: int = _POLL_MS) -> list[tuple[int, bytes]]:
         """Return the offsets and values of the next entries; none if none arrive in time.
 
         A record that is not an entry is left out, and counted in ``strangers``.
@@ -87,7 +89,7 @@ class ChangelogReader:
         """
         partition = self._partition
         with translated(f"cannot read {partition.topic}"):
-            fetched = await self._consumer.getmany(timeout_ms=_POLL_MS, max_records=_MAX_ENTRIES)
+            fetched = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=_MAX_ENTRIES)
             self.position = await self._consumer.position(partition)
         if fetched:
             self._looked_at = time.monotonic()
@@ -218,7 +220,7 @@ class Reader:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._consumer = new_consumer(
-            settings, group_id=settings.group_id, fetch_max_wait_ms=_AHEAD_MS
+            settings, group_id=settings.group_id, fetch_max_wait_ms=_BRIEF_MS
         )
 
     async def start(self) -> None:
@@ -262,7 +264,7 @@ class Reader:
         consumer.seek(partition, offset)
         while offset < end:
             with translated(action):
-                fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MAX_RECORDS)
+                fetched = await consumer.getmany(timeout_ms=_BRIEF_MS, max_records=_MAX_RECORDS)
                 offset = await consumer.position(partition)
             for message in fetched.get(partition, ()):
                 if message.offset >= end:

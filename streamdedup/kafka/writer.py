@@ -373,7 +373,8 @@ async def end_offsets(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], isolation_level: str
 ) -> dict[TopicPartition, int]:
     """Return the end offset that each partition's leader reports to readers at this level."""
-    consumer = new_consumer(settings, isolation_level)
+    # Its first attempt finds out the leaders, and fails.
+    consumer = new_consumer(settings, isolation_level, retry_backoff_ms=_RETRY_MS)
     try:
         await consumer.start()
         ends: dict[TopicPartition, int] = await consumer.end_offsets(list(partitions))
