@@ -23,6 +23,7 @@ from streamdedup.index.manifest import Manifest
 from streamdedup.index.store import Index
 from tests.compatibility.write import documents, judge, plain, probes, settings_of
 from tests.support.builders import open_index
+from tests.support.paths import ROOT
 
 FOLDER = Path(__file__).parent
 INDEXES = sorted(FOLDER.glob("index-*.tar.xz"))
@@ -76,6 +77,8 @@ def test_every_format_has_an_example() -> None:
     """A new format needs one: ``python -m tests.compatibility.write``; the old ones stay."""
     assert {FORMAT, FORMAT - 1} <= {version_of(path) for path in INDEXES}
     assert {changelog.VERSION, changelog.VERSION - 1} <= {version_of(path) for path in CHANGELOGS}
+    specified = ROOT / "docs" / "internals" / "stored-index.md"
+    assert f"in [format](format.md) {FORMAT}." in specified.read_text(encoding="utf-8")
 
 
 @pytest.mark.damages_index
