@@ -3,7 +3,8 @@
 When a process dies (killed, out of memory, an unexpected error), the whole pool breaks. The pool is
 restarted, and the batch is retried. If a process dies again, the batch is retried in isolation, in
 ever smaller parts, and a record that kills a process alone is refused. A process that does not
-answer is killed, and its batch retried in isolation.
+answer is killed, and its batch retried in isolation. So is the batch of a process that dies while it
+sends a result: the executor then waits for the rest, and does not notice the death.
 
 Processes are spawned, never forked: LMDB must not cross a fork.
 """
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -47,6 +48,8 @@ _START_S = 60.0
 _WORK_S = 30.0  # how long a batch may take, whatever its size: the machine may be busy
 _BYTE_S = 1e-8
 """Additional seconds per byte and signature value: several times the slowest sketch measured."""
+_LOOK_S = 1.0
+"""How long to wait for a batch before looking whether a process has died."""
 _GRACE_S = 5.0  # how long a process may take to finish its batch when it is asked to end
 _preparer: Preparer | None = None
 """The preparer of this process, if it is a pool process; None in all others."""
@@ -129,15 +132,19 @@ class SketchPool:
             PoolUnusable: processes die without a record.
         """
         with suppress(BrokenProcessPool, CancelledError, TimeoutError):
-            return pending.future.result(self.patience_s)
+            return self._processes.result(pending.future, self.patience_s)
         return self.recover(pending)
+
+    def waits(self) -> Iterator[float]:
+        """Yield for how many seconds to wait for the oldest batch, until it needs a recovery."""
+        return self._processes.waits(self.patience_s)
 
     def recover(self, pending: PendingBatch) -> SketchedBatch:
         """Do what :meth:`result` does, once a process died, or has not answered until now."""
         if self._is_lost(pending) and self._has_worked:
             try:
                 pending = self.submit(pending.records, pending.refused)
-                return pending.future.result(self.patience_s)
+                return self._processes.result(pending.future, self.patience_s)
             except (BrokenProcessPool, CancelledError, TimeoutError):
                 self._is_lost(pending)
         return self._recover_in_isolation(pending)
@@ -229,7 +236,8 @@ class _Quarantine:
         if self._process is None:
             self._process = self._tested()
         try:
-            return self._process.submit(records, dict(refused)).result(self._work_s(records))
+            future = self._process.submit(records, dict(refused))
+            return self._process.result(future, self._work_s(records))
         except (BrokenProcessPool, TimeoutError):
             self._process.kill()
             self._process = None
@@ -239,7 +247,7 @@ class _Quarantine:
         """Start a process, and test it with an empty batch: is the environment at fault?"""
         process = self._start()
         try:
-            process.submit(RecordColumns.of([]), {}).result(_START_S)
+            process.result(process.submit(RecordColumns.of([]), {}), _START_S)
         except (BrokenProcessPool, TimeoutError) as error:
             process.kill()
             raise PoolUnusable(
@@ -282,6 +290,22 @@ class _Processes:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    def result(self, future: Future[SketchedBatch], patience_s: float) -> SketchedBatch:
+        """Return the result of a future; raise a TimeoutError if no process will send it."""
+        for wait_s in self.waits(patience_s):
+            with suppress(TimeoutError):
+                return future.result(wait_s)
+        raise TimeoutError
+
+    def waits(self, patience_s: float) -> Iterator[float]:
+        """Yield for how long to wait for a result, in seconds, as often as it makes sense."""
+        end, has_died = time.monotonic() + patience_s, False
+        while not has_died and (left := end - time.monotonic()) > 0:
+            # A result that was sent before the death, or the executor's error, arrives meanwhile.
+            sentinels = [process.sentinel for process in self._alive()]
+            has_died = bool(multiprocessing.connection.wait(sentinels, 0))
+            yield min(_LOOK_S, left)
+
     def compile_seconds(self) -> float:
         """Return for how long one of the processes has compiled kernels."""
         return self._executor.submit(compile_seconds).result()
@@ -290,12 +314,12 @@ class _Processes:
         """End all processes at once, also those that are stopped or hang."""
         for process in self._alive():
             process.kill()
-        _join(self._shut_down(cancel=False))
+        self._shut_down(cancel=False)()
 
     def stop(self) -> None:
         """End all processes after their current batch, or kill them after some seconds."""
         processes = self._alive()
-        manager = self._shut_down(cancel=True)
+        join = self._shut_down(cancel=True)
         running = {process.sentinel for process in processes}
         end = time.monotonic() + _GRACE_S
         while running and (left := end - time.monotonic()) > 0:
@@ -303,26 +327,28 @@ class _Processes:
         for process in processes:
             if process.sentinel in running:
                 process.kill()
-        _join(manager)
+        join()
 
-    def _shut_down(self, *, cancel: bool) -> Any:
-        """Shut the executor down; return its thread, which it forgets."""
-        manager: Any = self._executor._executor_manager_thread  # noqa: SLF001 - see _join
-        self._executor.shutdown(wait=False, cancel_futures=cancel)
-        return manager
+    def _shut_down(self, *, cancel: bool) -> Callable[[], None]:
+        """Shut the executor down; return what waits for its thread, once all processes have ended.
+
+        Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
+        """
+        executor: Any = self._executor
+        manager, results = executor._executor_manager_thread, executor._result_queue  # noqa: SLF001
+        executor.shutdown(wait=False, cancel_futures=cancel)
+
+        def join() -> None:
+            if manager is not None:
+                # Else it waits for ever for the rest of a result, and so does the exit of Python.
+                results._writer.close()  # noqa: SLF001
+                manager.join(_GRACE_S)
+
+        return join
 
     def _alive(self) -> list[multiprocessing.Process]:
         # Python 3.14 has a public kill_workers(). The dictionary is gone after a shutdown.
         return list((self._executor._processes or {}).values())  # noqa: SLF001
-
-
-def _join(manager: threading.Thread | None) -> None:
-    """Wait for the thread of an executor whose processes have ended.
-
-    Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
-    """
-    if manager is not None:
-        manager.join(_GRACE_S)
 
 
 def _initialise(settings: Settings) -> None:

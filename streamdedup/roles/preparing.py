@@ -75,10 +75,13 @@ class Preparing:
             PoolUnusable: processes die without a record.
         """
         future = asyncio.wrap_future(pending.future)
-        done, _ = await asyncio.wait({future}, timeout=self._pool.patience_s)
+        for wait_s in self._pool.waits():
+            await asyncio.wait({future}, timeout=wait_s)
+            if future.done():
+                break
         state = self._state
         try:
-            if done:
+            if future.done():
                 return future.result()
             state.recovery = "a sketch process does not answer"
         except BrokenProcessPool:

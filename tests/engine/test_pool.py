@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -44,6 +46,18 @@ def slow(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
     """Prepare a batch; hang at a poisonous record."""
     if any(POISON in value for row, value in enumerate(batch.values) if row not in refused):
         signal.pause()
+    return prepare(batch, refused)
+
+
+def cut_short(batch: RawBatch, refused: dict[int, Rejection]) -> SketchedBatch:
+    """Prepare a batch; with poison, end the process in the middle of sending the result."""
+
+    def send_half(connection: Any, message: bytes) -> None:
+        os.write(connection.fileno(), message[: len(message) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if any(POISON in value for row, value in enumerate(batch.values) if row not in refused):
+        pytest.MonkeyPatch().setattr(Connection, "_send", send_half)
     return prepare(batch, refused)
 
 
@@ -187,6 +201,31 @@ def test_stopped_process(sound: SketchPool, restarts: list[str]) -> None:
     assert_end([stopped])
     assert sound.result(sound.submit(records(b"afterwards"))).rows == [0]
     assert restarts == ["restart"]
+
+
+DYING_WHILE_SENDING = """
+from streamdedup.engine.pool import SketchPool
+from tests.engine.test_pool import POISON, cut_short, records, settings
+if __name__ == "__main__":
+    pool = SketchPool(settings(), task=cut_short)
+    print(pool.result(pool.submit(records(POISON))).rejections[0].reason)
+    pool.close()
+"""
+
+
+def test_a_process_that_dies_while_it_sends_a_result(tmp_path: Path) -> None:
+    """The record is found, and Python can exit, although the executor waits for the rest."""
+    script = tmp_path / "script.py"
+    script.write_text(DYING_WHILE_SENDING, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        check=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=90,
+    )
+    assert done.stdout == "ProcessDied\n"
 
 
 @pytest.mark.long
