@@ -3,8 +3,8 @@
 When a process dies (killed, out of memory, an unexpected error), the whole pool breaks. The pool is
 restarted, and the batch is retried. If a process dies again, the batch is retried in isolation, in
 ever smaller parts, and a record that kills a process alone is refused. A process that does not
-answer is killed, and its batch retried in isolation. So is the batch of a process that dies while it
-sends a result: the executor then waits for the rest, and does not notice the death.
+answer is killed, and its batch retried in isolation; so is that of a process that dies while it
+sends a result, since the executor waits for the rest, and does not notice the death.
 
 Processes are spawned, never forked: LMDB must not cross a fork.
 """

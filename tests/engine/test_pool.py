@@ -213,6 +213,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_process_that_dies_while_it_sends_a_result(tmp_path: Path) -> None:
     """The record is found, and Python can exit, although the executor waits for the rest."""
     script = tmp_path / "script.py"
