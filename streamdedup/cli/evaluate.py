@@ -68,10 +68,7 @@ Limit = Annotated[
     int | None, options.for_input(metavar="N", min=1, help="Read at most N documents.")
 ]
 Html = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", **options.FILLED, help="Save the report as an HTML page with pictures."
-    ),
+    Path | None, options.to_file(help="Save the report as an HTML page with pictures.")
 ]
 
 

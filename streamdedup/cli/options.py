@@ -43,6 +43,7 @@ def _path(param: typer.CallbackParam, value: Any) -> Path | None:
 FILLED: dict[str, Any] = {"path_type": str, "callback": _path}
 """Of options and arguments whose path must not be empty. ``Path("")`` is the working directory, in
 which a command with an unset variable would write."""
+to_file = partial(typer.Option, metavar="FILE", **FILLED)
 _CONFIG = typer.Option("--config", "-c", **FILLED, help="YAML file with the settings.")
 ConfigFile = Annotated[Path | None, _CONFIG]
 RequiredConfigFile = Annotated[Path, _CONFIG]

@@ -47,12 +47,7 @@ Bands = Annotated[
 Rows = Annotated[
     int | None, options.for_judgement(min=1, max=options.MOST_ROWS, help="Rows of that choice.")
 ]
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", **options.FILLED, help="Save the S-curves as a .png or .svg file."
-    ),
-]
+Plot = Annotated[Path | None, options.to_file(help="Save the S-curves as a .png or .svg file.")]
 
 
 def tune(

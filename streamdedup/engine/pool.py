@@ -198,7 +198,7 @@ class SketchPool:
             self._closed = True
         if self._isolated is not None:
             self._isolated.kill()
-        self._processes.stop()
+        self._processes.stop(_GRACE_S)
 
 
 class _Quarantine:
@@ -312,39 +312,26 @@ class _Processes:
 
     def kill(self) -> None:
         """End all processes at once, also those that are stopped or hang."""
-        for process in self._alive():
-            process.kill()
-        self._shut_down(cancel=False)()
+        self.stop(0.0)
 
-    def stop(self) -> None:
+    def stop(self, grace_s: float) -> None:
         """End all processes after their current batch, or kill them after some seconds."""
+        executor: Any = self._executor
+        manager, results = executor._executor_manager_thread, executor._result_queue  # noqa: SLF001
         processes = self._alive()
-        join = self._shut_down(cancel=True)
+        executor.shutdown(wait=False, cancel_futures=grace_s > 0)
         running = {process.sentinel for process in processes}
-        end = time.monotonic() + _GRACE_S
+        end = time.monotonic() + grace_s
         while running and (left := end - time.monotonic()) > 0:
             running.difference_update(multiprocessing.connection.wait(list(running), left))
         for process in processes:
             if process.sentinel in running:
                 process.kill()
-        join()
-
-    def _shut_down(self, *, cancel: bool) -> Callable[[], None]:
-        """Shut the executor down; return what waits for its thread, once all processes have ended.
-
-        Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
-        """
-        executor: Any = self._executor
-        manager, results = executor._executor_manager_thread, executor._result_queue  # noqa: SLF001
-        executor.shutdown(wait=False, cancel_futures=cancel)
-
-        def join() -> None:
-            if manager is not None:
-                # Else it waits for ever for the rest of a result, and so does the exit of Python.
-                results._writer.close()  # noqa: SLF001
-                manager.join(_GRACE_S)
-
-        return join
+        if manager is not None:
+            # Else it would wait for ever for the rest of a result, and the exit of Python for it.
+            results._writer.close()  # noqa: SLF001
+            # Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
+            manager.join(_GRACE_S)
 
     def _alive(self) -> list[multiprocessing.Process]:
         # Python 3.14 has a public kill_workers(). The dictionary is gone after a shutdown.

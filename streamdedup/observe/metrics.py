@@ -87,15 +87,12 @@ class Metrics:
         self.set_gauge("pool_processes", 0 if role == "judge" else settings.pool.size())
 
     def set_gauge(self, name: str, value: float, label: object = None) -> None:
-        """Set a gauge, or its series with a value of the label, which is one of a few."""
+        """Set a gauge, or its series with a value of the label; a label has few values (rule 2)."""
         gauge = self._gauges[name]
         (gauge if label is None else gauge.labels(label)).set(value)
 
     def count(self, name: str, amount: float = 1, label: object = None) -> None:
-        """Raise a counter, or its series with a value of the label, which is one of a few.
-
-        Any thread may call this.
-        """
+        """Raise a counter, or its series with a value of the label; any thread may call this."""
         counter = self._counters[name]
         (counter if label is None else counter.labels(label)).inc(amount)
 
@@ -225,15 +222,9 @@ class Metrics:
         for name, time_ms in (("clock", stats.clock_ms), ("oldest", stats.oldest_ms)):
             if time_ms != NO_TIMESTAMP:
                 self.set_gauge(f"index_{name}_timestamp_seconds", time_ms / 1000)
-        for name, total in (
-            ("flushes", stats.flushes),
-            ("merges", stats.merges),
-            ("expired_segments", stats.expired),
-            ("stalls", stats.stalls),
-            ("scrubbed_bytes", stats.scrubbed_bytes),
-            ("damaged_blocks", stats.damaged_blocks),
-        ):
-            self._raise_to(self._index_totals, f"index_{name}_total", total)
+        for name in ("flushes", "merges", "stalls", "scrubbed_bytes", "damaged_blocks"):
+            self._raise_to(self._index_totals, f"index_{name}_total", getattr(stats, name))
+        self._raise_to(self._index_totals, "index_expired_segments_total", stats.expired)
         absent = stats.lookups - stats.lookups_found
         for result, total in (("found", stats.lookups_found), ("absent", absent)):
             self._raise_to(self._index_totals, "index_lookups_total", total, result)

@@ -227,7 +227,9 @@ def test_only_a_commit_sets_the_time_of_the_last_commit(page: Page) -> None:
 def test_names_are_of_the_catalogue() -> None:
     """Gauges and counters are named by texts: of one of that kind, with its label if it has one."""
     methods = {"set_gauge": ("gauge", 3), "count": ("counter", 3)}
-    known = {(one.kind, one.name): bool(one.label) for one in CATALOGUE}
+    known: dict[tuple[str, str], bool] = {
+        (one.kind, one.name): bool(one.label) for one in CATALOGUE
+    }
     found = 0
     for path in sorted((ROOT / "streamdedup").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):
@@ -238,7 +240,7 @@ def test_names_are_of_the_catalogue() -> None:
             if not kind or "metrics" not in ast.unparse(call.func):
                 continue
             assert isinstance(first, ast.Constant), f"{path}:{call.lineno}"
-            name = first.value
+            name = str(first.value)
             found += 1
             assert (kind, name) in known, f"{path}:{call.lineno}"
             is_labelled = len(call.args) == most or any(one.arg == "label" for one in call.keywords)
