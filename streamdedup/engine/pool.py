@@ -328,7 +328,7 @@ class _Processes:
             if process.sentinel in running:
                 process.kill()
         if manager is not None:
-            # Else it would wait for ever for the rest of a result, and the exit of Python for it.
+            # Else it would wait without an end for the rest of a result, and Python for it.
             results._writer.close()  # noqa: SLF001
             # Before 3.12, an exit of Python that meets the end of this thread prints a traceback.
             manager.join(_GRACE_S)
