@@ -55,6 +55,9 @@ BLOCK = 1 << BLOCK_BITS
 DOT_ABOVE = 0x307
 ROOM = 32
 """No code point becomes as many as this."""
+_PLANES = (0, 1, 2, 3, 14)
+"""The planes of Unicode that a change may affect. Those of private use have no decompositions, and
+the others no characters."""
 
 # Hangul syllables are composed by arithmetic (Unicode Standard, section 3.12).
 LEADS, VOWELS, TAILS, SYLLABLES = 0x1100, 0x1161, 0x11A7, 0xAC00
@@ -312,7 +315,7 @@ def _compose(pairs: I64, composites: I64, first: Int, second: Int) -> Int:
 
 
 def make_table(change: Callable[[str], str], *, composes: bool, collapses: bool) -> Table:
-    """Build the table of a change, in less than a second.
+    """Build the table of a change, in some 0.2 s: most planes of Unicode are left out.
 
     Args:
         change: changes each character independently of its neighbours, with two exceptions: NFKC if
@@ -320,15 +323,16 @@ def make_table(change: Callable[[str], str], *, composes: bool, collapses: bool)
         composes: whether the change includes NFKC, after nothing but dropping characters.
         collapses: whether the kernel also collapses the white space of the changed text.
     """
-    every = [chr(point) for point in range(sys.maxunicode + 1)]
+    every = [chr(point) for plane in _PLANES for point in range(plane << 16, plane + 1 << 16)]
     maker = _Maker(change, every, composes, collapses)
-    blocks, entries = [], [0] * BLOCK  # all blocks without a change share the first one
+    # All blocks without a change share the first one.
+    blocks, entries = [0] * ((sys.maxunicode + 1) // BLOCK), [0] * BLOCK
     for first in range(0, len(every), BLOCK):
         block = every[first : first + BLOCK]
         of_block = [] if maker.is_plain(block) else [*map(maker.entry, block)]
-        changes = any(of_block)
-        blocks.append(len(entries) if changes else 0)
-        entries += of_block if changes else []
+        if any(of_block):
+            blocks[ord(block[0]) // BLOCK] = len(entries)
+            entries += of_block
     keys = sorted(maker.pairs)
     return Table(
         np.array(blocks, dtype=np.uint32),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import partial
 
+import numpy as np
 import pytest
 
+from streamdedup.sketch import fold
 from streamdedup.sketch.fold import make_table, rewrite
+from streamdedup.sketch.normalize import STEPS, apply_changes, changes_of
 
 
 def nfkc_casefold(text: str) -> str:
@@ -57,6 +61,19 @@ def test_many_others() -> None:
     texts = [f" \u00c4  {number}" for number in range(700)] + ["\u2026" * 300_000, "", "\u00df"]
     assert rewrite(texts[:700], TABLE, left) == [f"\u00e4 {number}" for number in range(700)]
     assert rewrite(texts[700:], TABLE, nfkc_casefold) == ["." * 900_000, "", "ss"]
+
+
+@pytest.mark.parametrize(
+    "names", [("drop_invisible",), ("drop_invisible", "nfkc", "casefold")], ids=" ".join
+)
+def test_planes_that_are_left_out(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is that of all planes."""
+    change = partial(apply_changes, changes_of([STEPS[name] for name in names]))
+    table = make_table(change, composes="nfkc" in names, collapses=True)
+    monkeypatch.setattr(fold, "_PLANES", range(17))
+    whole = make_table(change, composes="nfkc" in names, collapses=True)
+    for found, expected in zip(table, whole, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
