@@ -55,9 +55,7 @@ BLOCK = 1 << BLOCK_BITS
 DOT_ABOVE = 0x307
 ROOM = 32
 """No code point becomes as many as this."""
-_PLANES = (0, 1, 2, 3, 14)
-"""The planes of Unicode that a change may affect. Those of private use have no decompositions, and
-the others no characters."""
+_PLANES = (0, 1, 2, 3, 14)  # the others have no characters, or only those of private use
 
 # Hangul syllables are composed by arithmetic (Unicode Standard, section 3.12).
 LEADS, VOWELS, TAILS, SYLLABLES = 0x1100, 0x1161, 0x11A7, 0xAC00
