@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,9 +126,10 @@ def test_a_second_worker_takes_over(broker: Broker, tmp_path: Path, group: str) 
     with stage.start_worker() as old:
         stage.wait_for(1, old)
         with second.start_worker() as new:
-            for start in range(20, MANY, 20):
+            limit = time.monotonic() + PATIENCE_S
+            for start in itertools.count(20, 20):  # it is fenced at its next commit
                 stage.produce_json(documents(start, start + 20))
-                if old.process.poll() is not None:
+                if old.process.poll() is not None or time.monotonic() > limit:
                     break
             old.assert_ends(8, "topics.changelog", "taken over")
             stage.wait_for(start + 20, new)
