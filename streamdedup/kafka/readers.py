@@ -24,8 +24,7 @@ log = structlog.get_logger(__name__)
 
 _POLL_MS = 200
 _BRIEF_MS = 20
-"""How long a poll takes up to a known end. A reader of records also lets the brokers hold a request
-for what follows an end no longer, since they hold each later request as well."""
+"""How long a poll takes up to a known end, and how long brokers hold a request for what follows."""
 _MAX_ENTRIES, _MAX_RECORDS = 64, 500
 _LOOK_S = 1.0
 """Silence after which the brokers are asked whether they still answer, and then again."""

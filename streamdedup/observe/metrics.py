@@ -165,10 +165,9 @@ class Metrics:
             self.set_gauge(f"quality_{name}_standard_error", figure.error)
 
     def _raise_to(self, totals: _Totals, name: str, total: float, label: str | None = None) -> None:
-        """Raise a counter by what a total has grown.
+        """Raise a counter by what a total has grown; a ValueError if one of the index has fallen.
 
-        A total of the quality that falls a little waits: it has estimates. One of the index that
-        falls is a defect, and the counter raises a ValueError.
+        Totals of the quality have estimates: one that falls a little waits.
         """
         if totals is self._estimates:
             total = max(totals[name, label], total)

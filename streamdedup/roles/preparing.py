@@ -75,6 +75,8 @@ class Preparing:
             PoolUnusable: processes die without a record.
         """
         future = asyncio.wrap_future(pending.future)
+        # Else asyncio logs an error that comes when the wait is over.
+        future.add_done_callback(lambda late: late.cancelled() or late.exception())
         for wait_s in self._pool.waits():
             await asyncio.wait({future}, timeout=wait_s)
             if future.done():
