@@ -85,7 +85,7 @@ class Rule:
     shingling: Shingling | None = None  # of texts that are compared; None to use estimates only
     borderline: float = 0.0  # largest distance from the threshold at which texts are compared
     compared_bytes: int = COMPARED_BYTES
-    window_ms: int = NO_LIMIT  # difference of event times from which on documents do not match
+    window_ms: int = NO_LIMIT  # documents match only if their event times differ by less
     reach_ms: int = NO_LIMIT  # how far the clock passes an effective time until it is out of reach
     allowances: Allowances = UNLIMITED  # limits of effective times around the clock
 

@@ -34,7 +34,7 @@ of ``fast`` is 0.71 to 0.96 (docs/adr/0005-fast-similarity-sketching.md). The le
 because the similarities of short texts have few values, which acts like a smaller error."""
 LEAST_PROBABILITY = 0.02
 """A candidate stands for at most fifty pairs."""
-_REACH = 5.0  # standard errors below the threshold from which on a candidate may count
+_REACH = 5.0  # most standard errors of a candidate below the threshold
 _NEAR = 3.0  # standard errors around the threshold in which the slope of the density is measured
 _MOST_CLASSES = 255
 _STEEPEST = 0.9

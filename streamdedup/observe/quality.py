@@ -111,7 +111,7 @@ def _report(future: Future[None]) -> None:
 class LiveQuality:
     """What a process knows of the quality of its verdicts.
 
-    ``judges`` tells whether it compares signatures, which an edge does not. A judge has no texts,
+    ``judges`` is whether it compares signatures, which an edge does not. A judge has no texts,
     and so no shadow sample.
     """
 

@@ -18,7 +18,7 @@ DEFAULT_BACKGROUND = 0.05
 _MOST_BANDS = 2.0**62
 _NEVER = 1e-3  # a curve below this at the threshold finds almost nothing
 _HALF = 0.5
-_USEFUL = 0.9  # a recall at the threshold from which on bands are useful
+_USEFUL = 0.9  # smallest useful recall of bands at the threshold
 _SATURATED = 1.0 - 1e-9  # a curve above this at the threshold saturates well before the threshold
 
 
