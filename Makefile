@@ -8,6 +8,9 @@ SPARK := .venv-spark
 DOCS := .venv-docs
 MUTANTS := .venv-mutants
 LOCKS := deploy/requirements
+# A lock names all packages. Without --no-deps, pip 23 looks at the newest version of a package with
+# extras, and refuses it because the lock has another one.
+LOCKED := --quiet --disable-pip-version-check --no-deps
 PORT ?= 9092
 ARGS ?=
 SEEDS ?= 3
@@ -174,20 +177,20 @@ $(VENV)/bin/python:
 
 $(VENV)/run.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 	@echo "Installing streamdedup and its dependencies"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -m pip install $(LOCKED) -r $(LOCKS)/run.lock
+	@$(BIN)/python -m pip install $(LOCKED) --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp $(LOCKS)/dev.lock
 	@echo "Installing the dependencies of the tests"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/dev.lock
+	@$(BIN)/python -m pip install $(LOCKED) -r $(LOCKS)/dev.lock
 	@touch $@
 
 # The peers are only measured, so they have a separate environment.
 $(BENCH)/peers.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 	@echo "Installing streamdedup and the peers for comparison"
 	@test -x $(BENCH)/bin/python || $(BIN)/python -m venv $(BENCH)
-	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/run.lock
+	@$(BENCH)/bin/python -m pip install $(LOCKED) -r $(LOCKS)/run.lock
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
@@ -195,21 +198,21 @@ $(BENCH)/peers.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 $(SPARK)/spark.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/spark.lock
 	@echo "Installing streamdedup, Spark and the dependencies of the tests"
 	@test -x $(SPARK)/bin/python || $(BIN)/python -m venv $(SPARK)
-	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/spark.lock
-	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(SPARK)/bin/python -m pip install $(LOCKED) -r $(LOCKS)/spark.lock
+	@$(SPARK)/bin/python -m pip install $(LOCKED) --editable .
 	@touch $@
 
 # The tool is needed for mutants only.
 $(MUTANTS)/mutants.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/mutants.lock
 	@echo "Installing streamdedup, the dependencies of the tests and mutmut"
 	@test -x $(MUTANTS)/bin/python || $(BIN)/python -m venv $(MUTANTS)
-	@$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/mutants.lock
-	@$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(MUTANTS)/bin/python -m pip install $(LOCKED) -r $(LOCKS)/mutants.lock
+	@$(MUTANTS)/bin/python -m pip install $(LOCKED) --editable .
 	@touch $@
 
 # The site's tools are needed for the site only.
 $(DOCS)/docs.stamp: $(VENV)/bin/python $(LOCKS)/docs.lock
 	@echo "Installing the tools of the documentation's site"
 	@test -x $(DOCS)/bin/python || $(BIN)/python -m venv $(DOCS)
-	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOCKS)/docs.lock
+	@$(DOCS)/bin/python -m pip install $(LOCKED) -r $(LOCKS)/docs.lock
 	@touch $@
