@@ -43,6 +43,7 @@ from benchmarks.progress import Steps
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from deploy.broker.process import LONG_LIVED
 from deploy.processes import Child, ProcessEnded
 from deploy.registry import running_registry
 from tests.testkit.documents import ARTICLE_BYTES, EXACT, NEAR, POST_BYTES, Documents, Plan, plan
@@ -333,7 +334,7 @@ def main() -> None:
     try:
         with (
             terminable(),
-            own_broker() as broker,
+            own_broker(options=LONG_LIVED) as broker,
             tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.directory) as folder,
         ):
             figures = asyncio.run(run(broker, arguments, Path(folder)))

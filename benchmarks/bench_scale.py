@@ -32,6 +32,7 @@ from benchmarks.scale_moves import edges_come_and_go, takeovers
 from deploy.broker.broker import Broker
 from deploy.broker.errors import BrokerError
 from deploy.broker.obtain import own_broker
+from deploy.broker.process import LONG_LIVED
 from deploy.processes import Child, ProcessEnded
 from tests.testkit.documents import ARTICLE_BYTES, POST_BYTES, Documents, plan
 
@@ -151,7 +152,7 @@ def main() -> None:
     try:
         with (
             terminable(),
-            own_broker() as broker,
+            own_broker(options=LONG_LIVED) as broker,
             tempfile.TemporaryDirectory(prefix="bench-") as folder,
         ):
             asyncio.run(run(broker, arguments, Path(folder)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from deploy.broker.errors import BrokerError, BrokerFailed
 from deploy.broker.jars import kafka_version
 from deploy.broker.obtain import ORIGIN_VARIABLE, own_broker
+from deploy.broker.process import LONG_LIVED
 
 _PAUSE_SECONDS = 0.5
 
@@ -73,7 +74,7 @@ def _port(text: str) -> int:
 
 
 def _serve(port: int) -> None:
-    with own_broker(port=port) as broker:
+    with own_broker(port=port, options=LONG_LIVED) as broker:
         print(f"bootstrap: {broker.bootstrap}", flush=True)
         try:
             while broker.is_running():

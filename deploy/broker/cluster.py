@@ -15,7 +15,7 @@ from deploy.broker.address import LOOPBACK, choose_ports
 from deploy.broker.broker import Broker
 from deploy.broker.jars import obtain_jars
 from deploy.broker.layout import controller_properties, member_properties
-from deploy.broker.process import ONE_OF_MANY, JavaServer, data_folder, find_java
+from deploy.broker.process import JavaServer, data_folder, find_java
 
 NUMBERS = (1, 2, 3)
 """The numbers of the brokers, which are their node ids."""
@@ -68,7 +68,7 @@ def running_cluster() -> Iterator[Cluster]:
 
     def node(name: str, port: int, properties: dict[str, str]) -> Broker:
         (folder / name).mkdir()
-        server = JavaServer(java, jars, folder / name, properties, ONE_OF_MANY)
+        server = JavaServer(java, jars, folder / name, properties)
         resources.callback(server.discard)
         return Broker(f"{LOOPBACK}:{port}", server)
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from deploy.broker.access import Access, make_access
@@ -21,7 +21,7 @@ from deploy.broker.container import ContainerServer, engine_answers, image_name,
 from deploy.broker.errors import BrokerFailed, BrokerUnobtainable
 from deploy.broker.jars import obtain_jars
 from deploy.broker.layout import Ports, assign_ports, server_properties
-from deploy.broker.process import JavaServer, data_folder, find_java
+from deploy.broker.process import SHORT_LIVED, JavaServer, data_folder, find_java
 from deploy.broker.server import ORIGIN_CONTAINER, ORIGIN_MAVEN, Server
 
 BOOTSTRAP_VARIABLE = "STREAMDEDUP_TEST_BOOTSTRAP"
@@ -52,10 +52,12 @@ def own_broker(
     secured: bool = False,
     port: int | None = None,
     special: Mapping[str, str] | None = None,
+    options: Sequence[str] = SHORT_LIVED,
 ) -> Iterator[Broker]:
     """Start a broker and yield it.
 
-    `port`, if given, is the loopback port for plaintext; `special` holds settings of Kafka's.
+    `port`, if given, is the loopback port for plaintext; `special` holds settings of Kafka's, and
+    `options` those of Java.
     """
     if port is not None and not is_free(port):
         raise BrokerFailed(f"port {port} of {LOOPBACK} is in use; choose another one")
@@ -63,7 +65,7 @@ def own_broker(
     access = make_access() if secured else None
     folder = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
     try:
-        with _discarded(_choose_server(folder, ports, access, special)) as server:
+        with _discarded(_choose_server(folder, ports, access, special, options)) as server:
             secured_listeners = None if access is None else _secured(ports, access, folder)
             broker = Broker(f"{LOOPBACK}:{ports.client}", server, secured_listeners)
             broker.start()
@@ -83,7 +85,11 @@ def _broker_of_environment(bootstrap: str) -> Broker:
 
 
 def _choose_server(
-    folder: Path, ports: Ports, access: Access | None, special: Mapping[str, str] | None
+    folder: Path,
+    ports: Ports,
+    access: Access | None,
+    special: Mapping[str, str] | None,
+    options: Sequence[str],
 ) -> Server:
     forced = os.environ.get(ORIGIN_VARIABLE, "").strip()
     if forced not in ("", ORIGIN_CONTAINER, ORIGIN_MAVEN):
@@ -95,7 +101,7 @@ def _choose_server(
     properties = server_properties(
         ports, access, bind_host=LOOPBACK, log_dir=str(data_folder(folder)), special=special
     )
-    return JavaServer(find_java(), obtain_jars(), folder, properties)
+    return JavaServer(find_java(), obtain_jars(), folder, properties, options)
 
 
 def _can_run_container(*, required: bool) -> bool:

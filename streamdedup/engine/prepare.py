@@ -103,8 +103,8 @@ class Preparer:
         self._packer = TextPacker(settings.text_room()) if settings.dedup.keeps_texts else None
 
     def warm(self) -> None:
-        """Compile or load the kernels."""
-        texts = self._sketcher.normalise(["warm", "w\u00e4rm"])
+        """Compile or load the kernels; those of texts that are not ASCII follow when needed."""
+        texts = self._sketcher.normalise(["warm"])
         self._sketcher.sketch(texts, np.zeros(len(texts), dtype=np.uint64))
 
     def prepare_records(

@@ -36,6 +36,7 @@ import numpy as np
 
 from deploy.broker.broker import Broker
 from deploy.broker.obtain import own_broker
+from deploy.broker.process import LONG_LIVED
 from tests.support.checker import Checker
 from tests.support.faulty import ACTIONS, Fault
 from tests.support.feed import Feeder
@@ -349,7 +350,10 @@ class Soak:
 def soak(seconds: float, seed: int, per_second: int, folder: Path, mode: str) -> bool:
     """Run, print the report, and return whether everything is as it must be."""
     report = Report()
-    with own_broker() as broker, Network(broker.bootstrap, random.Random(seed)) as network:
+    with (
+        own_broker(options=LONG_LIVED) as broker,
+        Network(broker.bootstrap, random.Random(seed)) as network,
+    ):
         names = NAMES[mode]
         stage = Stage(broker.bootstrap, folder, mode="split" if mode == "split" else "single")
         stage.create_topics(PARTITIONS)

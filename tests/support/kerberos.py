@@ -20,7 +20,7 @@ from deploy.broker.address import LOOPBACK, choose_ports
 from deploy.broker.broker import Broker
 from deploy.broker.jars import obtain_jars
 from deploy.broker.layout import assign_ports, server_properties
-from deploy.broker.process import ALONE, JavaServer, data_folder, find_java
+from deploy.broker.process import SHORT_LIVED, JavaServer, data_folder, find_java
 from deploy.processes import Child
 from tests.support.corpora import documents
 from tests.support.oracle import assert_undisturbed
@@ -132,7 +132,7 @@ def kerberos_broker(realm: Realm, folder: Path) -> Iterator[tuple[Broker, str]]:
         "listener.name.kerberos.gssapi.sasl.jaas.config": login,
         "sasl.kerberos.service.name": "kafka",
     }
-    options = (*ALONE, f"-Djava.security.krb5.conf={realm.config}")
+    options = (*SHORT_LIVED, f"-Djava.security.krb5.conf={realm.config}")
     server = JavaServer(find_java(), obtain_jars(), folder, properties, options)
     broker = Broker(f"{LOOPBACK}:{ports.client}", server)
     try:
