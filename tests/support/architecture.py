@@ -6,6 +6,7 @@ Every import counts: at the top, inside a function, and under ``TYPE_CHECKING``.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,8 +74,8 @@ def trespasses(sources: Mapping[str, str], table: str) -> list[str]:
         sources: the source of every module, by its dotted name; packages by their own name.
         table: the text of docs/internals/architecture.md, which names every module.
     """
-    trees = {name: ast.parse(text) for name, text in sources.items()}
-    imports = {name: list(_imports(tree, trees)) for name, tree in trees.items()}
+    trees = {name: _parsed(text) for name, text in sources.items()}
+    imports = {name: list(_targets(tree, trees)) for name, tree in trees.items()}
     return [
         *_other_layers(table),
         *_wrong_places(trees, table),
@@ -95,7 +96,7 @@ def outside(sources: Mapping[str, str]) -> list[str]:
     Args:
         sources: the source of every module of the repository, by its dotted name.
     """
-    trees = {name: ast.parse(text) for name, text in sources.items()}
+    trees = {name: _parsed(text) for name, text in sources.items()}
     tops = {name.partition(".")[0] for name in sources}
     found = []
     for module, tree in trees.items():
@@ -103,14 +104,25 @@ def outside(sources: Mapping[str, str]) -> list[str]:
         allowed = ("streamdedup.", own, *OUTSIDE[own])
         found += [
             f"{module}:{line}: imports {target}, but {own}* imports only {', '.join(allowed)}"
-            for target, line in _imports(tree, trees)
+            for target, line in _targets(tree, trees)
             if target.partition(".")[0] in tops and not f"{target}.".startswith(allowed)
         ]
     return found
 
 
-def _imports(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[Import]:
-    for node in ast.walk(tree):
+# The tests change one module at a time, so that most are parsed and walked only once.
+@functools.cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+def _targets(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[Import]:
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, node.lineno)
@@ -222,7 +234,7 @@ def _numba_in_settings(imports: Mapping[str, Sequence[Import]]) -> Iterator[str]
 def _raises_in_groups(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Find errors that become a group before Python 3.11.4 (gh-103590)."""
     for module, tree in trees.items():
-        for statement in ast.walk(tree):
+        for statement in _nodes(tree):
             handlers = statement.handlers if isinstance(statement, ast.TryStar) else []
             for node in itertools.chain.from_iterable(map(ast.walk, handlers)):
                 if isinstance(node, ast.Raise):
@@ -233,7 +245,7 @@ def _shared_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Find classes of one name: a reader cannot know which of them a sentence means."""
     first: dict[str, str] = {}
     for module, tree in sorted(trees.items()):
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
                 continue
             other = first.setdefault(node.name, module)
