@@ -16,7 +16,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types measure format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types measure format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package release matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,8 +109,11 @@ bench-spark: $(SPARK)/spark.stamp ## Measure the backfill on Spark, and compare 
 bench-adversaries: $(VENV)/dev.stamp ## Measure what crafted input costs, next to ordinary input (ARGS=--mb 8)
 	@$(BIN)/python -m benchmarks.bench_adversaries $(ARGS)
 
-package: $(VENV)/dev.stamp ## Build the wheel, and check it in a new environment
+package: $(VENV)/dev.stamp ## Build the wheel and the source distribution, and check them
 	@.ci/package
+
+release: $(VENV)/dev.stamp ## Build and check what a release publishes, in dist/ (ARGS=vX.Y.Z); upload nothing
+	@.ci/release $(ARGS)
 
 matrix: $(VENV)/dev.stamp ## Test every supported Python, dependency and Kafka (ARGS='3.13' for one)
 	@.ci/matrix $(ARGS)
@@ -154,7 +157,7 @@ lock: $(VENV)/run.stamp ## Choose the newest allowed versions and write the lock
 	@printf 'furo>=2025.9,<2027\nmyst-parser>=5,<6\nsphinx>=9,<10\n' | $(BIN)/uv pip compile --quiet \
 		--upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/docs.lock
-	@printf 'cyclonedx-bom>=7,<8\npip-audit>=2.10,<3\n' | $(BIN)/uv pip compile --quiet --upgrade \
+	@printf 'cyclonedx-bom>=7,<8\npip-audit>=2.10,<3\ntwine>=6,<7\n' | $(BIN)/uv pip compile --quiet --upgrade \
 		--universal --python-version 3.11 --generate-hashes --no-header --no-annotate - \
 		--output-file $(LOCKS)/audit.lock
 

@@ -44,7 +44,9 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         # importlib.metadata takes as long to import as all commands together.
-        return import_module("importlib.metadata").version("streamdedup")
+        from streamdedup.extras import DISTRIBUTION
+
+        return import_module("importlib.metadata").version(DISTRIBUTION)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "streamdedup.model")), name)

@@ -16,13 +16,12 @@ from tests.support.paths import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 BARE = re.compile(
-    r"streamdedup\[[\w,]+\](?! @ git\+)"
+    r"streamdedup\[[\w,]+\]"
     r"|\b(?:install|add|download|inject|uvx|pipx run|tool run)(?: +-\S+)* +['\"]?streamdedup"
     r"(?![\w/.-]|\[|['\"]? @ )"
     r"|\bstreamdedup *(?:==|~=|>=|<=) *\d"
 )
-"""What a package index answers with the package of another project. Direct references, such as
-``streamdedup[arrow] @ git+https://...``, name where it comes from."""
+"""What a package index answers with the package of another project."""
 FORBIDDEN = [
     "pip install 'streamdedup[arrow]'",
     "pip install streamdedup",
@@ -37,10 +36,10 @@ FORBIDDEN = [
 ALLOWED = [
     "pip install .",
     "pip install '.[arrow]'",
-    "pip install 'streamdedup[arrow] @ git+https://github.com/streamdedup/streamdedup'",
-    "pip install 'streamdedup @ git+https://github.com/streamdedup/streamdedup'",
+    "pip install 'streamdedup-filter[arrow] @ git+https://github.com/streamdedup/streamdedup'",
+    "pip install 'streamdedup-filter @ git+https://github.com/streamdedup/streamdedup'",
     "helm install dedup helm/streamdedup",
-    "pip install streamdedup-0.1.0-py3-none-any.whl",
+    "pip install streamdedup_filter-0.1.0-py3-none-any.whl",
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SCRIPTS = ["Makefile", "deploy/Dockerfile", ".ci/audit", ".ci/chart", ".ci/package"]
+SCRIPTS = ["Makefile", "deploy/Dockerfile", ".ci/audit", ".ci/chart", ".ci/package", ".ci/release"]
 INSTALL = re.compile(r"\bpip\b.*\binstall\b.*\.lock\b|\bpip_install\b.*\.lock\b")
 SHORTHANDS = re.compile(r"^(?:LOCKED :=|pip_install\(\) \{\n).* --no-deps\b", re.MULTILINE)
 
