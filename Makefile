@@ -182,6 +182,7 @@ $(VENV)/run.stamp: $(VENV)/bin/python pyproject.toml $(LOCKS)/run.lock
 	@echo "Installing streamdedup and its dependencies"
 	@$(BIN)/python -m pip install $(LOCKED) -r $(LOCKS)/run.lock
 	@$(BIN)/python -m pip install $(LOCKED) --editable .
+	@$(BIN)/streamdedup warm
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp $(LOCKS)/dev.lock

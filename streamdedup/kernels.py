@@ -42,6 +42,7 @@ class _Compiling(event.TimingListener):
 
     _announced = False
     outlook = "later runs find them in a cache"  # what later runs can expect
+    has_cache = True
 
     def on_start(self, compilation: event.Event) -> None:
         # Child processes compile at the same time as their parent.
@@ -93,6 +94,7 @@ def _enable_caching(dispatcher: Any) -> None:
             config.CACHE_DIR = str(_own_folder())
             dispatcher.enable_caching()
         except (OSError, RuntimeError):
+            _compiling.has_cache = False
             _compiling.outlook = (
                 "no folder for their cache can be written to, so each process compiles them; set "
                 "NUMBA_CACHE_DIR to one"
@@ -159,6 +161,11 @@ def uninterrupted(compile_: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 signal.raise_signal(pending)
 
     return shielded
+
+
+def outlook() -> tuple[bool, str]:
+    """Return whether later runs find compiled kernels, and where, in words."""
+    return _compiling.has_cache, _compiling.outlook
 
 
 def compile_seconds() -> float:

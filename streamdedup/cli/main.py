@@ -20,6 +20,7 @@ from streamdedup.cli import (
     run,
     topics,
     tune,
+    warm,
 )
 from streamdedup.cli.terminal import replace_output
 from streamdedup.errors import PoolUnusable, StreamdedupError
@@ -36,6 +37,7 @@ app.command("demo")(demo.demo)
 app.command("backfill")(backfill.backfill)
 app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
+app.command("warm")(warm.warm)
 app.command("reinstate")(corrections.reinstate)
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")

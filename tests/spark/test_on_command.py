@@ -148,7 +148,7 @@ def counts_of(rows: list[Row]) -> dict[str, list[str]]:
 @pytest.fixture(scope="module", autouse=True)
 def _warmed() -> None:
     """Put all kernels into the cache, so that no command says that it compiles some."""
-    assert run(sys.executable, "-m", "streamdedup.cli.warm").code == 0
+    assert run(sys.executable, "-m", "streamdedup", "warm").code == 0
 
 
 def test_parquet(files: Path, config: Path, rows: list[Row], tmp_path: Path) -> None:
