@@ -16,7 +16,7 @@ ARGS ?=
 SEEDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types measure format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries package release matrix chart rules browser docs kerberos image audit lock clean
+.PHONY: help demo demo-kafka demo-spark test test-faults soak test-long test-spark coverage mutants test-kafka broker lint types measure format fuzz bench-sketch bench-index bench-import bench-capacity bench-pipeline bench-scale bench-files bench-spark bench-adversaries newcomer package release matrix chart rules browser docs kerberos image audit lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ bench-spark: $(SPARK)/spark.stamp ## Measure the backfill on Spark, and compare 
 
 bench-adversaries: $(VENV)/dev.stamp ## Measure what crafted input costs, next to ordinary input (ARGS=--mb 8)
 	@$(BIN)/python -m benchmarks.bench_adversaries $(ARGS)
+
+newcomer: ## Time the README's first commands in a fresh clone with empty caches
+	@.ci/newcomer
 
 package: $(VENV)/dev.stamp ## Build the wheel and the source distribution, and check them
 	@.ci/package

@@ -183,17 +183,20 @@ def _side_by_side(pair: _Pair, codec: SignatureCodec, *, brackets: bool) -> Pane
 def _print_next_steps(console: Console, job: Job) -> None:
     from rich.text import Text
 
+    from streamdedup.cli import screen
+
     documents = shlex.quote(job.inputs[0])
     names = ("kept", "duplicates", "rejected", "index")
     outputs = {name: shlex.quote(str(getattr(job, name))) for name in names}
     flags = " ".join(f"--{name} {path}" for name, path in outputs.items())
+    program = screen.program()
     console.print("\n[bold]Next steps[/]")
     for step, command in (
         ("Look at the duplicates", f"head -n 3 {outputs['duplicates']}"),
-        ("Run the job again: no line is judged twice", f"streamdedup dedup {documents} {flags}"),
-        ("Try another threshold", f"streamdedup dedup {documents} --threshold 0.6"),
-        ("Filter your own file", "streamdedup dedup YOURS.jsonl --kept kept.jsonl"),
-        ("Start the Kafka worker", "streamdedup run --help"),
+        ("Run the job again: no line is judged twice", f"{program} dedup {documents} {flags}"),
+        ("Try another threshold", f"{program} dedup {documents} --threshold 0.6"),
+        ("Filter your own file", f"{program} dedup YOURS.jsonl --kept kept.jsonl"),
+        ("Start the Kafka worker", f"{program} run --help"),
     ):
         # Without line breaks a command can be copied as a whole.
         console.print(Text.assemble(f"  {step}\n    ", (command, "cyan")), soft_wrap=True)

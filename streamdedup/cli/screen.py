@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -81,6 +86,15 @@ def judging_progress(console: Console) -> Iterator[Callable[[RunTally], None]]:
 
     with bar:
         yield update
+
+
+def program() -> str:
+    """Return how to type this program: by its name if that is on the path, else by its file."""
+    started = Path(sys.argv[0])
+    found = shutil.which(started.name)
+    if started.name == "__main__.py" or (found and Path(found).resolve() == started.resolve()):
+        return "streamdedup"
+    return shlex.quote(os.path.relpath(started))
 
 
 def start(tally: RunTally) -> str:

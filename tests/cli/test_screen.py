@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from streamdedup.cli.screen import judging_progress, marked, start, table
+from streamdedup.cli.screen import judging_progress, marked, program, start, table
 from streamdedup.dedup.differences import TextPart
 from streamdedup.files.run import RunTally
 
@@ -57,3 +59,22 @@ def test_the_start_up_names_the_compilation() -> None:
     assert start(RunTally(start_seconds=9.5, compile_seconds=9.04)) == (
         "9.5 s of start-up (compiling kernels took 9.0 s)"
     )
+
+
+def test_the_program_is_named_as_it_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name if the path leads to it, else by its file."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("venv", "other"):
+        script = tmp_path / folder / "streamdedup"
+        script.parent.mkdir()
+        script.write_text("#!/bin/sh\n")
+        script.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "venv" / "streamdedup")])
+    monkeypatch.setenv("PATH", str(tmp_path / "venv"))
+    assert program() == "streamdedup"
+    monkeypatch.setenv("PATH", str(tmp_path / "other"))
+    assert program() == "venv/streamdedup"
+    monkeypatch.setenv("PATH", "")
+    assert program() == "venv/streamdedup"
