@@ -61,7 +61,7 @@ def test_a_terminal_shows_the_page_and_the_progress(broker: Broker, tmp_path: Pa
     try:
         log = _read_until(ours, "serving the page", "address=")
         (address,) = re.findall(r"http://127\.0\.0\.1:\d+/page", log)
-        with urllib.request.urlopen(address, timeout=PATIENCE_S) as response:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as response:  # noqa: S310 - ours
             assert b"<title>streamdedup</title>" in response.read()
         log = _read_until(ours, "documents=4")
         assert re.search(r"judged +.*documents=4 duplicates=25\.0% lag=0 per_second=\d+", log), log

@@ -14,7 +14,7 @@ from streamdedup.model import Outcome
 from streamdedup.observe import progress
 from streamdedup.observe.progress import page_address, reporting_progress
 from streamdedup.observe.state import WorkerState
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +24,12 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until_lines(lines: list[Any], count: int) -> None:
     """Wait for lines, and some intervals more."""
-    async with asyncio.timeout(PATIENCE_S):
-        while len(lines) < count:
-            await asyncio.sleep(0.01)
+    await asyncio.to_thread(wait_until, lambda: len(lines) >= count, "a line")
     await asyncio.sleep(0.05)
 
 
 async def test_a_line_has_totals_rate_and_lag() -> None:
-    """It is written if documents were judged or the lag has changed, and not in a quiet interval."""
+    """It is written if documents were judged or the lag has changed, else not."""
     state = WorkerState("running")
     with structlog.testing.capture_logs() as lines:
         async with reporting_progress(state):
@@ -61,9 +59,7 @@ async def test_a_paused_terminal_does_not_block_the_loop(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(progress, "log", Paused())
     async with reporting_progress(WorkerState("running", lag={0: 1})):
-        async with asyncio.timeout(PATIENCE_S):
-            while not entered.is_set():
-                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(entered.wait, PATIENCE_S)
     assert not resumed.is_set()
     resumed.set()
     await asyncio.sleep(0)
