@@ -22,8 +22,10 @@ class TextPart(NamedTuple):
     differs: bool
 
 
-def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
-    """Shorten two texts to their differences, and mark these.
+def differences(
+    left: str, right: str, *, whole: bool = False
+) -> tuple[list[TextPart], list[TextPart]]:
+    """Shorten two texts to their differences, and mark these; ``whole`` texts are not shortened.
 
     Runs of white space become one space, and case is ignored. Common parts are shortened at the
     same places of both texts. Only the beginning of a long difference is shown.
@@ -33,6 +35,11 @@ def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
     steps = _steps(one, two)
     compared = sum(len(mine) + len(theirs) for _, mine, theirs in steps)
     all_shown = compared == len(one) + len(two)
+    if whole:
+        if not all_shown and not all(steps[-1][1:]):
+            # The last words of one side may be among those of the other one that are not compared.
+            steps.pop()
+        return _whole(one, steps, 0), _whole(two, steps, 1)
     for index, (same, mine, theirs) in enumerate(steps):
         last = index == len(steps) - 1
         for side, words in zip(sides, (mine, theirs), strict=True):
@@ -48,6 +55,16 @@ def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
         if side and not all_shown and not side[-1].text.endswith("…"):
             side.append(TextPart(" …", differs=False))
     return list(_trimmed(sides[0])), list(_trimmed(sides[1]))
+
+
+def _whole(
+    words: list[str], steps: list[tuple[bool, list[str], list[str]]], side: int
+) -> list[TextPart]:
+    """Return all words of a side; those behind the compared ones are not marked."""
+    shown = [(step[1 + side], not step[0]) for step in steps]
+    rest = words[sum(len(part) for part, _ in shown) :]
+    parts = [TextPart("".join(part), differs) for part, differs in [*shown, (rest, False)] if part]
+    return list(_trimmed(parts))
 
 
 def _steps(one: list[str], two: list[str]) -> list[tuple[bool, list[str], list[str]]]:

@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 _SHARE = 0.02  # largest share of one processor that the thread uses
 _AHEAD_S = 2.0
-"""Processor time that the thread may use ahead of its share: it loads its kernels first, and a short
-stream needs a sample, too."""
+"""Processor time that the thread may use ahead of its share: it loads its kernels first, and short
+streams need a sample, too."""
 _DECIMALS = 6
 
 
