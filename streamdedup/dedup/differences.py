@@ -39,7 +39,10 @@ def differences(
         if not all_shown and not all(steps[-1][1:]):
             # The last words of one side may be among those of the other one that are not compared.
             steps.pop()
-        return _whole(one, steps, 0), _whole(two, steps, 1)
+        return (
+            _whole(one, [(same, mine) for same, mine, _ in steps]),
+            _whole(two, [(same, theirs) for same, _, theirs in steps]),
+        )
     for index, (same, mine, theirs) in enumerate(steps):
         last = index == len(steps) - 1
         for side, words in zip(sides, (mine, theirs), strict=True):
@@ -57,13 +60,11 @@ def differences(
     return list(_trimmed(sides[0])), list(_trimmed(sides[1]))
 
 
-def _whole(
-    words: list[str], steps: list[tuple[bool, list[str], list[str]]], side: int
-) -> list[TextPart]:
-    """Return all words of a side; those behind the compared ones are not marked."""
-    shown = [(step[1 + side], not step[0]) for step in steps]
-    rest = words[sum(len(part) for part, _ in shown) :]
-    parts = [TextPart("".join(part), differs) for part, differs in [*shown, (rest, False)] if part]
+def _whole(words: list[str], steps: list[tuple[bool, list[str]]]) -> list[TextPart]:
+    """Return all words of a text; those behind the compared ones are not marked."""
+    rest = words[sum(len(part) for _, part in steps) :]
+    shown = [*steps, (True, rest)]
+    parts = [TextPart("".join(part), differs=not same) for same, part in shown if part]
     return list(_trimmed(parts))
 
 

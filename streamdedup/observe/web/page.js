@@ -282,11 +282,11 @@ function showQuality({ estimate, shadow }) {
   }
   if (shadow) {
     for (const [name, share, of] of [
-      ["Recall, sample", shadow.recall, "repeats"],
-      ["Precision, sample", shadow.precision, "duplicates"],
+      ["Recall, sample", shadow.recall, "repeat"],
+      ["Precision, sample", shadow.precision, "duplicate"],
     ]) {
       rows.push(figureRow(name, share.value, share.low, share.high,
-        `${numbers.format(share.documents)} ${of}`));
+        `${numbers.format(share.documents)} ${of}${share.documents === 1 ? "" : "s"}`));
     }
   }
   setText("sample", shadow ? waitsFor(shadow) : "");

@@ -27,7 +27,7 @@ IMAGES = ROOT / "docs" / "images"
 _DOCUMENTS, _MAX_BATCH = 4800, 50
 """Documents of the stream, and most documents of a batch."""
 
-_WIDTH, _HEIGHT = 1100, 1150
+_WIDTH, _HEIGHT = 1100, 1500
 _JUDGING_HEIGHT = 470
 
 _COLOURS = 128
