@@ -224,12 +224,13 @@ def _print_proposal(report: LabelReport) -> None:
     from streamdedup.cli import screen
 
     console = screen.standard_output()
-    _print_head(console, agreement.overview(report), agreement.grid(report))
     for sentence in agreement.sentences(report):
         console.print(sentence, markup=False)
     if report.proposal is not None:
         console.print("\nProposed settings:\n")
         console.print(agreement.proposed_settings(report.proposal), markup=False)
+    console.print()
+    _print_head(console, agreement.overview(report), agreement.grid(report))
 
 
 def _print_head(console: Console, facts: Iterable[tuple[str, str]], grid: Grid) -> None:
