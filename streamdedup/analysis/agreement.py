@@ -244,18 +244,17 @@ def grid(report: LabelReport) -> Grid:
 
 
 def sentences(report: LabelReport) -> list[str]:
-    """Describe the disagreements, and the proposal or what is missing for it."""
-    found = []
+    """Describe the proposal or what is missing for it, and the disagreements."""
+    if report.proposal is None:
+        found = [f"No threshold is proposed: {report.missing}."]
+    else:
+        found = _proposed(report, report.proposal)
     if report.disagreements:
         named = "; ".join(report.disagreements[:_NAMED])
         more = len(report.disagreements) - _NAMED
         found.append(
             f"Labelled both same and different: {named}" + (f"; {more} more." if more > 0 else ".")
         )
-    if report.proposal is None:
-        found.append(f"No threshold is proposed: {report.missing}.")
-    else:
-        found += _proposed(report, report.proposal)
     return found
 
 

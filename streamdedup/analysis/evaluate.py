@@ -23,10 +23,11 @@ from streamdedup.analysis.report import (
     BandingReport,
     DocumentScore,
     EvaluationReport,
+    Example,
     Truth,
     UnrelatedPairs,
 )
-from streamdedup.analysis.sets import NO_SET, jaccards
+from streamdedup.analysis.sets import NO_SET, SetPairs, jaccards
 from streamdedup.analysis.truth import GroundTruth, Progress, measure_truth
 from streamdedup.columns import F64, I64
 from streamdedup.engine.deduplicator import Deduplicator
@@ -36,6 +37,9 @@ from streamdedup.settings.sections import Settings
 from streamdedup.sketch.bands import Banding, choose_bands
 from streamdedup.sketch.codec import SignatureCodec
 
+_EXAMPLES = 5  # pairs on each side of the threshold that a report shows
+_STEPS = 20  # bars of the histogram in which a valley is looked for
+_ROUNDING = 1e-9  # added before rounding down: 0.29 * 100 is a little less than 29
 _RANDOM_PAIRS = 200_000
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _SMALLEST = 1e-6  # background similarity that is assumed if the measured one is smaller
@@ -62,6 +66,7 @@ def evaluate(
     truth = measure_truth(corpus, settings, floor, report_progress)
     dedup = settings.dedup
     codec = SignatureCodec.of(dedup.sketch_parameters())
+    estimate = Estimator(codec, truth.sketch(settings))
     return EvaluationReport(
         documents=len(corpus),
         rejected=corpus.rejected,
@@ -75,16 +80,52 @@ def evaluate(
         variant=dedup.variant,
         verify=dedup.verify,
         corpus_documents=dedup.corpus_documents,
+        valley=find_valley(truth.pairs.jaccard, truth.floor),
+        above=_nearest(truth, estimate, truth.pairs.jaccard >= truth.threshold),
+        below=_nearest(truth, estimate, truth.pairs.jaccard < truth.threshold),
         truth=[
             Truth(level.low, level.high, level.pairs)
             for level in truth.levels()
             if level.pairs is not None
         ],
-        errors=estimate_errors(truth, Estimator(codec, truth.sketch(settings))),
+        errors=estimate_errors(truth, estimate),
         background=_background(truth, dedup),
         bandings=[_of_banding(truth, settings, one, report_progress) for one in bandings],
         seconds={name: round(value, 3) for name, value in truth.seconds.items()},
     )
+
+
+def find_valley(similarities: F64, floor: float) -> tuple[float, float] | None:
+    """Return the bounds of the valley of a histogram of similarities, or None without a valley.
+
+    The pairs from ``floor`` to 1 are counted in steps of 0.05. A valley has significantly fewer
+    pairs than one step below it and one above it: by two standard errors of the difference. Of
+    several, the lowest is returned, with equal steps beside it.
+    """
+    first = round(np.ceil(floor * _STEPS - _ROUNDING))
+    steps = np.minimum((similarities * _STEPS + _ROUNDING).astype(np.int64), _STEPS - 1)
+    counts = np.bincount(steps, minlength=_STEPS)[first:]
+    if len(counts) < 3:  # noqa: PLR2004 - a valley and its two sides
+        return None
+    left, right = np.maximum.accumulate(counts), np.maximum.accumulate(counts[::-1])[::-1]
+    side = np.minimum(left, right)
+    is_valley = side - counts > 2 * np.sqrt(side + counts)
+    if not is_valley.any():
+        return None
+    low = high = int(np.where(is_valley, counts, counts.max() + 1).argmin())
+    while counts[high + 1] == counts[low]:
+        high += 1
+    return (first + low) / _STEPS, (first + high + 1) / _STEPS
+
+
+def _nearest(truth: GroundTruth, estimate: Estimator, side: NDArray[np.bool_]) -> list[Example]:
+    """Return the pairs on one side of the threshold that are nearest to it, nearest first."""
+    pairs = truth.pairs.where(side)
+    distance = np.abs(pairs.jaccard - truth.threshold)
+    nearest = np.lexsort((pairs.second, pairs.first, distance))[:_EXAMPLES]
+    shown = SetPairs(pairs.first[nearest], pairs.second[nearest], pairs.jaccard[nearest])
+    rows = zip(*(column.tolist() for column in (*shown, estimate(shown))), strict=True)
+    return [truth.example(*row) for row in rows]
 
 
 def _of_banding(

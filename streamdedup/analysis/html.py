@@ -59,7 +59,7 @@ class SCurvePicture(NamedTuple):
 def page(report: EvaluationReport) -> str:
     """Return the page of an evaluation."""
     return _template("evaluate.html.j2").render(
-        report=report, title="How good the sketches are", words=words, picture=picture
+        report=report, title="Near-duplicates", words=words, picture=picture
     )
 
 

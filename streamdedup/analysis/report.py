@@ -13,7 +13,7 @@ BINS = 50
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Two documents that the sketches got wrong."""
+    """Two documents near the threshold, or that the sketches got wrong."""
 
     ids: tuple[str, str]
     texts: tuple[str, str]
@@ -170,6 +170,9 @@ class EvaluationReport:
     variant: str
     verify: str
     corpus_documents: int
+    valley: tuple[float, float] | None  # similarities of few pairs, between others with more
+    above: list[Example]  # the least similar pairs at or above the threshold
+    below: list[Example]  # the most similar pairs below it
     truth: list[Truth]
     errors: list[Error]
     background: UnrelatedPairs

@@ -31,6 +31,44 @@ class Excerpt(NamedTuple):
         return list(zip(self.ids, self.texts, strict=True))
 
 
+def answer(report: EvaluationReport) -> list[str]:
+    """Return what a reader wants to know first: the share of repeats, how many are found, a valley.
+
+    The first banding counts.
+    """
+    sentences = []
+    score = report.bandings[0].documents if report.bandings else None
+    if score is not None:
+        sentences.append(
+            f"At {report.threshold:g}, {score.repeats:,} of {score.documents:,} documents repeat "
+            f"an earlier one ({_share(score.repeats / max(1, score.documents))})."
+        )
+        wrong = score.dropped - score.right
+        sentences.append(
+            f"streamdedup drops {score.right:,} of them, and {wrong:,} other "
+            f"{'document' if wrong == 1 else 'documents'}."
+        )
+    if report.valley is None:
+        sentences.append(
+            f"No valley found from {report.floor:g} on: look at the pairs on both sides of the "
+            "threshold, or label some."
+        )
+    else:
+        low, high = report.valley
+        sentences.append(
+            f"The similarities have a valley from {low:g} to {high:g}: try a threshold there."
+        )
+    return sentences
+
+
+def nearest(report: EvaluationReport) -> list[tuple[str, list[Excerpt]]]:
+    """Return the pairs nearest to the threshold, those of each side below its title."""
+    return [
+        ("The least similar pairs that are duplicates", [excerpt(one) for one in report.above]),
+        ("The most similar pairs that are not", [excerpt(one) for one in report.below]),
+    ]
+
+
 def overview(report: EvaluationReport) -> list[tuple[str, str]]:
     """Return the facts of the evaluation, as names and values."""
     documents = f"{report.documents:,}, {report.distinct:,} distinct"

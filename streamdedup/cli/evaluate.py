@@ -189,17 +189,20 @@ def _propose(files: list[str], settings: Settings, threshold: float | None) -> L
 
 def _print(report: EvaluationReport) -> None:
     from streamdedup.analysis import words
+    from streamdedup.cli import screen
 
-    console = _print_head(words.overview(report), words.truth_grid(report))
+    console = screen.standard_output()
+    for sentence in words.answer(report):
+        console.print(sentence, markup=False)
+    console.print()
+    _print_examples(console, words.nearest(report))
+    _print_head(console, words.overview(report), words.truth_grid(report))
     for banding in report.bandings:
         console.print(_table(words.banding_grid(banding, report)))
         for sentence in words.banding_sentences(banding, report):
             console.print(sentence, markup=False)
         console.print()
-        for title, excerpts in words.mistakes(banding):
-            if excerpts:
-                brackets = not console.is_terminal
-                console.print(_side_by_side(title, excerpts[:_EXAMPLES], brackets=brackets))
+        _print_examples(console, words.mistakes(banding))
     if len(report.bandings) > 1:
         console.print(_table(words.comparison_grid(report)))
     for sentence in words.background_sentences(report):
@@ -208,27 +211,34 @@ def _print(report: EvaluationReport) -> None:
     console.print(words.proposal(report), markup=False)
 
 
+def _print_examples(console: Console, lists: list[tuple[str, list[Excerpt]]]) -> None:
+    """Print the first examples of each list below its title."""
+    for title, excerpts in lists:
+        if excerpts:
+            brackets = not console.is_terminal
+            console.print(_side_by_side(title, excerpts[:_EXAMPLES], brackets=brackets))
+
+
 def _print_proposal(report: LabelReport) -> None:
     from streamdedup.analysis import agreement
+    from streamdedup.cli import screen
 
-    console = _print_head(agreement.overview(report), agreement.grid(report))
+    console = screen.standard_output()
     for sentence in agreement.sentences(report):
         console.print(sentence, markup=False)
     if report.proposal is not None:
         console.print("\nProposed settings:\n")
         console.print(agreement.proposed_settings(report.proposal), markup=False)
+    console.print()
+    _print_head(console, agreement.overview(report), agreement.grid(report))
 
 
-def _print_head(facts: Iterable[tuple[str, str]], grid: Grid) -> Console:
-    """Print the facts at the head of a report, and its first table; return the console."""
-    from streamdedup.cli import screen
-
-    console = screen.standard_output()
+def _print_head(console: Console, facts: Iterable[tuple[str, str]], grid: Grid) -> None:
+    """Print the facts of a report, and its first table."""
     for name, value in facts:
         console.print(f"{name:<10} {value}", markup=False)
     console.print()
     console.print(_table(grid))
-    return console
 
 
 def _table(grid: Grid) -> Table:

@@ -22,8 +22,10 @@ class TextPart(NamedTuple):
     differs: bool
 
 
-def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
-    """Shorten two texts to their differences, and mark these.
+def differences(
+    left: str, right: str, *, whole: bool = False
+) -> tuple[list[TextPart], list[TextPart]]:
+    """Shorten two texts to their differences, and mark these; ``whole`` texts are not shortened.
 
     Runs of white space become one space, and case is ignored. Common parts are shortened at the
     same places of both texts. Only the beginning of a long difference is shown.
@@ -33,6 +35,14 @@ def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
     steps = _steps(one, two)
     compared = sum(len(mine) + len(theirs) for _, mine, theirs in steps)
     all_shown = compared == len(one) + len(two)
+    if whole:
+        if not all_shown and not all(steps[-1][1:]):
+            # The last words of one side may be among those of the other one that are not compared.
+            steps.pop()
+        return (
+            _whole(one, [(same, mine) for same, mine, _ in steps]),
+            _whole(two, [(same, theirs) for same, _, theirs in steps]),
+        )
     for index, (same, mine, theirs) in enumerate(steps):
         last = index == len(steps) - 1
         for side, words in zip(sides, (mine, theirs), strict=True):
@@ -48,6 +58,14 @@ def differences(left: str, right: str) -> tuple[list[TextPart], list[TextPart]]:
         if side and not all_shown and not side[-1].text.endswith("…"):
             side.append(TextPart(" …", differs=False))
     return list(_trimmed(sides[0])), list(_trimmed(sides[1]))
+
+
+def _whole(words: list[str], steps: list[tuple[bool, list[str]]]) -> list[TextPart]:
+    """Return all words of a text; those behind the compared ones are not marked."""
+    rest = words[sum(len(part) for _, part in steps) :]
+    shown = [*steps, (True, rest)]
+    parts = [TextPart("".join(part), differs=not same) for same, part in shown if part]
+    return list(_trimmed(parts))
 
 
 def _steps(one: list[str], two: list[str]) -> list[tuple[bool, list[str], list[str]]]:

@@ -30,7 +30,7 @@ Result = Literal["found", "wrong", "missed", "refuted", "alone"]
 """What became of a sampled document: a duplicate that repeats a recent kept document, or one whose
 original is recent and does not reach the threshold; a kept one that repeats a recent one, without a
 common bucket or with an estimate below the threshold; one of which this cannot be told."""
-BLOCK = 64
+BLOCK = 8
 """Consecutive offsets that are sampled together, so that texts are prepared once for all."""
 DOCUMENTS = 2_000
 """Most kept documents that a sampled one is compared with."""
@@ -39,21 +39,22 @@ VALUES_BYTES = 4 * 1024**2
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
-_WORD = 2.0**64
 
 
 def is_sampled(positions: Positions, one_in: int) -> NDArray[np.bool_]:
     """Return which documents are sampled, one in so many, at least 1: ``(n,)`` bool.
 
-    The hash, splitmix64 of partition and block of offsets, decides. A replay samples the same
-    documents.
+    Of each stretch of ``one_in`` blocks of offsets, one block is sampled. The hash, splitmix64 of
+    partition and stretch, decides which, so that each offset is sampled with the same probability
+    (stratified sampling). A replay samples the same documents.
     """
-    blocks = (positions.offsets // BLOCK).astype(np.uint64)
-    words = blocks + positions.partitions.astype(np.uint64) * _FIRST + _GOLDEN
+    blocks, parts = (positions.offsets // BLOCK).astype(np.uint64), np.uint64(one_in)
+    stretches = blocks // parts
+    words = stretches + positions.partitions.astype(np.uint64) * _FIRST + _GOLDEN
     words = (words ^ (words >> np.uint64(30))) * _FIRST
     words = (words ^ (words >> np.uint64(27))) * _SECOND
     words ^= words >> np.uint64(31)
-    return np.asarray(words <= np.uint64(min(_WORD / one_in, _WORD - 2048)))
+    return np.asarray(blocks % parts == words % parts)
 
 
 @dataclass(frozen=True, slots=True)

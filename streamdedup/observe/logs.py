@@ -60,7 +60,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(default=str),
     ]
-    if settings.format == "human" or (settings.format == "auto" and stream.isatty()):
+    if settings.format == "human" or is_on_terminal(settings, stream):
         # The default formatter prints local variables, which may hold document texts.
         plain = structlog.dev.plain_traceback
         colors = stream.isatty()
@@ -79,6 +79,11 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     logging.getLogger(__name__.partition(".")[0]).setLevel(level)
     # Below this level the client logs every heartbeat, and requests with their contents.
     logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
+
+
+def is_on_terminal(settings: LogSettings, stream: TextIO | None = None) -> bool:
+    """Return whether a person reads the log of this process, or of a stream, in a terminal."""
+    return settings.format != "json" and (stream or sys.stderr).isatty()
 
 
 class RepeatFilter(logging.Filter):

@@ -4,13 +4,15 @@ Rule 1: the page only reads; labels stay in the browser. All of its files are in
 it contacts no other host.
 Rule 2: contents of documents are sent as JSON only and shown as text only. The content security
 policy blocks every other script, and every conversion of a string to HTML.
-Rule 3: texts are compared in a thread, one pair at a time, once, and only when the page shows them.
+Rule 3: texts are compared in a thread, one pair at a time, and only when the page shows them: once,
+and once more for each request of whole texts, which are not held.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib import resources
@@ -59,6 +61,7 @@ class Page:
     ) -> None:
         self._describe = describe
         self._recent = recent
+        self._started = time.monotonic()
         self._compared: OrderedDict[int, Sides] = OrderedDict()
         self._comparing = asyncio.Lock()
 
@@ -75,9 +78,10 @@ class Page:
 
     async def _serve_state(self, _: web.Request) -> web.Response:
         recent = self._recent()
-        state = self._describe()
+        state = self._describe() | {"uptime_s": round(time.monotonic() - self._started)}
         if recent is not None:
             state |= {
+                "pipeline": recent.pipeline,
                 "threshold": recent.threshold,
                 "fingerprint": recent.fingerprint,
                 "near": NEAR,
@@ -115,14 +119,19 @@ class Page:
         pair = None if recent is None else recent.pair(int(number))
         if pair is None:
             raise web.HTTPNotFound(text=f"pair {number} is not in memory\n", headers=_HEADERS)
-        answer = _facts(pair) | {"texts": await self._sides(pair, recent)}
+        whole = request.query.get("whole") == "true"
+        answer = _facts(pair) | {"texts": await self._sides(pair, recent, whole=whole)}
         return web.json_response(answer, headers=_HEADERS)
 
-    async def _sides(self, duplicate: Pair, recent: RecentActivity | None) -> Sides | None:
+    async def _sides(
+        self, duplicate: Pair, recent: RecentActivity | None, *, whole: bool = False
+    ) -> Sides | None:
         """Return the parts of both texts with their differences; None if texts are not shown."""
         if recent is None or not recent.show_text:
             return None
         async with self._comparing:
+            if whole:
+                return await asyncio.to_thread(compare, duplicate, recent.decoder, whole=True)
             sides = self._compared.get(duplicate.number)
             if sides is None:
                 sides = await asyncio.to_thread(compare, duplicate, recent.decoder)

@@ -37,6 +37,9 @@ from streamdedup.settings.sections import Settings
 log = structlog.get_logger(__name__)
 
 _SHARE = 0.02  # largest share of one processor that the thread uses
+_AHEAD_S = 2.0
+"""Processor time that the thread may use ahead of its share: it loads its kernels first, and short
+streams need a sample, too."""
 _DECIMALS = 6
 
 
@@ -67,7 +70,7 @@ class Shadow:
         self._audit: Audit | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
         self.running: Future[None] | None = None  # the latest audit
-        self._next_at = 0.0
+        self._next_at = clock() - _AHEAD_S / _SHARE
 
     def add(self, records: RecordColumns, verdicts: Verdicts) -> None:
         """Add a batch whose verdicts, in its order, are committed; the event loop calls this."""
@@ -96,7 +99,8 @@ class Shadow:
             self._audit = Audit(self._settings, self._schemas)
         self.results = self.results + self._audit.compare(sample)
         used_s = self._processor_clock() - started
-        self._next_at = self._clock() + used_s / _SHARE
+        earliest = self._clock() - _AHEAD_S / _SHARE
+        self._next_at = max(self._next_at, earliest) + used_s / _SHARE
 
     def close(self) -> None:
         """Wait for the thread."""
@@ -121,6 +125,7 @@ class LiveQuality:
         self.target = min(dedup.recall, dedup.banding().candidate_probability(dedup.threshold))
         self.sums = Sums()  # since the start, each by what was known when it was judged
         self.shadow = shadow
+        self._one_in = settings.quality.shadow_sample
         self._quality = Quality(dedup) if judges else None
 
     def add_comparisons(self, counts: JudgementCounts, documents: int) -> None:
@@ -167,6 +172,7 @@ class LiveQuality:
             "precision": found + results["wrong"],
         }
         return {
+            "one_in": self._one_in,
             "documents": {name: results[name] for name in SHADOW_RESULTS},
             **{name: _share(found, count) for name, count in shares.items()},
         }

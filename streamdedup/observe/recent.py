@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from streamdedup.formats.records import Decoder
 from streamdedup.formats.schemas import NO_SCHEMAS, Schema
 from streamdedup.model import Match, Outcome, Position, Record
 from streamdedup.settings.sections import Settings
+from streamdedup.settings.units import format_duration
 
 SLOT_S = 5
 """Length of a slot in seconds; the verdicts of a slot are counted together."""
@@ -81,6 +83,7 @@ class RecentActivity:
         self.threshold = settings.dedup.threshold
         self.show_text = settings.status.show_text
         self.fingerprint = settings.fingerprint
+        self.pipeline = _pipeline(settings)
         self.decoder = Decoder(settings.records, settings.limits, schemas)
         self._clock = clock
         self._counts = np.zeros((SLOTS, len(_OUTCOMES)), dtype=np.int64)
@@ -185,6 +188,19 @@ class RecentActivity:
             intervals[interval].append(pair)
 
 
+def _pipeline(settings: Settings) -> dict[str, Any]:
+    """Return what the page says about the settings of its worker."""
+    topics, profile, window = settings.topics, settings.dedup.profile, settings.index.window
+    return {
+        "source": topics.source,
+        "clean": topics.clean,
+        "duplicates": topics.duplicates,
+        "profile": profile if isinstance(profile, str) else ", ".join(profile),
+        "window_documents": settings.index.window_documents,
+        "window": None if window is None else format_duration(window),
+    }
+
+
 _Intervals = dict[int, deque[Pair]]  # remembered pairs by interval of similarity
 
 
@@ -247,15 +263,19 @@ def histogram(similarities: F64, counts: I64) -> I64:
     return np.bincount(bins, counts, minlength=BINS).astype(np.int64)
 
 
-def compare(pair: Pair, decoder: Decoder) -> tuple[list[TextPart] | None, list[TextPart] | None]:
+def compare(
+    pair: Pair, decoder: Decoder, *, whole: bool = False
+) -> tuple[list[TextPart] | None, list[TextPart] | None]:
     """Return the parts to show of a document and of its original; None for a text not held.
+
+    Texts are shortened to their differences, unless they are to be ``whole``.
 
     This may take a second if the texts were made to be hard to compare.
     """
     text = _text(pair.position, pair.value, decoder)
     original_text = _text(pair.original.position, pair.original_value, decoder)
     if text is not None and original_text is not None:
-        return differences(text, original_text)
+        return differences(text, original_text, whole=whole)
     return _excerpt(text), _excerpt(original_text)
 
 

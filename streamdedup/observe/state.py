@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streamdedup.batches import Verdicts
+from streamdedup.model import Outcome
 from streamdedup.observe.quality import LiveQuality
 from streamdedup.observe.recent import RecentActivity
 
@@ -31,6 +34,8 @@ class WorkerState:
     partitions: int = 0  # of the source, that are read
     lag: dict[int, int] = field(default_factory=dict)  # unread records, by source partition
     positions: dict[int, int] = field(default_factory=dict)  # next offset, by source partition
+    judged: Counter[Outcome] = field(default_factory=Counter)  # since the start, by verdict
+    documents: int | None = None  # in the index; None before it is open, or without an index
     applied_offset: int = 0  # changelog offset up to which the index is complete
     shortage: str = ""  # what will soon stop the worker, in plain text
     recovery: str = ""  # why a batch is being recovered, in plain text
@@ -44,6 +49,10 @@ class WorkerState:
         """Enter a phase; the new reason replaces the previous one."""
         self.phase, self.reason = phase, reason
         self.steps += 1
+
+    def count(self, verdicts: Verdicts) -> None:
+        """Count the verdicts of a committed batch."""
+        self.judged.update(verdicts.tally())
 
     @property
     def ready(self) -> bool:

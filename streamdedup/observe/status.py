@@ -20,6 +20,7 @@ from yarl import URL
 
 import streamdedup
 from streamdedup.errors import SettingsError
+from streamdedup.model import Outcome
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.page import Page
 from streamdedup.observe.state import WorkerState
@@ -167,6 +168,8 @@ class StatusServer:
             "replay": {"done": state.replay_done, "total": state.replay_total},
             "partitions": state.partitions,
             "positions": {str(number): offset for number, offset in state.positions.items()},
+            "judged": {str(outcome): state.judged[outcome] for outcome in Outcome},
+            "documents": state.documents,
             "lag": {str(number): records for number, records in state.lag.items()},
             "applied_offset": state.applied_offset,
             "quality": None if state.quality is None else state.quality.described(),

@@ -6,13 +6,16 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import AsyncExitStack
 from typing import Literal
 
 import structlog
 
 from streamdedup.engine.pool import SketchPool
 from streamdedup.kafka.connection import forget_abandoned
+from streamdedup.observe import logs
 from streamdedup.observe.metrics import Metrics
+from streamdedup.observe.progress import page_address, reporting_progress
 from streamdedup.observe.quality import LiveQuality, Shadow
 from streamdedup.observe.recent import RecentActivity
 from streamdedup.observe.state import WorkerState
@@ -48,8 +51,15 @@ async def run_role(settings: Settings, name: Role) -> None:
     state.quality = LiveQuality(settings, judges=name != "edge", shadow=shadow)
     role: Keeper | Edge
     try:
-        async with StatusServer(settings.status, metrics, state) as status:
+        async with AsyncExitStack() as resources:
+            status = StatusServer(settings.status, metrics, state)
+            await resources.enter_async_context(status)
             log.info("listening", role=name, host=settings.status.host, port=status.port)
+            if logs.is_on_terminal(settings.log):
+                await resources.enter_async_context(reporting_progress(state))
+                if settings.status.page:
+                    address = page_address(settings.status.host, status.port)
+                    log.info("serving the page", address=address)
             metrics.describe(settings, name)
             runtime = Runtime(settings, metrics, state, stop)
             match name:

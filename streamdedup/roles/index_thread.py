@@ -74,7 +74,7 @@ class IndexThread:
         """Show the state of the index in the metrics and on the status pages."""
         stats, room = await self.call(lambda: (self.opened.stats(), self.opened.room()))
         self._metrics.observe_index(stats, room)
-        self._state.applied_offset = stats.applied
+        self._state.applied_offset, self._state.documents = stats.applied, stats.documents
         nearly_full = room.bytes_left < stats.reserve_bytes
         if nearly_full and not self._state.shortage:
             log.warning(

@@ -226,8 +226,9 @@ class _SketchFeed(Feed[_Read]):
             {(self._topics.sketches, 0): next_offset},
         )
 
-    def finish(self, _batch: _Read, _judgement: Judgement) -> None:
-        """Leave it to the edges to count verdicts."""
+    def finish(self, _batch: _Read, judgement: Judgement) -> None:
+        """Count the verdicts for the status pages; the metrics of the edges have them."""
+        self._state.count(judgement.verdicts)
 
     async def close(self) -> None:
         """Stop the consumer."""

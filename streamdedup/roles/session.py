@@ -77,6 +77,7 @@ class Runtime:
     def count_verdicts(self, records: RecordColumns, verdicts: Verdicts) -> None:
         """Count the verdicts on records, which are committed, and show them on the page."""
         self.metrics.count_verdicts(verdicts, records, now_ms())
+        self.state.count(verdicts)
         if self.state.quality is not None:
             self.state.quality.add_records(records, verdicts)
         if self.state.recent is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamdedup.analysis.corpus import Corpus
-from streamdedup.analysis.evaluate import evaluate
+from streamdedup.analysis.evaluate import evaluate, find_valley
 from streamdedup.analysis.report import EvaluationReport, as_json
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.settings.load import load_settings
@@ -55,6 +55,40 @@ def plain_jaccards() -> dict[tuple[int, int], float]:
 def jaccards() -> dict[tuple[int, int], float]:
     """Return the similarity of every pair that can be compared."""
     return plain_jaccards()
+
+
+def test_the_nearest_pairs_are_on_both_sides(
+    report: EvaluationReport, jaccards: dict[tuple[int, int], float]
+) -> None:
+    """Each list has the similarities that are nearest to the threshold, copies apart."""
+    sides = {one: sorted({j for j in jaccards.values() if (j >= 0.7) == one}) for one in (0, 1)}
+    shown = sorted({example.jaccard for example in report.above})
+    assert shown == pytest.approx(sides[1][: len(shown)])
+    shown = sorted({example.jaccard for example in report.below})
+    assert shown == pytest.approx(sides[0][-len(shown) :])
+    assert len(report.above) == len(report.below) == 5
+
+
+@pytest.mark.parametrize(
+    ("counts", "valley"),
+    [
+        pytest.param([90, 60, 20, 4, 4, 30, 70], (0.65, 0.75), id="a valley of two steps"),
+        pytest.param([90, 60, 20, 0, 30, 0, 70], (0.65, 0.7), id="the first of two"),
+        pytest.param([90, 60, 40, 30, 20, 10, 5], None, id="falling"),
+        pytest.param([0, 0, 2, 4, 9, 30, 70], None, id="rising"),
+        pytest.param([30, 31, 29, 28, 30, 27, 31], None, id="noise"),
+        pytest.param([], None, id="no pairs"),
+    ],
+)
+def test_a_valley_has_significantly_more_pairs_on_both_sides(
+    counts: list[int], valley: tuple[float, float] | None
+) -> None:
+    """The histogram begins at the floor, in steps of 0.05."""
+    values = 0.5 + 0.05 * np.arange(len(counts))
+    assert find_valley(np.repeat(values, counts), 0.5) == valley
+    # Pairs of a step that is cut by the floor do not count.
+    assert find_valley(np.append(np.repeat(values, counts), [0.49] * 99), 0.47) == valley
+    assert find_valley(np.repeat(values, counts), 0.92) is None
 
 
 def plain_candidates(settings: Settings, banding: Banding) -> set[tuple[int, int]]:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from streamdedup.analysis.report import Example
-from streamdedup.analysis.words import excerpt
+from dataclasses import replace
+
+from streamdedup.analysis.corpus import Corpus
+from streamdedup.analysis.evaluate import evaluate
+from streamdedup.analysis.report import DocumentScore, Example
+from streamdedup.analysis.words import answer, excerpt
+from streamdedup.settings.sections import Settings
+from streamdedup.sketch.bands import Banding
+from tests.analysis.made_up import DOCUMENTS
 
 
 def differing(one: str, two: str) -> list[tuple[str, list[str]]]:
@@ -45,3 +52,15 @@ def test_differences_far_apart() -> None:
     for text, _ in differing("".join(long), "".join(long[::-1])):
         assert len(text) < 1000
         assert text.endswith(" …")
+
+
+def test_the_answer_names_the_repeats_and_a_valley() -> None:
+    """Numbers are readable, and without a valley it says so."""
+    report = evaluate(Corpus(DOCUMENTS[:50], rejected=0), Settings(), [Banding(20, 7)])
+    report.bandings[0].documents = DocumentScore(8604, 610, 602, 601, 600)
+    assert answer(replace(report, valley=(0.6, 0.7))) == [
+        "At 0.8, 610 of 8,604 documents repeat an earlier one (7.1%).",
+        "streamdedup drops 601 of them, and 1 other document.",
+        "The similarities have a valley from 0.6 to 0.7: try a threshold there.",
+    ]
+    assert answer(replace(report, valley=None))[-1].startswith("No valley found from 0.5 on: ")

@@ -47,6 +47,22 @@ def test_tables(corpus: Path) -> None:
         assert words in result.stdout
 
 
+def test_the_answer_comes_first(corpus: Path, tmp_path: Path) -> None:
+    """The share of repeats, pairs on both sides of the threshold, and then how it was measured."""
+    path = tmp_path / "report.html"
+    shown = run(corpus, "--threshold", "0.7", "--html", path).stdout
+    score = json.loads(run(corpus, "--threshold", "0.7", "--json").stdout)["bandings"][0]
+    repeats = score["documents"]["repeats"]
+    assert repeats > 10
+    first = f"At 0.7, {repeats} of 261 documents repeat an earlier one ({repeats / 261:.1%})."
+    assert shown.startswith(first)
+    page = path.read_text()
+    for text in (shown, page):
+        parts = (first, "The least similar pairs that are", "The most similar pairs that are not")
+        places = [text.index(part) for part in (*parts, "verified by", "bands of")]
+        assert places == sorted(places)
+
+
 def test_differences_without_colours(tmp_path: Path) -> None:
     """Without colours, brackets mark the differences."""
     path = tmp_path / "near.jsonl"
@@ -156,7 +172,7 @@ def test_page_can_be_read_by_all(corpus: Path, tmp_path: Path) -> None:
     assert content.count('role="region" tabindex="0" aria-label=') == tables
     assert '<th scope="row">' in content
     assert '<html lang="en">' in content
-    assert "<title>How good the sketches are: 261 documents at 0.8</title>" in content
+    assert "<title>Near-duplicates: 261 documents at 0.8</title>" in content
 
 
 def test_tables_and_csv_have_the_report_of_lines(tmp_path: Path) -> None:

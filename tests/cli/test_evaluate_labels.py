@@ -51,6 +51,18 @@ def test_text(labels: Path) -> None:
         assert words in " ".join(result.stdout.split("\n")), words
 
 
+def test_the_proposal_comes_first(labels: Path, tmp_path: Path) -> None:
+    """Both kinds of report begin with the proposal, before the table and the disagreements."""
+    other, page = tmp_path / "other.jsonl", tmp_path / "labels.html"
+    other.write_text(labels.read_text().replace("different", "same", 1))
+    shown = run("--labels", labels, "--labels", other, "--html", page).stdout
+    assert shown.startswith("At a similarity of 0.7")
+    for text in (shown, page.read_text()):
+        parts = ("At a similarity of", "Labelled both", "threshold: 0.7", "Labels by similarity")
+        places = [text.index(part) for part in parts]
+        assert places == sorted(places)
+
+
 def test_json_and_a_given_threshold(labels: Path) -> None:
     """Standard output is one JSON document; a flag replaces the labels' threshold."""
     found = json.loads(run("--labels", labels, "--json").stdout)

@@ -29,6 +29,22 @@ def test_differences(left: str, right: str, one: str, two: str) -> None:
     assert tuple(map(marked, differences(left, right))) == (one, two)
 
 
+@pytest.mark.parametrize(("left", "right", "one", "two"), TABLE)
+def test_whole_texts_have_the_same_marks(left: str, right: str, one: str, two: str) -> None:
+    """Short texts are whole anyway."""
+    assert tuple(map(marked, differences(left, right, whole=True))) == (one, two)
+
+
+def test_whole_texts_are_not_shortened() -> None:
+    """Every word is there, also those behind the compared ones, which are not marked."""
+    long = " ".join(f"w{number}" for number in range(2000))
+    one, two = differences(f"{long} x {long}", f"{long} {long} y", whole=True)
+    assert "".join(part.text for part in one) == f"{long} x {long}"
+    assert "".join(part.text for part in two) == f"{long} {long} y"
+    assert "[x] w0" in marked(one)
+    assert marked(two) == f"{long} {long} y"
+
+
 def test_common_parts_are_shortened() -> None:
     """Eight words next to a difference stay."""
     one, two = differences(f"{WORDS} x {WORDS}", f"{WORDS} y {WORDS}")

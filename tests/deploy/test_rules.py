@@ -27,7 +27,9 @@ RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 DASHBOARD = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
-PANELS = DASHBOARD["panels"]
+ROWS = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+COLLAPSED = [row for row in ROWS if row["collapsed"]]
+PANELS = [*DASHBOARD["panels"], *(panel for row in COLLAPSED for panel in row["panels"])]
 SHOWING = [panel for panel in PANELS if panel["type"] != "row"]
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 PROMTOOL_TESTS = [
@@ -38,6 +40,7 @@ PROMTOOL_TESTS = [
 ]
 RUNBOOK_PARTS = ["Means", "Risk", "Check", "Fix"]
 GRAFANA_WIDTH = 24
+CHOSEN = 'namespace=~"$namespace", job=~"$release", pod=~"$pod", instance=~"$instance"}'
 
 
 def series(entry: MetricSpec) -> set[str]:
@@ -97,7 +100,7 @@ def test_every_queried_metric_exists(expression: str) -> None:
 def test_every_queried_label_exists(expression: str) -> None:
     """Matchers name labels of the metric or of its target, and possible values."""
     for name, label, value in matchers(expression):
-        assert label in LABELS_OF[name] | {"pod", "instance"}, (name, label)
+        assert label in LABELS_OF[name] | {"namespace", "job", "pod", "instance"}, (name, label)
         if known := VALUES_OF.get((name, label)):
             assert set(value.split("|")) <= known, (name, value)
 
@@ -185,14 +188,36 @@ def test_panels_have_unique_ids() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
+def test_all_rows_but_the_first_three_are_collapsed() -> None:
+    """A collapsed row holds its panels; those of an open row follow it."""
+    assert [row["title"] for row in ROWS if not row["collapsed"]] == [
+        "Overview",
+        "Latency and batches",
+        "Similarity",
+    ]
+    assert DASHBOARD["panels"][-len(COLLAPSED) :] == COLLAPSED == ROWS[3:]
+    assert all(row["panels"] for row in COLLAPSED)
+
+
+def test_namespace_and_release_can_be_chosen() -> None:
+    """Each variable offers what those before it have left; "All" includes series without labels."""
+    chosen = [one for one in DASHBOARD["templating"]["list"] if one.get("includeAll")]
+    names_ = ["namespace", "release", "pod", "instance"]
+    assert [one["name"] for one in chosen] == names_
+    for row, one in enumerate(chosen):
+        assert one["allValue"] == ".*"
+        assert re.findall(r"\$(\w+)", one["query"]["query"]) == names_[:row]
+
+
 def test_panels_do_not_overlap() -> None:
-    """Panels are within the width of the grid, and none covers another."""
+    """Panels are within the width of the grid, and none covers another one of its list."""
     for panel in PANELS:
         box = panel["gridPos"]
         assert box["x"] >= 0, panel["title"]
         assert box["x"] + box["w"] <= GRAFANA_WIDTH, panel["title"]
         assert min(box["w"], box["h"]) > 0, panel["title"]
-    for one, other in combinations(PANELS, 2):
+    lists = [DASHBOARD["panels"], *([row, *row["panels"]] for row in COLLAPSED)]
+    for one, other in (pair for panels in lists for pair in combinations(panels, 2)):
         first, second = one["gridPos"], other["gridPos"]
         apart = (
             first["x"] + first["w"] <= second["x"]
@@ -215,7 +240,7 @@ def test_panel(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         assert target["datasource"] == source
         selectors = re.findall(r"\bstreamdedup_\w+(\{[^}]*\})?", target["expr"])
-        assert all('pod=~"$pod", instance=~"$instance"}' in selector for selector in selectors)
+        assert all(CHOSEN in selector for selector in selectors)
     explained = {HELP_OF[name] for query in queries(panel) for name in names(query)}
     assert [sentence for sentence in explained if sentence not in panel["description"]] == []
 

@@ -50,6 +50,9 @@ def test_a_live_worker_shows_its_duplicates(
 
         state = get_json(worker, "/page/state")
         assert sum(state["minutes"]["duplicate"]) == 2
+        assert state["judged"] == {"kept": 1, "duplicate": 2, "rejected": 1}
+        assert state["documents"] == 1
+        assert state["pipeline"]["source"] == stage.topics["source"]
         assert sum(state["similarities"]) == worker.metric("candidate_similarity_count") == 2
         source = stage.topics["source"]
         duplicates = get_json(worker, "/page/duplicates")["duplicates"]

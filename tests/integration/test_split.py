@@ -101,10 +101,11 @@ def test_documents_and_poison(broker: Broker, tmp_path: Path) -> None:
 
 def assert_quality(split: Split) -> None:
     """Check that the judge estimates, and that the edge samples what it writes."""
-    described = {
-        name: json.loads(worker.get("/status")[1])["quality"]
-        for name, worker in split.workers.items()
-    }
+    states = {name: json.loads(worker.get("/status")[1]) for name, worker in split.workers.items()}
+    judged = {name: sum(state["judged"].values()) for name, state in states.items()}
+    assert judged.pop("judge-0") == 601
+    assert sum(judged.values()) == 604
+    described = {name: state["quality"] for name, state in states.items()}
     judge, edge = described["judge-0"], described["edge-0"]
     assert judge["shadow"] is edge["estimate"] is None
     assert judge["estimate"]["documents"] == 601

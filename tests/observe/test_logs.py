@@ -265,3 +265,22 @@ def test_an_error_of_the_kafka_client_is_one_line() -> None:
         assert ("exception" in line) == has_traceback
         if not has_traceback:
             assert line["event"].startswith("failed: ValueError(")
+
+
+@pytest.mark.parametrize(
+    ("form", "stream", "expected"),
+    [
+        ("auto", Terminal(), True),
+        ("human", Terminal(), True),
+        ("json", Terminal(), False),
+        ("auto", io.StringIO(), False),
+        ("human", io.StringIO(), False),
+    ],
+)
+def test_lines_for_a_person_need_a_terminal(
+    form: Any, stream: io.StringIO, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file or a pipe has none, whatever the format, and JSON in a terminal is for programs."""
+    assert logs.is_on_terminal(LogSettings(format=form), stream) == expected
+    monkeypatch.setattr("sys.stderr", stream)
+    assert logs.is_on_terminal(LogSettings(format=form)) == expected

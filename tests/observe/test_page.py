@@ -21,6 +21,7 @@ from streamdedup.observe.status import StatusServer
 from streamdedup.settings.sections import Settings
 from tests.support.browser.feed import TOPIC, PageFeed, page_settings
 from tests.support.browser.samples import HOSTILE, article, edited, stream
+from tests.support.patience import PATIENCE_S
 
 PATHS = (
     *("/page", "/page/page.css", "/page/page.js", "/page/judge.js"),
@@ -159,6 +160,79 @@ async def test_the_state_is_shown_before_a_worker_exists() -> None:
         assert state["phase"] == "starting"
         assert "minutes" not in state
         assert await site.json("/page/duplicates") == {"remembered": 0, "duplicates": []}
+
+
+async def test_the_state_names_the_pipeline() -> None:
+    """It has topics, profile and threshold, what was judged, the size of the window, the uptime."""
+    settings = page_settings()
+    with PageFeed(settings) as feed:
+        feed.give([{"id": "a", "text": TEXT}, {"id": "b", "text": TEXT}, b"not JSON"])
+        async with served(settings, feed.state) as site:
+            state = await site.json("/page/state")
+    assert state["pipeline"] == {
+        "source": settings.topics.source,
+        "clean": settings.topics.clean,
+        "duplicates": settings.topics.duplicates,
+        "profile": "plain",
+        "window_documents": 10_000_000,
+        "window": None,
+    }
+    assert state["judged"] == {"kept": 1, "duplicate": 1, "rejected": 1}
+    assert state["documents"] == 1
+    assert 0 <= state["uptime_s"] < PATIENCE_S
+    assert state["quality"]["shadow"]["one_in"] == 1000
+
+
+async def test_whole_texts_are_shown_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair has its whole texts with marks, and the page holds only the shortened ones."""
+    monkeypatch.setattr(page, "_CACHED", 1)
+    settings = page_settings(show_text=True)
+    text = " ".join([TEXT, article(random.Random(5)), article(random.Random(6))])
+    with PageFeed(settings) as feed:
+        feed.give([{"id": "first", "text": text}, {"id": "second", "text": f"{text} And more."}])
+        async with served(settings, feed.state) as site:
+            short = await site.json("/page/pair?number=1&whole=false")
+            whole = await site.json("/page/pair?number=1&whole=true")
+            assert await site.json("/page/pair?number=1") == short
+    assert len(joined(short["texts"][0])) < len(text)
+    assert [joined(parts) for parts in whole["texts"]] == [f"{text} And more.", text]
+    assert marked(whole["texts"][0]) == marked(short["texts"][0]) == ["And more."]
+
+
+@pytest.mark.parametrize("path", ["observe/web/page.css", "analysis/templates/page.html.j2"])
+def test_charts_have_contrast(path: str) -> None:
+    """Bars, lines and curves have 3:1 against the background (WCAG 2.1, 1.4.11), light and dark."""
+    style = (resources.files("streamdedup") / path).read_text(encoding="utf-8")
+    schemes = [
+        dict(re.findall(r"--(\w+): (#\w+);", block))
+        for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    ]
+    used = set(
+        re.findall(
+            r"^(?:rect)?\.[\w-]+ \{[^}]*?(?:fill|stroke): var\(--(\w+)\)", style, re.MULTILINE
+        )
+    )
+    used |= set(re.findall(r"\.(?:bar|curve) \{[^}]*?var\(--(\w+)\)", style))
+    used -= {"line", "paper"}  # the lines behind the bars, and the halo of a curve
+    assert len(schemes) == 2
+    assert len(used) >= 2
+    for colours in schemes:
+        assert {name for name in used if _contrast(colours[name], colours["paper"]) < 3} == set()
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two colours (WCAG 2)."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) > 4 else "".join(digit * 2 for digit in colour[1:])
+    shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (
+        share / 12.92 if share <= 0.03928 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 async def test_a_pair_is_shown_with_its_differences() -> None:

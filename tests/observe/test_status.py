@@ -16,6 +16,7 @@ import pytest
 
 import streamdedup
 from streamdedup.errors import SettingsError
+from streamdedup.model import Outcome
 from streamdedup.observe import status
 from streamdedup.observe.metrics import Metrics
 from streamdedup.observe.state import Phase, WorkerState
@@ -158,6 +159,7 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
     site.state.positions = {0: 10, 1: 20}
     site.state.lag = {0: 0, 1: 4}
     site.state.applied_offset = 7
+    site.state.judged[Outcome.KEPT], site.state.documents = 5, 3
     code, content_type, text = await site.get("/status")
     assert (code, content_type) == (200, "application/json; charset=utf-8")
     assert json.loads(text) == {
@@ -170,6 +172,8 @@ async def test_the_status_page_is_the_state(site: Site) -> None:
         "replay": {"done": 2, "total": 5},
         "partitions": 2,
         "positions": {"0": 10, "1": 20},
+        "judged": {"kept": 5, "duplicate": 0, "rejected": 0},
+        "documents": 3,
         "lag": {"0": 0, "1": 4},
         "applied_offset": 7,
         "quality": None,

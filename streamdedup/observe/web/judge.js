@@ -29,6 +29,12 @@ function storeLabels() {
   }
 }
 
+const isPressed = (id) => byId(id).getAttribute("aria-pressed") === "true";
+
+function press(id) {
+  byId(id).setAttribute("aria-pressed", String(!isPressed(id)));
+}
+
 // Another tab may have added labels.
 function reread() {
   if (judging.isStored) judging.labels = readLabels();
@@ -90,7 +96,7 @@ async function showNext(wanted = null) {
     byId("judge-start").focus();
     return;
   }
-  const { texts } = await fetchJson(`page/pair?number=${pair.number}`);
+  const { texts } = await fetchJson(`page/pair?number=${pair.number}&whole=${isPressed("whole")}`);
   judging.pair = pair;
   byId("pair-sides").replaceChildren(
     side("Earlier", pair.original_id, pair.original_position, texts, texts?.[1]),
@@ -139,12 +145,21 @@ function download() {
 }
 
 function start() {
-  const on = byId("judge-start").getAttribute("aria-pressed") === "false";
-  byId("judge-start").setAttribute("aria-pressed", String(on));
+  press("judge-start");
   byId("pair").hidden = true;
   judging.pair = null;
-  if (on) next();
+  if (isPressed("judge-start")) next();
   else showProgress();
+}
+
+function toggleWhole() {
+  press("whole");
+  if (judging.pair !== null) next(nameOf(judging.pair));
+}
+
+function toggleMarks() {
+  press("plain");
+  byId("pair-sides").classList.toggle("plain", isPressed("plain"));
 }
 
 function clear() {
@@ -167,6 +182,8 @@ byId("labels-clear").addEventListener("click", () => {
 byId("clear-no").addEventListener("click", () => byId("clear-dialog").close());
 byId("clear-yes").addEventListener("click", clear);
 byId("undo").addEventListener("click", undo);
+byId("whole").addEventListener("click", toggleWhole);
+byId("plain").addEventListener("click", toggleMarks);
 for (const button of document.querySelectorAll("#pair [data-label]")) {
   button.addEventListener("click", () => label(button.dataset.label));
 }
@@ -176,4 +193,6 @@ byId("pair").addEventListener("keydown", (event) => {
   const key = event.key.toLowerCase();
   if (key in KEYS) label(KEYS[key]);
   else if (key === "z") undo();
+  else if (key === "w") toggleWhole();
+  else if (key === "m") toggleMarks();
 });

@@ -6,6 +6,7 @@ const WIDE = 600, HIGH = 220, LEFT = 44, RIGHT = 10, TOP = 18, BOTTOM = 24;
 const OUTCOMES = ["kept", "duplicate", "rejected"];
 const numbers = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const rough = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 const shown = new Map();
 let answeredAt = null;
 let rangeIsSet = false;
@@ -66,6 +67,30 @@ function showState(state) {
   }));
 }
 
+// Returns a duration in its two largest units.
+function duration(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = Math.max(0, units.findIndex(([size]) => seconds >= size));
+  const index = seconds < 1 ? units.length - 1 : first;
+  return units.slice(index, index + 2).map(([size, name], row) =>
+    `${Math.floor((row ? seconds % units[index][0] : seconds) / size)} ${name}`).join(" ");
+}
+
+function showPipeline({ pipeline, threshold, judged, documents, uptime_s: uptime }) {
+  byId("pipeline").hidden = false;
+  setText("source", pipeline.source);
+  setText("clean", pipeline.clean);
+  setText("duplicates-topic", pipeline.duplicates);
+  setText("profile", pipeline.profile);
+  setText("threshold", String(threshold));
+  setText("judged-total", numbers.format(sum(Object.values(judged))));
+  const most = pipeline.window_documents;
+  const limits = `${numbers.format(most)} documents${pipeline.window ? `, ${pipeline.window}` : ""}`;
+  setText("window", documents === null ? limits
+    : `${numbers.format(documents)} of ${limits} (${rough.format(100 * documents / most)}%)`);
+  setText("uptime", duration(uptime));
+}
+
 function drawChart(svg, label, parts) {
   svg.setAttribute("aria-label", label);
   svg.replaceChildren(...parts);
@@ -121,7 +146,7 @@ function showMinutes(minutes, slotSeconds) {
   const [kept, duplicates, rejected] = OUTCOMES.map((name) => sum(minutes[name]));
   const total = kept + duplicates + rejected;
   setText("rate", rate < 10 ? rate.toFixed(1) : numbers.format(Math.round(rate)));
-  setText("share", total ? `${(100 * duplicates / total).toFixed(1)} %` : "–");
+  setText("share", total ? `${(100 * duplicates / total).toFixed(1)}%` : "–");
   drawChart(byId("verdicts"), `In ten minutes ${numbers.format(kept)} records were kept, ` +
     `${numbers.format(duplicates)} were duplicates and ${numbers.format(rejected)} rejected.`, parts);
 }
@@ -206,7 +231,7 @@ function item(duplicate) {
   return entry;
 }
 
-const percent = (share) => `${(100 * share).toFixed(2)} %`;
+const percent = (share) => `${(100 * share).toFixed(2)}%`;
 
 function figureRow(name, value, low, high, from) {
   const row = element("tr");
@@ -226,6 +251,21 @@ function estimateRow(name, figure, from) {
   return figureRow(name, value, low, high, from);
 }
 
+// Says what the sample waits for; an empty text if it has figures.
+function waitsFor({ one_in: oneIn, documents, recall, precision }) {
+  if (recall.documents && precision.documents) return "";
+  const { skipped, ...results } = documents;
+  const compared = sum(Object.values(results));
+  const count = compared === 1 ? "1 document" : `${numbers.format(compared)} documents`;
+  const left = skipped ? ` ${numbers.format(skipped)} more were skipped to save processor time.` : "";
+  if (!compared) {
+    return `The sample waits for its first document: it takes one in ${numbers.format(oneIn)}.${left}`;
+  }
+  const missing = recall.documents ? "duplicate whose original is recent"
+    : "document that repeats a recent kept one";
+  return `The sample has compared ${count}, and waits for a ${missing}.${left}`;
+}
+
 function showQuality({ estimate, shadow }) {
   const rows = [];
   if (estimate) {
@@ -242,13 +282,15 @@ function showQuality({ estimate, shadow }) {
   }
   if (shadow) {
     for (const [name, share, of] of [
-      ["Recall, sample", shadow.recall, "repeats"],
-      ["Precision, sample", shadow.precision, "duplicates"],
+      ["Recall, sample", shadow.recall, "repeat"],
+      ["Precision, sample", shadow.precision, "duplicate"],
     ]) {
       rows.push(figureRow(name, share.value, share.low, share.high,
-        `${numbers.format(share.documents)} ${of}`));
+        `${numbers.format(share.documents)} ${of}${share.documents === 1 ? "" : "s"}`));
     }
   }
+  setText("sample", shadow ? waitsFor(shadow) : "");
+  byId("sample").hidden = !byId("sample").textContent;
   byId("quality").hidden = !rows.length;
   byId("figures").replaceChildren(...rows);
 }
@@ -297,6 +339,7 @@ async function refresh() {
   showState(state);
   if (state.quality) showQuality(state.quality);
   if (state.minutes) {
+    showPipeline(state);
     showMinutes(state.minutes, state.slot_seconds);
     showSimilarities(state.similarities, state.threshold);
     fitRange(state.threshold);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +27,7 @@ IMAGES = ROOT / "docs" / "images"
 _DOCUMENTS, _MAX_BATCH = 4800, 50
 """Documents of the stream, and most documents of a batch."""
 
-_WIDTH, _HEIGHT = 1100, 1150
+_WIDTH, _HEIGHT = 1100, 1500
 _JUDGING_HEIGHT = 470
 
 _COLOURS = 128
@@ -113,6 +114,32 @@ async def check_contents(scene: Scene) -> None:
     assert (left < right, top) == (True, level), boxes
 
 
+async def check_pipeline(scene: Scene) -> None:
+    """The page names topics, settings and totals, and pairs to judge are one click away."""
+    tab, total = scene.tab, scene.feed.state.judged.total()
+    facts = await tab.value("document.getElementById('pipeline').innerText")
+    for fact in (scene.feed.settings.topics.source, "plain", "0.8", f"{total:,}", "of 10,000,000"):
+        assert fact in facts, facts
+    for found, wrong, alone, waits in (
+        (0, 0, 0, "The sample waits for its first document: it takes one in 1,000."),
+        (0, 0, 8, "The sample has compared 8 documents, and waits for a document that repeats"),
+        (0, 1, 0, "The sample has compared 1 document, and waits for a document that repeats"),
+        (1, 0, 0, ""),
+    ):
+        results = {"found": found, "wrong": wrong, "alone": alone, "skipped": 0}
+        shares = {"recall": {"documents": found}, "precision": {"documents": found + wrong}}
+        state = json.dumps({"one_in": 1000, "documents": results, **shares})
+        said = await tab.value(f"waitsFor({state})")
+        assert said.startswith(waits), said
+        assert bool(said) == bool(waits), said
+    await tab.value("document.getElementById('judge-link').click()")
+    button = "document.getElementById('judge-start').getBoundingClientRect()"
+    await tab.until(f"{button}.top >= 0 && {button}.bottom <= innerHeight")
+    await tab.value("history.replaceState(null, '', location.pathname)")
+    await tab.call("Page.reload")
+    await tab.until("document.querySelectorAll('#duplicates li').length === 10")
+
+
 async def check_requests(scene: Scene) -> None:
     """Every request goes to the worker, apart from the empty icon in the page itself."""
     hosts = {urlsplit(url).netloc for url in scene.tab.requests if not url.startswith("data:")}
@@ -140,14 +167,14 @@ async def check_keyboard(scene: Scene) -> None:
     tab = scene.tab
     await tab.value("document.activeElement.blur()")
     reached = []
-    for _ in range(6):
+    for _ in range(7):
         await tab.press("Tab", 9)
         reached.append(
             await tab.value("document.activeElement.id || document.activeElement.tagName")
         )
         outline = await tab.value("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none", reached
-    assert reached[:4] == ["SUMMARY", "low", "high", "hold"], reached
+    assert reached[:5] == ["judge-link", "SUMMARY", "low", "high", "hold"], reached
 
     await tab.value("document.getElementById('low').focus()")
     before = float(await tab.value("document.getElementById('low').value"))
@@ -235,6 +262,7 @@ async def check_lost_worker(scene: Scene) -> None:
 
 CHECKS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
     check_contents,
+    check_pipeline,
     check_requests,
     check_hostile_documents,
     check_keyboard,

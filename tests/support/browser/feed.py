@@ -12,7 +12,7 @@ from streamdedup.batches import Judgement
 from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.prepare import Preparer
-from streamdedup.model import Position, Record
+from streamdedup.model import Outcome, Position, Record
 from streamdedup.observe.quality import LiveQuality, Shadow
 from streamdedup.observe.recent import RecentActivity
 from streamdedup.observe.state import WorkerState
@@ -61,6 +61,8 @@ class PageFeed:
         self.recent.add_comparisons(judgement.counts)
         self.quality.add_comparisons(judgement.counts, len(records))
         self.quality.add_records(RecordColumns.of(records), judgement.verdicts)
+        self.state.count(judgement.verdicts)
+        self.state.documents = self.state.judged[Outcome.KEPT]
         self.state.positions = {0: self._next_offset}
         self.state.lag = {0: 0}
         return judgement

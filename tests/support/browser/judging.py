@@ -24,6 +24,7 @@ async def check_judging(tab: Tab) -> None:
     await start_judging(tab)
     assert await tab.value("document.querySelectorAll('#pair-sides mark').length") >= 1
     assert "imilarity" not in await tab.value("document.getElementById('pair').innerText")
+    await _check_whole_texts(tab)
     for number in range(_LABELS):
         await tab.press(*(("s", 83), ("d", 68), ("u", 85))[number % 3])
         await _until_labels(tab, number + 1)
@@ -44,6 +45,26 @@ async def start_judging(tab: Tab) -> None:
     await tab.value("document.getElementById('judge-start').focus()")
     await tab.press("Enter", 13)
     await _until_pair(tab)
+
+
+async def _check_whole_texts(tab: Tab) -> None:
+    """W shows whole texts of the same pair, M hides the marks, and each key takes it back."""
+    sides = "document.getElementById('pair-sides')"
+    ids = f"[...{sides}.querySelectorAll('.name')].map((name) => name.textContent).join(' ')"
+    marks = f"[...{sides}.querySelectorAll('mark')]"
+    before, names = await tab.value(f"{sides}.innerText"), await tab.value(ids)
+    await tab.press("w", 87)
+    await tab.until(f"!{sides}.innerText.includes('…') && {_ACTIVE} === 'pair'")
+    assert await tab.value(ids) == names
+    assert len(await tab.value(f"{sides}.innerText")) >= len(before)
+    shown = f"{marks}.some((mark) => getComputedStyle(mark).backgroundColor !== 'rgba(0, 0, 0, 0)')"
+    assert await tab.value(shown)
+    await tab.press("m", 77)
+    assert not await tab.value(shown)
+    await tab.press("m", 77)
+    assert await tab.value(shown)
+    await tab.press("w", 87)
+    await tab.until(f"{sides}.innerText === {json.dumps(before)} && {_ACTIVE} === 'pair'")
 
 
 async def _check_undo(tab: Tab, labels: list[dict[str, Any]]) -> None:
