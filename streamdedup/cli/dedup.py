@@ -152,6 +152,9 @@ def _summary(tally: RunTally, job: Job) -> str:
         share = f"{count / tally.documents:8.1%}" if tally.documents else " " * 8
         target = {None: "", "-": "  to stdout"}.get(path, f"  in {path}")
         lines.append(f"  {name:<11}{count:>12,}{share}{target}")
+    first = tally.first_rejection
+    if first is not None and tally.rejected < tally.documents:
+        lines.append(f"  first rejected with {first.reason}: {first.message}")
     for count, what in (
         (tally.blank_lines, "blank lines skipped"),
         (tally.unfinished_lines, "last lines without a line feed left for the next run"),

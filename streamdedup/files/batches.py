@@ -152,9 +152,9 @@ class BatchReader:
         self._fields = sources.fields
         self._whole_rows = whole_rows
         self._continues = job.index is not None
-        is_text = settings.records.format == "text" or bool(sources.kind.delimiter)
+        self._is_json = settings.records.format == "json" and sources.kind is Kind.LINES
         # Any text may be the beginning of a longer one.
-        self._is_whole = (lambda _: False) if is_text else _is_json_object
+        self._is_whole = _is_json_object if self._is_json else (lambda _: False)
         self._batch_settings = settings.batch
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
@@ -180,7 +180,10 @@ class BatchReader:
                 is_whole = self._is_whole if may_grow else None
                 # A row of CSV may have several lines, so that it cannot be judged at any wait.
                 on_wait = None if kind.delimiter else self._wait
-                with closing(LineReader(path, self._most_bytes, is_whole, on_wait)) as lines:
+                reader = LineReader(
+                    path, self._most_bytes, is_whole, on_wait, is_json=self._is_json
+                )
+                with closing(reader) as lines:
                     of_input = self._of_csv if kind.delimiter else self._of_lines
                     yield from of_input(path, lines, kind)
         except InputError as error:

@@ -259,6 +259,35 @@ def test_a_run_that_rejects_every_line_fails(
     assert command("dedup", "csv", *outputs) == 0
 
 
+def test_a_missing_field_is_reported_with_those_that_exist(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """By dedup and evaluate, in the last line or, if only some lines lack it, in the summary."""
+    reason = (
+        "MissingText: the document has no text field 'text'; it has the fields 'id', 'body'; set "
+        "records.text_fields"
+    )
+    other = b'{"id": "a", "body": "A story"}\n'
+    Path("other.jsonl").write_bytes(other * 2)
+    for name, start in (
+        ("dedup", "every line was rejected"),
+        ("evaluate", "the input holds no document to evaluate on: 2 lines were rejected"),
+    ):
+        assert command(name, "other.jsonl") == 4
+        assert (
+            capfdbinary.readouterr()
+            .err.decode()
+            .endswith(
+                f"streamdedup: {start}, the first with {reason}; check the input, --text-field and "
+                "records.format\n"
+            )
+        )
+    Path("other.jsonl").write_bytes(other + LINES[0])
+    assert command("dedup", "other.jsonl") == 0
+    assert f"  first rejected with {reason}\n" in capfdbinary.readouterr().err.decode()
+    assert command("dedup", "other.jsonl", "--text-field", "body", "--text-field", "text") == 0
+
+
 def test_no_input_is_a_usage_error(command: Command) -> None:
     """Standard input is read only if - is given."""
     assert command("dedup") == 2
