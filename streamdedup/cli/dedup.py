@@ -12,7 +12,6 @@ import typer
 
 from streamdedup.cli import options
 from streamdedup.cli.terminal import interruptible
-from streamdedup.errors import InputError
 
 if TYPE_CHECKING:
     from streamdedup.files.job import Job
@@ -130,12 +129,7 @@ def dedup(
         typer.echo(summary, err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
-    first = tally.first_rejection
-    if first is not None and tally.rejected == tally.documents:
-        raise InputError(
-            f"every line was rejected, the first with {first.reason}: {first.message}; check the "
-            "input, --text-field and records.format"
-        )
+    run.check_tally(tally)
 
 
 def _summary(tally: RunTally, job: Job) -> str:

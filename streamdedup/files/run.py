@@ -20,7 +20,7 @@ from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
-from streamdedup.errors import SettingsError
+from streamdedup.errors import InputError, SettingsError
 from streamdedup.files.batches import BatchReader, InputBatch
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import input_size
@@ -81,7 +81,7 @@ class Hooks:
     The shield is a context manager around each commit; it holds back interrupts.
     """
 
-    on_batch: Callable[[RunTally], None] = lambda _: None
+    on_batch: Callable[[RunTally], object] = lambda _: None
     on_verdict: Callable[[Record, Verdict], None] | None = None
     shield: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -134,6 +134,16 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
         judging.finish()
         judging.note(ledger.last_entries())
         return judging.tally
+
+
+def check_tally(tally: RunTally) -> None:
+    """Raise an InputError if every line was rejected; it has the first reason."""
+    first = tally.first_rejection
+    if first is not None and tally.rejected == tally.documents:
+        raise InputError(
+            f"every line was rejected, the first with {first.reason}: {first.message}; check the "
+            "input, --text-field and records.format"
+        )
 
 
 class _Clock:
