@@ -6,7 +6,7 @@ import json
 import signal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 _for_file = partial(options.for_output, metavar="FILE", callback=options.filled)
 
+InputFormat = Annotated[
+    Literal["json", "csv", "tsv"],
+    options.for_input(metavar="FORMAT", help="Format of standard input: json, csv or tsv."),
+]
 Kept = Annotated[
     str | None,
     _for_file(
@@ -76,6 +80,7 @@ def dedup(
     verify: Verify = None,
     text_field: options.TextField = None,
     id_field: options.IdField = None,
+    input_format: InputFormat = "json",
     config: options.ConfigFile = None,
     workers: Workers = None,
 ) -> None:
@@ -111,7 +116,7 @@ def dedup(
                 output={"include_value": include_value or None},
                 pool={"workers": workers},
             )
-            job = Job(tuple(inputs), kept, duplicates, rejected, index, config)
+            job = Job(tuple(inputs), kept, duplicates, rejected, index, config, input_format)
             with screen.judging_progress(Console(stderr=True)) as update:
                 hooks = run.Hooks(on_batch=update, shield=interrupts.shield)
                 tally = run.run(job, settings, hooks)

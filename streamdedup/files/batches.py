@@ -150,6 +150,8 @@ class BatchReader:
         self.failure: InputError | None = None
         self._inputs = tuple(zip(job.inputs, sources.kinds, strict=True))
         self._fields = sources.fields
+        self._delimiter = sources.delimiter
+        self._standard = sources.standard
         self._whole_rows = whole_rows
         self._continues = job.index is not None
         self._is_json = settings.records.format == "json" and sources.kind is Kind.LINES
@@ -180,12 +182,14 @@ class BatchReader:
                 is_whole = self._is_whole if may_grow else None
                 # A row of CSV may have several lines, so that it cannot be judged at any wait.
                 on_wait = None if kind.delimiter else self._wait
-                reader = LineReader(
-                    path, self._most_bytes, is_whole, on_wait, is_json=self._is_json
-                )
+                reader = self._standard if path == STANDARD else None
+                if reader is None:
+                    reader = LineReader(
+                        path, self._most_bytes, is_whole, on_wait, is_json=self._is_json
+                    )
                 with closing(reader) as lines:
                     of_input = self._of_csv if kind.delimiter else self._of_lines
-                    yield from of_input(path, lines, kind)
+                    yield from of_input(path, lines)
         except InputError as error:
             self.failure = error
         except _CatchUpError as error:
@@ -206,7 +210,7 @@ class BatchReader:
         except (InputError, OSError) as error:
             raise _CatchUpError(error) from error
 
-    def _of_lines(self, path: str, lines: LineReader, _: Kind) -> Iterator[InputBatch]:
+    def _of_lines(self, path: str, lines: LineReader) -> Iterator[InputBatch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
         # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
@@ -234,10 +238,10 @@ class BatchReader:
             self._note_progress(topic, lines, before)
             self._reading = None
 
-    def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[InputBatch]:
+    def _of_csv(self, path: str, lines: LineReader) -> Iterator[InputBatch]:
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
-        reader = CsvReader(lines, kind.delimiter, self._most_bytes)
+        reader = CsvReader(lines, self._delimiter, self._most_bytes)
         columns = self._fields
         if not lines.lines:
             reader.header()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from streamdedup.files.job import Job
+from streamdedup.files.paths import InputFormat
 from streamdedup.files.run import Hooks, RunTally, check_tally, run
 from streamdedup.settings.sections import Settings
 
@@ -22,6 +23,7 @@ def dedup_files(
     duplicates: FilePath | None = None,
     rejected: FilePath | None = None,
     index: FilePath | None = None,
+    input_format: InputFormat = "json",
     settings: Settings | None = None,
     on_progress: Callable[[RunTally], object] | None = None,
 ) -> RunTally:
@@ -51,6 +53,7 @@ def dedup_files(
         index: directory of the index. With it, the next call with the same outputs continues an
             interrupted one, and judges new lines against the documents of earlier calls. Without
             it, the index is temporary, and the outputs are overwritten.
+        input_format: what standard input consists of: ``json`` (lines), ``csv`` or ``tsv``.
         settings: all settings, by default ``Settings()``. ``load_settings()`` returns those of the
             command, from a YAML file and the environment.
         on_progress: called with the tally so far, after each batch is committed. An exception of
@@ -81,6 +84,7 @@ def dedup_files(
         duplicates=_path(duplicates),
         rejected=_path(rejected),
         index=None if index is None else Path(index),
+        input_format=input_format,
     )
     hooks = Hooks() if on_progress is None else Hooks(on_batch=on_progress)
     tally = run(job, settings if settings is not None else Settings(), hooks)

@@ -163,8 +163,13 @@ class LineReader:
         return lines
 
     def skip(self, mark: InputMark) -> None:
-        """Skip the lines of a mark, before any is read; an InputError if the input differs."""
-        for part in self._parts(mark.length):
+        """Skip the lines of a mark, before any but a header is read.
+
+        If the input differs, raise an InputError.
+        """
+        if not mark.length:
+            return
+        for part in self._parts(mark.length - self._length):
             self._count(part)
         if self._length != mark.length or self._hash.digest() != mark.digest:
             raise InputError(
@@ -186,16 +191,17 @@ class LineReader:
     def begins_with(self, mark: InputMark) -> bool:
         """Return whether the input begins with the lines that a mark covers; skip nothing.
 
+        At most a header was read before, which counts as a part of them.
         The content is read into a temporary file, and from there once more.
         """
         if not mark.length:
             return True
         copy = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115 - close() closes it
-        hashed = xxhash.xxh3_128()
-        for part in self._parts(mark.length):
+        hashed = self._hash.copy()
+        for part in self._parts(mark.length - self._length):
             hashed.update(part)
             copy.write(part)
-        same = copy.tell() == mark.length and hashed.digest() == mark.digest
+        same = self._length + copy.tell() == mark.length and hashed.digest() == mark.digest
         if same and not mark.ended:
             rest = self._next(CHUNK_BYTES)
             same = not rest.strip(b"\r\n")
@@ -207,7 +213,7 @@ class LineReader:
 
     def _parts(self, length: int) -> Iterator[bytes]:
         """Read this many bytes, or up to the end, in parts."""
-        while length and (part := self._next(min(CHUNK_BYTES, length), whole_lines=False)):
+        while length > 0 and (part := self._next(min(CHUNK_BYTES, length), whole_lines=False)):
             length -= len(part)
             yield part
 

@@ -108,7 +108,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
     job = replace(job, inputs=expanded(job.inputs, outputs, job.index))
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job.inputs, outputs, job.config, job.index)
-    sources = examine(job.inputs, settings)
+    sources = examine(job.inputs, settings, job.input_format)
     check_outputs(sources, job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:

@@ -136,6 +136,18 @@ def test_standard_input_may_be_packed(
     assert capfdbinary.readouterr().out == KEPT
 
 
+def test_standard_input_may_be_csv(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The flag names its format; the kept rows have the header."""
+    rows = b"text;id\nOne story;a\nAnother tale;b\nOne story;c\n"
+    with standard_input(rows):
+        assert command("dedup", "-", "--input-format", "csv", "--kept", "-") == 0
+    assert capfdbinary.readouterr().out == rows.removesuffix(b"One story;c\n")
+    assert command("dedup", "in.jsonl", "--input-format", "csv") == 4
+    assert command("dedup", "-", "--input-format", "parquet") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
@@ -384,7 +396,10 @@ def test_parquet_in_and_out(command: Command, capfdbinary: pytest.CaptureFixture
     assert b"4 lines skipped" in capfdbinary.readouterr().err
     assert command("dedup", "data", "--kept", "kept.parquet") == 4
     errors = capfdbinary.readouterr().err.decode()
-    assert errors == "streamdedup: data/1.parquet has no column 'text'; its columns are k, body\n"
+    assert errors == (
+        "streamdedup: data/1.parquet has no column 'text'; its columns are k, body; set "
+        "records.text_fields (--text-field)\n"
+    )
 
 
 def test_formats_of_topics_do_not_matter_for_files(command: Command, tmp_path: Path) -> None:
