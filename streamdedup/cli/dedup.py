@@ -129,11 +129,18 @@ def dedup(
         seconds = ("seconds", "start_seconds", "compile_seconds")
         facts = {name: getattr(tally, name) for name in (*counts, *lines)}
         facts |= {name: round(getattr(tally, name), 3) for name in seconds}
+        facts["default_id"] = tally.default_id
         facts["documents_per_second"] = round(tally.documents_per_second, 1)
         summary = json.dumps(facts, separators=(",", ":"))
         typer.echo(summary, err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
+        if tally.default_id is not None and settings.records.format != "text":
+            typer.echo(
+                f"  documents without an id have FILE:LINE as id, such as {tally.default_id}; name "
+                "the field of ids with --id-field (records.id_field)",
+                err=True,
+            )
     run.check_tally(tally)
 
 

@@ -40,6 +40,7 @@ class InputBatch:
         fields, tables: the documents of rows in parts, and the record batches of tables.
         offsets: the number of each line or row in its input.
         topics: the topic of each input in the batch, and the row of its first document.
+        default_ids: by the row of each input's first document, the id that it gets without one.
         refused: rejections of records without a look at their value, by row.
         marks: the new mark of each input of the batch, by topic.
         bytes_read: of all inputs so far, compressed as they are on disk.
@@ -52,6 +53,7 @@ class InputBatch:
     tables: list[Any] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     topics: list[tuple[str, int]] = field(default_factory=list)
+    default_ids: dict[int, str] = field(default_factory=dict)
     refused: dict[int, Rejection] = field(default_factory=dict)
     marks: dict[str, InputMark] = field(default_factory=dict)
     size_bytes: int = 0
@@ -102,7 +104,7 @@ class InputBatch:
         ids = labelled(fields.ids, lambda row: b"%b:%d" % (label, numbers[row] + 1))
         self.fields.append(replace(fields, ids=ids))
         self.refused |= {before + row: rejection for row, rejection in rows.refused.items()}
-        self._append(topic, numbers)
+        self._append(topic, label, numbers)
         self.size_bytes += fields.texts.size
 
     def refuse(self, topic: str, label: bytes, number: int, rejection: Rejection) -> None:
@@ -110,17 +112,19 @@ class InputBatch:
         self.refused[len(self.offsets)] = rejection
         self._append_lines(topic, label, [number], [None])
 
-    def _append(self, topic: str, numbers: Iterable[int]) -> None:
-        if not self.offsets:
+    def _append(self, topic: str, label: bytes, numbers: Iterable[int]) -> None:
+        row = len(self.offsets)
+        if not row:
             self.began = time.monotonic()
-        if not self.topics or self.topics[-1][0] != topic:
-            self.topics.append((topic, len(self.offsets)))
         self.offsets += numbers
+        if row < len(self.offsets) and (not self.topics or self.topics[-1][0] != topic):
+            self.topics.append((topic, row))
+            self.default_ids[row] = f"{label.decode()}:{self.offsets[row] + 1}"
 
     def _append_lines(
         self, topic: str, label: bytes, numbers: Iterable[int], values: Sequence[bytes | None]
     ) -> None:
-        self._append(topic, numbers)
+        self._append(topic, label, numbers)
         self.values += values
         self.keys += [b"%b:%d" % (label, number + 1) for number in numbers]
 

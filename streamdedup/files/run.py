@@ -40,6 +40,7 @@ class RunTally:
     Attributes:
         kept, duplicates: documents with these verdicts.
         rejected, first_rejection: lines that could not be decoded, and the reason for the first.
+        default_id: an id made of FILE:LINE, if the first document of a file in a batch has none.
         blank_lines: lines of white space, which are skipped.
         unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
@@ -54,6 +55,7 @@ class RunTally:
     duplicates: int = 0
     rejected: int = 0
     first_rejection: Rejection | None = None
+    default_id: str | None = None
     blank_lines: int = 0
     unfinished_lines: int = 0
     judged_before: int = 0
@@ -312,12 +314,15 @@ class _Run:
         outcomes = dict.fromkeys(OUTCOMES, 0) if verdicts is None else verdicts.tally()
         rejections = {} if verdicts is None else verdicts.rejections
         first = rejections[min(rejections)] if rejections else None
+        ids = () if verdicts is None else batch.default_ids.items()
+        defaults = (id_ for row, id_ in ids if verdicts and verdicts[row].id == id_)
         self.tally = replace(
             tally,
             kept=tally.kept + outcomes[Outcome.KEPT],
             duplicates=tally.duplicates + outcomes[Outcome.DUPLICATE],
             rejected=tally.rejected + outcomes[Outcome.REJECTED],
             first_rejection=tally.first_rejection or first,
+            default_id=tally.default_id or next(defaults, None),
             blank_lines=tally.blank_lines + batch.blank_lines,
             unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,

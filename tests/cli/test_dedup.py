@@ -88,6 +88,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
         "blank_lines": 0,
         "unfinished_lines": 0,
         "judged_before": 0,
+        "default_id": None,
     }
 
 
@@ -269,6 +270,50 @@ def test_a_run_that_rejects_every_line_fails(
     assert len(Path("r").read_bytes().splitlines()) == 2
     Path("csv").write_bytes(b"id,text\n" + LINES[0])
     assert command("dedup", "csv", *outputs) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "default"),
+    [
+        ("a.jsonl", b'{"text": "a story", "key": "k"}\n', "a.jsonl:1"),
+        ("a.csv", b"key,text\n\nk,a story\n", "a.csv:3"),
+        ("a.jsonl", b'{"text": "a story", "key": "k", "id": "a"}\n{"text": "another"}', None),
+        ("a.csv", b"id,key,text\na.csv,k,a story\n", None),
+        ("a.csv", b"text,key\ncut\n", None),
+    ],
+    ids=["lines", "csv", "ids", "ids of csv", "rejected"],
+)
+def test_ids_that_are_lines_are_reported(
+    command: Command,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    name: str,
+    content: bytes,
+    default: str | None,
+) -> None:
+    """Once, with the flag that names the field; other files of the same run may have ids."""
+    Path(name).write_bytes(content)
+    Path(f"0{name}").write_bytes(content.replace(b"key", b"id") if default else content)
+    files = (f"0{name}", name) if name.endswith("jsonl") else (name,)
+    note = f"such as {default}; name the field of ids with --id-field (records.id_field)\n"
+    code = 4 if content.endswith(b"cut\n") else 0
+    assert command("dedup", *files) == code
+    assert capfdbinary.readouterr().err.decode().count(note) == (default is not None)
+    assert command("dedup", *files, "--json") == code
+    output, errors = capfdbinary.readouterr()
+    assert summary(output)["default_id"] == default
+    assert b"such as" not in errors
+    if not code:
+        assert command("dedup", name, "--id-field", "key") == 0
+        assert b"such as" not in capfdbinary.readouterr().err
+
+
+def test_lines_of_text_have_no_field_of_ids(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summary names no flag that would not help."""
+    monkeypatch.setenv("STREAMDEDUP_RECORDS__FORMAT", "text")
+    assert command("dedup", "in.jsonl") == 0
+    assert b"--id-field" not in capfdbinary.readouterr().err
 
 
 def test_a_missing_field_is_reported_with_those_that_exist(
