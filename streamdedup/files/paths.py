@@ -87,6 +87,10 @@ def kind_of_input(path: str, standard: InputFormat = "json") -> Kind:
     If the content does not fit the extension, or is of an old format, raise an InputError.
     """
     if path == STANDARD:
+        if standard not in _FORMATS:
+            raise InputError(
+                f"{standard!r} is not a format of standard input; give {', '.join(_FORMATS)}"
+            )
         return _FORMATS[standard]
     start = b""
     # The first bytes of a pipe can be read only once. Whoever reads the file reports an error.

@@ -159,6 +159,8 @@ def test_files_and_standard_input_of_csv_are_one_run(tmp_path: Path) -> None:
         dedup_files([path, "-"], input_format="csv")
     with standard_input(b"\n"), pytest.raises(InputError, match=r"^standard input has no header;"):
         dedup_files("-", input_format="csv")
+    with pytest.raises(InputError, match="'CSV' is not a format of standard input; give json, csv"):
+        dedup_files("-", input_format="CSV")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="input format tsv is that of standard input, which is no"):
         dedup_files(path, input_format="tsv")
 
