@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from streamdedup.engine.deduplicator import Deduplicator
     from streamdedup.engine.documents import VerdictArrays
     from streamdedup.errors import StreamdedupError
+    from streamdedup.files.dedup_files import dedup_files
+    from streamdedup.files.run import RunTally
     from streamdedup.model import Document, Match, Outcome, Position, Verdict
     from streamdedup.settings.load import load_settings
     from streamdedup.settings.sections import Settings
@@ -23,18 +25,22 @@ __all__ = [
     "Match",
     "Outcome",
     "Position",
+    "RunTally",
     "Settings",
     "StreamdedupError",
     "Verdict",
     "VerdictArrays",
+    "dedup_files",
     "load_settings",
 ]
 
 _HOMES = {
     "Deduplicator": "streamdedup.engine.deduplicator",
+    "RunTally": "streamdedup.files.run",
     "Settings": "streamdedup.settings.sections",
     "StreamdedupError": "streamdedup.errors",
     "VerdictArrays": "streamdedup.engine.documents",
+    "dedup_files": "streamdedup.files.dedup_files",
     "load_settings": "streamdedup.settings.load",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from streamdedup.engine.arrow import ArrowRows
@@ -13,7 +13,7 @@ from streamdedup.files.paths import expanded, for_files
 from streamdedup.files.sources import examine, read_rows
 from streamdedup.formats.objects import Refusal
 from streamdedup.formats.records import Decoder
-from streamdedup.model import Document, Position, Record
+from streamdedup.model import Document, Position, Record, Rejection
 from streamdedup.settings.sections import Settings
 
 
@@ -55,10 +55,11 @@ def read_corpus(
         labelling = settings.model_copy(update={"records": records})
     documents: list[Document] = []
     labels: list[str] = []
-    rejected = 0
+    rejected, first = 0, ""
     for document, label in _decoded(paths, settings, labelling):
-        if document is None:
+        if isinstance(document, Rejection):
             rejected += 1
+            first = first or f", the first with {document.reason}: {document.message}"
             continue
         documents.append(document)
         labels.append(label)
@@ -66,13 +67,14 @@ def read_corpus(
             break
     if not documents:
         raise InputError(
-            f"the input holds no document to evaluate on ({rejected} lines were rejected)"
+            f"the input holds no document to evaluate on: {rejected} lines were rejected{first}; "
+            "check the input, --text-field and records.format"
         )
     return Corpus(documents, rejected, None if label_field is None else labels)
 
 
-_Labelled = Iterator[tuple[Document | None, str]]
-"""Documents and their labels; None for what is not a document."""
+_Labelled = Iterator[tuple[Document | Rejection, str]]
+"""Documents and their labels; a rejection for what is not a document."""
 
 
 def _decoded(paths: tuple[str, ...], settings: Settings, labelling: Settings | None) -> _Labelled:
@@ -102,11 +104,14 @@ def _of_rows(
     times_ms = fields.event_times_ms.tolist()
     for row, values in enumerate(zip(*columns, namespaces, times_ms, strict=True)):
         text, id_, label, namespace, time_ms = values
-        document: Document | None = None
-        with suppress(Refusal):
+        document: Document | Rejection
+        try:
             document = decoder.decode_fields(text, id_, namespace, time_ms)
-        if document is None or row in rows[0].refused:
-            yield None, ""
+        except Refusal as refusal:
+            document = refusal.rejection
+        document = rows[0].refused.get(row, document)
+        if isinstance(document, Rejection):
+            yield document, ""
         else:
             default = f"{source}{number + row + 1}"
             named = document if id_ else replace(document, id=default)
@@ -116,17 +121,18 @@ def _of_rows(
 def _of_lines(paths: Iterable[str], settings: Settings, labelling: Settings | None) -> _Labelled:
     decoder = Decoder(settings.records, settings.limits)
     labels = None if labelling is None else Decoder(labelling.records, settings.limits)
-    for record in _records(paths, settings.limits.value_bytes):
+    is_json = settings.records.format == "json"
+    for record in _records(paths, settings.limits.value_bytes, is_json=is_json):
         try:
             document = decoder.decode(record)
             yield document, "" if labels is None else labels.decode(record).id
-        except Refusal:
-            yield None, ""
+        except Refusal as refusal:
+            yield refusal.rejection, ""
 
 
-def _records(paths: Iterable[str], most_bytes: int) -> Iterator[Record]:
+def _records(paths: Iterable[str], most_bytes: int, *, is_json: bool) -> Iterator[Record]:
     for path in paths:
-        with closing(LineReader(path, most_bytes)) as reader:
+        with closing(LineReader(path, most_bytes, is_json=is_json)) as reader:
             while (line := reader.read()) is not None:
                 if line.content.strip():
                     yield Record(Position(reader.name, 0, line.number + 1), line.content)

@@ -6,13 +6,12 @@ import json
 import signal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from streamdedup.cli import options
 from streamdedup.cli.terminal import interruptible
-from streamdedup.errors import InputError
 
 if TYPE_CHECKING:
     from streamdedup.files.job import Job
@@ -21,6 +20,10 @@ if TYPE_CHECKING:
 _EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 _for_file = partial(options.for_output, metavar="FILE", callback=options.filled)
 
+InputFormat = Annotated[
+    Literal["json", "csv", "tsv"],
+    options.for_input(metavar="FORMAT", help="Format of standard input: json, csv or tsv."),
+]
 Kept = Annotated[
     str | None,
     _for_file(
@@ -77,6 +80,7 @@ def dedup(
     verify: Verify = None,
     text_field: options.TextField = None,
     id_field: options.IdField = None,
+    input_format: InputFormat = "json",
     config: options.ConfigFile = None,
     workers: Workers = None,
 ) -> None:
@@ -112,7 +116,7 @@ def dedup(
                 output={"include_value": include_value or None},
                 pool={"workers": workers},
             )
-            job = Job(tuple(inputs), kept, duplicates, rejected, index, config)
+            job = Job(tuple(inputs), kept, duplicates, rejected, index, config, input_format)
             with screen.judging_progress(Console(stderr=True)) as update:
                 hooks = run.Hooks(on_batch=update, shield=interrupts.shield)
                 tally = run.run(job, settings, hooks)
@@ -125,17 +129,19 @@ def dedup(
         seconds = ("seconds", "start_seconds", "compile_seconds")
         facts = {name: getattr(tally, name) for name in (*counts, *lines)}
         facts |= {name: round(getattr(tally, name), 3) for name in seconds}
+        facts["default_id"] = tally.default_id
         facts["documents_per_second"] = round(tally.documents_per_second, 1)
         summary = json.dumps(facts, separators=(",", ":"))
         typer.echo(summary, err="-" in job.outputs().values())
     else:
         typer.echo(_summary(tally, job), err=True)
-    first = tally.first_rejection
-    if first is not None and tally.rejected == tally.documents:
-        raise InputError(
-            f"every line was rejected, the first with {first.reason}: {first.message}; check the "
-            "input, --text-field and records.format"
-        )
+        if tally.default_id is not None and settings.records.format != "text":
+            typer.echo(
+                f"  documents without an id have FILE:LINE as id, such as {tally.default_id}; name "
+                "the field of ids with --id-field (records.id_field)",
+                err=True,
+            )
+    run.check_tally(tally)
 
 
 def _summary(tally: RunTally, job: Job) -> str:
@@ -152,6 +158,9 @@ def _summary(tally: RunTally, job: Job) -> str:
         share = f"{count / tally.documents:8.1%}" if tally.documents else " " * 8
         target = {None: "", "-": "  to stdout"}.get(path, f"  in {path}")
         lines.append(f"  {name:<11}{count:>12,}{share}{target}")
+    first = tally.first_rejection
+    if first is not None and tally.rejected < tally.documents:
+        lines.append(f"  first rejected with {first.reason}: {first.message}")
     for count, what in (
         (tally.blank_lines, "blank lines skipped"),
         (tally.unfinished_lines, "last lines without a line feed left for the next run"),

@@ -53,7 +53,7 @@ _FILES = typer.Argument(
     metavar="FILE...",
     callback=filled,
     help="JSON Lines or CSV (plain, gzip, bzip2, xz, zstd), Parquet or Arrow; directories and "
-    "quoted patterns; - is stdin (JSON Lines).",
+    "quoted patterns; - is stdin.",
 )
 Files = Annotated[list[str], _FILES]
 OptionalFiles = Annotated[list[str] | None, _FILES]

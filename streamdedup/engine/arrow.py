@@ -63,6 +63,7 @@ class TableFields:
         self._compute = load("pyarrow.compute")
         self._schema = schema
         self._name = name
+        self._records = records
         self._texts = [self._find(field, _TEXTS, "text") for field in records.text_fields]
         names = "string or integer"
         self._id = self._find(id_column(schema.names, records), _NAMES, names)
@@ -161,7 +162,7 @@ class TableFields:
         path = (field,) if is_column(field, names, self._name) else tuple(field.split("."))
         found = self._type_of(path)
         if found is None:
-            raise no_column(field, names, self._name)
+            raise no_column(field, names, self._name, self._records)
         if self._arrow.types.is_dictionary(found):
             found = found.value_type
         if not self._is_one_of(found, (*kinds, "null")):
@@ -218,12 +219,14 @@ def is_column(field: str, names: Sequence[str], table: str) -> bool:
     return count == 1
 
 
-def no_column(field: str, names: Sequence[str], table: str) -> InputError:
-    """Return the error for a column that is missing."""
+def no_column(field: str, names: Sequence[str], table: str, records: RecordSettings) -> InputError:
+    """Return the error for a column that is missing; a column of text has a flag."""
     known = ", ".join(names)
     if len(known) > _SHOWN_CHARACTERS:
         known = known[:_SHOWN_CHARACTERS] + "..."
-    return InputError(f"{table} has no column {field!r}; its columns are {known}")
+    is_text = field in records.text_fields
+    remedy = "; set records.text_fields (--text-field)" if is_text else ""
+    return InputError(f"{table} has no column {field!r}; its columns are {known}{remedy}")
 
 
 def invalid_time(column: str, problem: object) -> Rejection:

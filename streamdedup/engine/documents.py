@@ -86,11 +86,9 @@ def _document(index: int, item: Any, decoder: Decoder) -> Document:
         try:
             return decoder.read(fields)
         except Refusal as refusal:
-            names = (f"{name!r}{' (missing)' * (fields[name] is None)}" for name in fields)
             raise ValueError(
-                f"document {index}: {refusal}; its fields are "
-                f"{', '.join(names)[:_SHOWN_CHARACTERS]}; correct or remove the document, or name "
-                "other fields in the settings of records"
+                f"document {index}: {refusal}; correct or remove the document, or name other "
+                "fields in the settings of records"
             ) from None
     advice = _ADVICE.get(type(plain), f"expected {_ITEMS}")
     raise TypeError(f"document {index} is {_shown(item)}; {advice}")

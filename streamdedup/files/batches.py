@@ -40,6 +40,7 @@ class InputBatch:
         fields, tables: the documents of rows in parts, and the record batches of tables.
         offsets: the number of each line or row in its input.
         topics: the topic of each input in the batch, and the row of its first document.
+        default_ids: by the row of each input's first document, the id that it gets without one.
         refused: rejections of records without a look at their value, by row.
         marks: the new mark of each input of the batch, by topic.
         bytes_read: of all inputs so far, compressed as they are on disk.
@@ -52,6 +53,7 @@ class InputBatch:
     tables: list[Any] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     topics: list[tuple[str, int]] = field(default_factory=list)
+    default_ids: dict[int, str] = field(default_factory=dict)
     refused: dict[int, Rejection] = field(default_factory=dict)
     marks: dict[str, InputMark] = field(default_factory=dict)
     size_bytes: int = 0
@@ -102,7 +104,7 @@ class InputBatch:
         ids = labelled(fields.ids, lambda row: b"%b:%d" % (label, numbers[row] + 1))
         self.fields.append(replace(fields, ids=ids))
         self.refused |= {before + row: rejection for row, rejection in rows.refused.items()}
-        self._append(topic, numbers)
+        self._append(topic, label, numbers)
         self.size_bytes += fields.texts.size
 
     def refuse(self, topic: str, label: bytes, number: int, rejection: Rejection) -> None:
@@ -110,17 +112,19 @@ class InputBatch:
         self.refused[len(self.offsets)] = rejection
         self._append_lines(topic, label, [number], [None])
 
-    def _append(self, topic: str, numbers: Iterable[int]) -> None:
-        if not self.offsets:
+    def _append(self, topic: str, label: bytes, numbers: Iterable[int]) -> None:
+        row = len(self.offsets)
+        if not row:
             self.began = time.monotonic()
-        if not self.topics or self.topics[-1][0] != topic:
-            self.topics.append((topic, len(self.offsets)))
         self.offsets += numbers
+        if row < len(self.offsets) and (not self.topics or self.topics[-1][0] != topic):
+            self.topics.append((topic, row))
+            self.default_ids[row] = f"{label.decode()}:{self.offsets[row] + 1}"
 
     def _append_lines(
         self, topic: str, label: bytes, numbers: Iterable[int], values: Sequence[bytes | None]
     ) -> None:
-        self._append(topic, numbers)
+        self._append(topic, label, numbers)
         self.values += values
         self.keys += [b"%b:%d" % (label, number + 1) for number in numbers]
 
@@ -150,11 +154,13 @@ class BatchReader:
         self.failure: InputError | None = None
         self._inputs = tuple(zip(job.inputs, sources.kinds, strict=True))
         self._fields = sources.fields
+        self._delimiter = sources.delimiter
+        self._standard = sources.standard
         self._whole_rows = whole_rows
         self._continues = job.index is not None
-        is_text = settings.records.format == "text" or bool(sources.kind.delimiter)
+        self._is_json = settings.records.format == "json" and sources.kind is Kind.LINES
         # Any text may be the beginning of a longer one.
-        self._is_whole = (lambda _: False) if is_text else _is_json_object
+        self._is_whole = _is_json_object if self._is_json else (lambda _: False)
         self._batch_settings = settings.batch
         self._most_bytes = settings.limits.value_bytes
         self._ledger = ledger
@@ -180,9 +186,14 @@ class BatchReader:
                 is_whole = self._is_whole if may_grow else None
                 # A row of CSV may have several lines, so that it cannot be judged at any wait.
                 on_wait = None if kind.delimiter else self._wait
-                with closing(LineReader(path, self._most_bytes, is_whole, on_wait)) as lines:
+                reader = self._standard if path == STANDARD else None
+                if reader is None:
+                    reader = LineReader(
+                        path, self._most_bytes, is_whole, on_wait, is_json=self._is_json
+                    )
+                with closing(reader) as lines:
                     of_input = self._of_csv if kind.delimiter else self._of_lines
-                    yield from of_input(path, lines, kind)
+                    yield from of_input(path, lines)
         except InputError as error:
             self.failure = error
         except _CatchUpError as error:
@@ -203,7 +214,7 @@ class BatchReader:
         except (InputError, OSError) as error:
             raise _CatchUpError(error) from error
 
-    def _of_lines(self, path: str, lines: LineReader, _: Kind) -> Iterator[InputBatch]:
+    def _of_lines(self, path: str, lines: LineReader) -> Iterator[InputBatch]:
         """Yield the batches that an input fills; its last lines go to the batch of the next."""
         # Standard input gets its topic here.
         self._batch.judged_before += self._skip_judged(path, lines)
@@ -231,10 +242,10 @@ class BatchReader:
             self._note_progress(topic, lines, before)
             self._reading = None
 
-    def _of_csv(self, path: str, lines: LineReader, kind: Kind) -> Iterator[InputBatch]:
+    def _of_csv(self, path: str, lines: LineReader) -> Iterator[InputBatch]:
         self._batch.judged_before += self._skip_judged(path, lines)
         topic, before, label = self._ledger.topic(path), self._bytes_read, _label(path)
-        reader = CsvReader(lines, kind.delimiter, self._most_bytes)
+        reader = CsvReader(lines, self._delimiter, self._most_bytes)
         columns = self._fields
         if not lines.lines:
             reader.header()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,10 @@ from streamdedup.settings.sections import RecordSettings
 
 _NUMBER = re.compile(r"\d{9,}(?:\.\d+)?")
 """A time in seconds since 1973, or in smaller units; a shorter one is a date of ISO 8601."""
+
+
+_OTHER_DELIMITERS = ";\t|"
+"""What separates columns if a header of CSV has no comma."""
 
 
 class CsvRow(NamedTuple):
@@ -109,12 +114,31 @@ class CsvReader:
         )
 
 
+def split_header(header: CsvRow, delimiter: str, text_fields: Sequence[str]) -> tuple[str, CsvRow]:
+    """Return the delimiter of a file by its header, and the header split by it.
+
+    A header without a comma, and without the columns of texts, may have another delimiter: the one
+    that finds these columns, or else the most columns, which an error then names.
+    """
+    wanted = set(text_fields)
+    if delimiter != "," or b"," in header.content or wanted <= set(header.fields or ()):
+        return delimiter, header
+    content = header.content.decode("utf-8", "surrogateescape")
+    splits = [(delimiter, header.fields or [])]
+    for other in _OTHER_DELIMITERS:
+        with suppress(csv.Error):  # of quotes, for example one that is closed in a later line
+            splits.append((other, next(csv.reader([content], delimiter=other, strict=True))))
+    found, fields = max(splits, key=lambda split: (wanted <= set(split[1]), len(split[1])))
+    return found, header._replace(fields=fields)
+
+
 class CsvFields:
     """Reads fields from the columns that the settings name; an InputError unless each is one."""
 
     def __init__(self, header: Sequence[str], records: RecordSettings, name: str) -> None:
         self._header = header
         self._name = name
+        self._records = records
         self._texts = [self._find(field) for field in records.text_fields]
         self._id = self._optional(id_column(header, records))
         self._namespace = self._optional(records.namespace_field)
@@ -161,5 +185,5 @@ class CsvFields:
 
     def _find(self, field: str) -> int:
         if not is_column(field, self._header, self._name):
-            raise no_column(field, self._header, self._name)
+            raise no_column(field, self._header, self._name, self._records)
         return self._header.index(field)

@@ -35,7 +35,7 @@ import xxhash
 from streamdedup.batches import OUTCOMES
 from streamdedup.errors import REMEDY, IndexDamaged, InputError
 from streamdedup.files.lines import STANDARD, InputMark
-from streamdedup.files.paths import identity
+from streamdedup.files.paths import InputFormat, identity
 from streamdedup.index.rows import Source
 from streamdedup.index.store import Index
 from streamdedup.model import Outcome
@@ -64,6 +64,7 @@ class Job:
         rejected: file for one JSON line per line or row that could not be decoded as a document.
         index: directory of the index; without one the index and the job are temporary.
         config: file of the settings, which cannot be an output.
+        input_format: what standard input consists of.
     """
 
     inputs: tuple[str, ...]
@@ -72,6 +73,7 @@ class Job:
     rejected: str | None = None
     index: Path | None = None
     config: Path | None = None
+    input_format: InputFormat = "json"
 
     def outputs(self) -> dict[Outcome, str]:
         """Return the paths of the outputs that were asked for."""

@@ -7,7 +7,6 @@ Rule 2: an output is cut to a recorded length once, when it is opened, and only 
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import os
@@ -25,6 +24,7 @@ import xxhash
 
 from streamdedup.errors import InputError
 from streamdedup.files.compression import CHUNK_BYTES, unpacked
+from streamdedup.files.first_line import BYTE_ORDER_MARK, check_encoding, check_json
 from streamdedup.index.directory import fsync
 
 if TYPE_CHECKING:
@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 STANDARD = "-"
 """The name that stands for standard input and standard output."""
 
-_BYTE_ORDER_MARK = codecs.BOM_UTF8
-_WIDE_STARTS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-    b"{\0": "UTF-16LE",
-    b"\0{": "UTF-16BE",
-}
-"""The first bytes of inputs in other encodings, longer ones first."""
 RENAME = "give new content a new file name, or use another index"
 _SPOOL_BYTES = 16 * 1024**2
 """A copy of standard input beyond this size is on disk."""
@@ -86,6 +76,7 @@ class LineReader:
         on_wait: called before each read of an input that has nothing to read yet, with a function
             that waits up to so many seconds and tells whether there is something now. Except in
             :meth:`skip` and :meth:`begins_with`, :meth:`mark` is then right.
+        is_json: whether the lines are JSON; an array, or objects over several lines, are an error.
 
     Attributes:
         lines: number of lines read so far.
@@ -101,12 +92,16 @@ class LineReader:
         most_bytes: int,
         is_whole: Callable[[bytes], bool] | None = None,
         on_wait: OnWait | None = None,
+        *,
+        is_json: bool = False,
     ) -> None:
         self.left_unfinished = False
         self.name = "standard input" if path == STANDARD else path
+        self._path = None if path == STANDARD else path
+        self._is_json = is_json
         # Room for the line, a byte order mark, the line feed, and one byte that shows that the
         # line is too long.
-        self._room = most_bytes + len(_BYTE_ORDER_MARK) + 2
+        self._room = most_bytes + len(BYTE_ORDER_MARK) + 2
         with translated(f"cannot read {self.name}"):
             self._raw: io.FileIO = _Input(path, on_wait)
             self._file: io.BufferedReader[io.FileIO] = io.BufferedReader(self._raw, CHUNK_BYTES)
@@ -128,12 +123,9 @@ class LineReader:
         if not raw:
             return None
         if not self.lines:
-            for wide, encoding in _WIDE_STARTS.items():
-                if raw.startswith(wide):
-                    raise InputError(
-                        f"{self.name} is in {encoding}; convert it to UTF-8, for example with "
-                        f"iconv -f {encoding} -t UTF-8"
-                    )
+            check_encoding(raw, self.name)
+            if self._is_json:
+                check_json(raw, self._path)
         # If the rest of the line turns out to be damaged, the mark stays before the line.
         hashed = self._hash if raw.endswith(b"\n") else self._hash.copy()
         hashed.update(raw)
@@ -150,7 +142,7 @@ class LineReader:
         self._ended = ended
         self.lines += 1
         # A byte order mark belongs to the file, not to its first line.
-        content = raw.removeprefix(_BYTE_ORDER_MARK) if self.lines == 1 else raw
+        content = raw.removeprefix(BYTE_ORDER_MARK) if self.lines == 1 else raw
         size = length - (len(raw) - len(content)) - ended
         return Line(self.lines - 1, content.removesuffix(b"\n"), size)
 
@@ -171,8 +163,13 @@ class LineReader:
         return lines
 
     def skip(self, mark: InputMark) -> None:
-        """Skip the lines of a mark, before any is read; an InputError if the input differs."""
-        for part in self._parts(mark.length):
+        """Skip the lines of a mark, before any but a header is read.
+
+        If the input differs, raise an InputError.
+        """
+        if not mark.length:
+            return
+        for part in self._parts(mark.length - self._length):
             self._count(part)
         if self._length != mark.length or self._hash.digest() != mark.digest:
             raise InputError(
@@ -194,16 +191,17 @@ class LineReader:
     def begins_with(self, mark: InputMark) -> bool:
         """Return whether the input begins with the lines that a mark covers; skip nothing.
 
+        At most a header was read before, which counts as a part of them.
         The content is read into a temporary file, and from there once more.
         """
         if not mark.length:
             return True
         copy = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115 - close() closes it
-        hashed = xxhash.xxh3_128()
-        for part in self._parts(mark.length):
+        hashed = self._hash.copy()
+        for part in self._parts(mark.length - self._length):
             hashed.update(part)
             copy.write(part)
-        same = copy.tell() == mark.length and hashed.digest() == mark.digest
+        same = self._length + copy.tell() == mark.length and hashed.digest() == mark.digest
         if same and not mark.ended:
             rest = self._next(CHUNK_BYTES)
             same = not rest.strip(b"\r\n")
@@ -215,7 +213,7 @@ class LineReader:
 
     def _parts(self, length: int) -> Iterator[bytes]:
         """Read this many bytes, or up to the end, in parts."""
-        while length and (part := self._next(min(CHUNK_BYTES, length), whole_lines=False)):
+        while length > 0 and (part := self._next(min(CHUNK_BYTES, length), whole_lines=False)):
             length -= len(part)
             yield part
 

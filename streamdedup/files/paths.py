@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from streamdedup.errors import InputError
 from streamdedup.files.compression import PACKED
@@ -40,6 +41,9 @@ class Kind(StrEnum):
         return {Kind.CSV: ",", Kind.TSV: "\t"}.get(self, "")
 
 
+InputFormat: TypeAlias = Literal["json", "csv", "tsv"]
+"""What standard input consists of; ``json`` stands for all lines, also for those of texts."""
+_FORMATS = {"json": Kind.LINES, "csv": Kind.CSV, "tsv": Kind.TSV}
 _EXTENSIONS = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), Kind.LINES),
     **dict.fromkeys((".parquet", ".pq"), Kind.PARQUET),
@@ -76,15 +80,22 @@ def kind_of_name(path: str) -> Kind | None:
     return _EXTENSIONS.get(os.path.splitext(PACKED.sub("", path))[1].lower())
 
 
-def kind_of_input(path: str) -> Kind:
+def kind_of_input(path: str, standard: InputFormat = "json") -> Kind:
     """Return the kind of an input, by its first bytes, or else its extension.
 
+    Standard input has the format that is given.
     If the content does not fit the extension, or is of an old format, raise an InputError.
     """
+    if path == STANDARD:
+        if standard not in _FORMATS:
+            raise InputError(
+                f"{standard!r} is not a format of standard input; give {', '.join(_FORMATS)}"
+            )
+        return _FORMATS[standard]
     start = b""
     # The first bytes of a pipe can be read only once. Whoever reads the file reports an error.
     with suppress(OSError):
-        if path != STANDARD and stat.S_ISREG(os.stat(path).st_mode):
+        if stat.S_ISREG(os.stat(path).st_mode):
             with open(path, "rb") as file:
                 start = file.read(8)
     if start.startswith(_FEATHER_1):

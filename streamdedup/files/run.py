@@ -20,7 +20,7 @@ from streamdedup.columns import RecordColumns
 from streamdedup.engine.deduplicator import Deduplicator
 from streamdedup.engine.pool import PendingBatch, SketchPool
 from streamdedup.engine.prepare import Preparer
-from streamdedup.errors import SettingsError
+from streamdedup.errors import InputError, SettingsError
 from streamdedup.files.batches import BatchReader, InputBatch
 from streamdedup.files.job import Job, Ledger
 from streamdedup.files.lines import input_size
@@ -40,6 +40,7 @@ class RunTally:
     Attributes:
         kept, duplicates: documents with these verdicts.
         rejected, first_rejection: lines that could not be decoded, and the reason for the first.
+        default_id: an id made of FILE:LINE, if the first document of a file in a batch has none.
         blank_lines: lines of white space, which are skipped.
         unfinished_lines: last lines without a line feed that are left for the next run.
         judged_before: lines that earlier runs of the job had judged, blank lines included.
@@ -54,6 +55,7 @@ class RunTally:
     duplicates: int = 0
     rejected: int = 0
     first_rejection: Rejection | None = None
+    default_id: str | None = None
     blank_lines: int = 0
     unfinished_lines: int = 0
     judged_before: int = 0
@@ -81,7 +83,7 @@ class Hooks:
     The shield is a context manager around each commit; it holds back interrupts.
     """
 
-    on_batch: Callable[[RunTally], None] = lambda _: None
+    on_batch: Callable[[RunTally], object] = lambda _: None
     on_verdict: Callable[[Record, Verdict], None] | None = None
     shield: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -108,7 +110,7 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
     job = replace(job, inputs=expanded(job.inputs, outputs, job.index))
     sizes = [input_size(path) for path in job.inputs]
     check_paths(job.inputs, outputs, job.config, job.index)
-    sources = examine(job.inputs, settings)
+    sources = examine(job.inputs, settings, job.input_format)
     check_outputs(sources, job)
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     with ExitStack() as resources:
@@ -134,6 +136,16 @@ def run(job: Job, settings: Settings, hooks: Hooks | None = None) -> RunTally:
         judging.finish()
         judging.note(ledger.last_entries())
         return judging.tally
+
+
+def check_tally(tally: RunTally) -> None:
+    """Raise an InputError if every line was rejected; it has the first reason."""
+    first = tally.first_rejection
+    if first is not None and tally.rejected == tally.documents:
+        raise InputError(
+            f"every line was rejected, the first with {first.reason}: {first.message}; check the "
+            "input, --text-field and records.format"
+        )
 
 
 class _Clock:
@@ -302,12 +314,15 @@ class _Run:
         outcomes = dict.fromkeys(OUTCOMES, 0) if verdicts is None else verdicts.tally()
         rejections = {} if verdicts is None else verdicts.rejections
         first = rejections[min(rejections)] if rejections else None
+        ids = () if verdicts is None else batch.default_ids.items()
+        defaults = (id_ for row, id_ in ids if verdicts and verdicts[row].id == id_)
         self.tally = replace(
             tally,
             kept=tally.kept + outcomes[Outcome.KEPT],
             duplicates=tally.duplicates + outcomes[Outcome.DUPLICATE],
             rejected=tally.rejected + outcomes[Outcome.REJECTED],
             first_rejection=tally.first_rejection or first,
+            default_id=tally.default_id or next(defaults, None),
             blank_lines=tally.blank_lines + batch.blank_lines,
             unfinished_lines=tally.unfinished_lines + batch.unfinished_lines,
             judged_before=tally.judged_before + batch.judged_before,

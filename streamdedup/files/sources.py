@@ -6,17 +6,17 @@ Also the rows of an input from its beginning to its end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from streamdedup.engine.arrow import ArrowRows, TableFields
 from streamdedup.errors import InputError
 from streamdedup.files.compression import packer
-from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow
+from streamdedup.files.csv_rows import CsvFields, CsvReader, CsvRow, split_header
 from streamdedup.files.job import Job
 from streamdedup.files.lines import STANDARD, LineReader
-from streamdedup.files.paths import Kind, kind_of_input, kind_of_name
+from streamdedup.files.paths import InputFormat, Kind, kind_of_input, kind_of_name
 from streamdedup.files.tables import TableFile, difference
 from streamdedup.settings.sections import Settings
 
@@ -27,7 +27,8 @@ _TABLES = ".parquet, .arrow or .feather"
 class InputSources:
     """What all inputs have in common.
 
-    Tables have a schema and the codec of the first one, CSV a header; both read fields of rows.
+    Tables have a schema and the codec of the first one, CSV a header and a delimiter; both read
+    fields of rows. Standard input of CSV is open, and its header is read.
     """
 
     kinds: tuple[Kind, ...]
@@ -35,6 +36,8 @@ class InputSources:
     fields: TableFields | CsvFields | None = None
     header: CsvRow | None = None
     compression: str | None = None
+    delimiter: str = ""
+    standard: LineReader | None = None
 
     @property
     def kind(self) -> Kind:
@@ -42,12 +45,19 @@ class InputSources:
         return self.kinds[0] if self.kinds else Kind.LINES
 
 
-def examine(inputs: Sequence[str], settings: Settings) -> InputSources:
+def examine(
+    inputs: Sequence[str], settings: Settings, standard: InputFormat = "json"
+) -> InputSources:
     """Compare the inputs, and find the columns that the settings name.
 
     If inputs are damaged, or differ in kind or columns, or lack a column, raise an InputError.
     """
-    kinds = tuple(kind_of_input(path) for path in inputs)
+    if standard != "json" and STANDARD not in inputs:
+        raise InputError(
+            f"the input format {standard} is that of standard input, which is not read; remove "
+            f"--input-format, and let names of files end with .{standard}"
+        )
+    kinds = tuple(kind_of_input(path, standard) for path in inputs)
     for path, kind in zip(inputs, kinds, strict=True):
         if kind is not kinds[0] and not (kind.is_table and kinds[0].is_table):
             raise InputError(
@@ -82,25 +92,32 @@ def _examine_csv(
     inputs: Sequence[str], kinds: tuple[Kind, ...], settings: Settings
 ) -> InputSources:
     first: CsvRow | None = None
-    named = inputs[0]
+    named, delimiter, standard = inputs[0], kinds[0].delimiter, None
     most_bytes = settings.limits.value_bytes
-    for path, kind in zip(inputs, kinds, strict=True):
-        with closing(LineReader(path, most_bytes)) as lines:
-            header = CsvReader(lines, kind.delimiter, most_bytes).header()
+    for path in inputs:
+        lines = LineReader(path, most_bytes)
+        if path == STANDARD:
+            standard = lines  # it can be read only once
+        with nullcontext() if path == STANDARD else closing(lines):
+            header = CsvReader(lines, delimiter, most_bytes).header()
         if header is None:
             continue  # an empty part of an export
         if not header.fields:
-            raise InputError(f"{path} has no header; the first line of {kind} names the columns")
-        if first is None:
-            first, named = header, path
-        if header.fields != first.fields:
             raise InputError(
-                f"{path} has other columns than {named}: {', '.join(header.fields)} instead of "
-                f"{', '.join(first.fields or ())}; give files with one header"
+                f"{lines.name} has no header; the first line of {kinds[0]} names the columns"
+            )
+        if first is None:
+            delimiter, first = split_header(header, delimiter, settings.records.text_fields)
+            named = lines.name
+        elif header.fields != first.fields:
+            raise InputError(
+                f"{lines.name} has other columns than {named}: {', '.join(header.fields)} instead "
+                f"of {', '.join(first.fields or ())}; give files with one header"
             )
     if first is None or first.fields is None:
-        return InputSources(kinds)
-    return InputSources(kinds, None, CsvFields(first.fields, settings.records, named), first)
+        return InputSources(kinds, delimiter=delimiter, standard=standard)
+    fields = CsvFields(first.fields, settings.records, named)
+    return InputSources(kinds, None, fields, first, delimiter=delimiter, standard=standard)
 
 
 def table_kind(path: str) -> Kind | None:
@@ -148,11 +165,11 @@ def read_rows(
     if first.fields is None or (second is not None and second.fields is None):
         raise TypeError("lines have no fields")
     others = second.fields if second is not None else None
-    for part in _parts(path, kind, settings):
+    for part in _parts(path, kind, settings, first.delimiter):
         yield first.fields.read(part), others.read(part) if others is not None else None
 
 
-def _parts(path: str, kind: Kind, settings: Settings) -> Iterator[Any]:
+def _parts(path: str, kind: Kind, settings: Settings, delimiter: str) -> Iterator[Any]:
     most = settings.batch
     if kind.is_table:
         with closing(TableFile(path, kind)) as table:
@@ -160,7 +177,7 @@ def _parts(path: str, kind: Kind, settings: Settings) -> Iterator[Any]:
         return
     most_bytes = settings.limits.value_bytes
     with closing(LineReader(path, most_bytes)) as lines:
-        reader = CsvReader(lines, kind.delimiter, most_bytes)
+        reader = CsvReader(lines, delimiter, most_bytes)
         reader.header()
         while rows := reader.read(most.documents, most_bytes):
             yield [row for row in rows if row.fields != []]

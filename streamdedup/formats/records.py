@@ -7,6 +7,7 @@ import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from streamdedup.formats.objects import Refusal, parse_json, parse_messagepack
@@ -20,6 +21,8 @@ _EPOCH_UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CONTINUES, _BEGINS = 0x80, 0xC0
 """In UTF-8 a byte from the first value to below the second one continues a character."""
+_NAMED_FIELDS, _NAME_CHARACTERS = 10, 30
+"""Bounds of a message that names the fields of a document: any producer can choose their names."""
 
 
 class Decoder:
@@ -123,7 +126,11 @@ class Decoder:
             parts.append(part if isinstance(part, str) else _utf8(part, f"field {field.name!r}"))
         if not parts:
             names = ", ".join(repr(field.name) for field in self._texts)
-            raise Refusal("MissingText", f"the document has no text field {names}")
+            raise Refusal(
+                "MissingText",
+                f"the document has no text field {names}; it has {_field_names(value)}; set "
+                "records.text_fields",
+            )
         return "\n".join(parts)
 
     def _event_time(self, value: dict[str, Any], timestamp_ms: int) -> int:
@@ -153,6 +160,16 @@ class _Field:
                 return None
             value = inner
         return value.get(self._last)
+
+
+def _field_names(value: dict[str, Any]) -> str:
+    """Return the names of the first fields of an object, and never a value."""
+    names = [
+        f"{str(name)[:_NAME_CHARACTERS]!r}{' (null)' * (content is None)}"
+        for name, content in islice(value.items(), _NAMED_FIELDS)
+    ]
+    more = ["..."] if len(value) > _NAMED_FIELDS else []
+    return f"the fields {', '.join(names + more)}" if names else "no fields"
 
 
 def _utf8(data: bytes | memoryview, what: str) -> str:

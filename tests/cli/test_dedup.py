@@ -88,6 +88,7 @@ def test_the_json_summary_leaves_a_taken_stdout_alone(
         "blank_lines": 0,
         "unfinished_lines": 0,
         "judged_before": 0,
+        "default_id": None,
     }
 
 
@@ -134,6 +135,18 @@ def test_standard_input_may_be_packed(
     with standard_input(pack(b"".join(LINES))):
         assert command("dedup", "-", "--kept", "-") == 0
     assert capfdbinary.readouterr().out == KEPT
+
+
+def test_standard_input_may_be_csv(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The flag names its format; the kept rows have the header."""
+    rows = b"text;id\nOne story;a\nAnother tale;b\nOne story;c\n"
+    with standard_input(rows):
+        assert command("dedup", "-", "--input-format", "csv", "--kept", "-") == 0
+    assert capfdbinary.readouterr().out == rows.removesuffix(b"One story;c\n")
+    assert command("dedup", "in.jsonl", "--input-format", "csv") == 4
+    assert command("dedup", "-", "--input-format", "parquet") == 2
 
 
 @pytest.mark.parametrize(
@@ -259,6 +272,79 @@ def test_a_run_that_rejects_every_line_fails(
     assert command("dedup", "csv", *outputs) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "default"),
+    [
+        ("a.jsonl", b'{"text": "a story", "key": "k"}\n', "a.jsonl:1"),
+        ("a.csv", b"key,text\n\nk,a story\n", "a.csv:3"),
+        ("a.jsonl", b'{"text": "a story", "key": "k", "id": "a"}\n{"text": "another"}', None),
+        ("a.csv", b"id,key,text\na.csv,k,a story\n", None),
+        ("a.csv", b"text,key\ncut\n", None),
+    ],
+    ids=["lines", "csv", "ids", "ids of csv", "rejected"],
+)
+def test_ids_that_are_lines_are_reported(
+    command: Command,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    name: str,
+    content: bytes,
+    default: str | None,
+) -> None:
+    """Once, with the flag that names the field; other files of the same run may have ids."""
+    Path(name).write_bytes(content)
+    Path(f"0{name}").write_bytes(content.replace(b"key", b"id") if default else content)
+    files = (f"0{name}", name) if name.endswith("jsonl") else (name,)
+    note = f"such as {default}; name the field of ids with --id-field (records.id_field)\n"
+    code = 4 if content.endswith(b"cut\n") else 0
+    assert command("dedup", *files) == code
+    assert capfdbinary.readouterr().err.decode().count(note) == (default is not None)
+    assert command("dedup", *files, "--json") == code
+    output, errors = capfdbinary.readouterr()
+    assert summary(output)["default_id"] == default
+    assert b"such as" not in errors
+    if not code:
+        assert command("dedup", name, "--id-field", "key") == 0
+        assert b"such as" not in capfdbinary.readouterr().err
+
+
+def test_lines_of_text_have_no_field_of_ids(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summary names no flag that would not help."""
+    monkeypatch.setenv("STREAMDEDUP_RECORDS__FORMAT", "text")
+    assert command("dedup", "in.jsonl") == 0
+    assert b"--id-field" not in capfdbinary.readouterr().err
+
+
+def test_a_missing_field_is_reported_with_those_that_exist(
+    command: Command, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """By dedup and evaluate, in the last line or, if only some lines lack it, in the summary."""
+    reason = (
+        "MissingText: the document has no text field 'text'; it has the fields 'id', 'body'; set "
+        "records.text_fields"
+    )
+    other = b'{"id": "a", "body": "A story"}\n'
+    Path("other.jsonl").write_bytes(other * 2)
+    for name, start in (
+        ("dedup", "every line was rejected"),
+        ("evaluate", "the input holds no document to evaluate on: 2 lines were rejected"),
+    ):
+        assert command(name, "other.jsonl") == 4
+        assert (
+            capfdbinary.readouterr()
+            .err.decode()
+            .endswith(
+                f"streamdedup: {start}, the first with {reason}; check the input, --text-field and "
+                "records.format\n"
+            )
+        )
+    Path("other.jsonl").write_bytes(other + LINES[0])
+    assert command("dedup", "other.jsonl") == 0
+    assert f"  first rejected with {reason}\n" in capfdbinary.readouterr().err.decode()
+    assert command("dedup", "other.jsonl", "--text-field", "body", "--text-field", "text") == 0
+
+
 def test_no_input_is_a_usage_error(command: Command) -> None:
     """Standard input is read only if - is given."""
     assert command("dedup") == 2
@@ -355,7 +441,10 @@ def test_parquet_in_and_out(command: Command, capfdbinary: pytest.CaptureFixture
     assert b"4 lines skipped" in capfdbinary.readouterr().err
     assert command("dedup", "data", "--kept", "kept.parquet") == 4
     errors = capfdbinary.readouterr().err.decode()
-    assert errors == "streamdedup: data/1.parquet has no column 'text'; its columns are k, body\n"
+    assert errors == (
+        "streamdedup: data/1.parquet has no column 'text'; its columns are k, body; set "
+        "records.text_fields (--text-field)\n"
+    )
 
 
 def test_formats_of_topics_do_not_matter_for_files(command: Command, tmp_path: Path) -> None:

@@ -279,17 +279,17 @@ def test_python_example_with_batches_of_columns() -> None:
 
 
 def test_python_example_of_a_job(folder: Path) -> None:
-    """The example judges a file; its text says to put it under a guard."""
-    block = embedded_examples()[2]
-    (folder / "example.py").write_text(
-        f'if __name__ == "__main__":\n{re.sub("^", "    ", block.content, flags=re.MULTILINE)}'
-    )
+    """The example judges a file, and prints its progress and its result."""
+    (folder / "example.py").write_text(embedded_examples()[2].content)
     run = subprocess.run(
         [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.count("Verdict(") == 60
-    assert (folder / "kept.jsonl").exists()
+    *progress, result = run.stdout.splitlines()
+    assert [line.partition("(")[0] for line in progress] == ["RunTally"]
+    assert re.fullmatch(r"\d+ kept, \d+ duplicates", result)
+    kept = len((folder / "kept.jsonl").read_bytes().splitlines())
+    assert result == f"{kept} kept, {60 - kept} duplicates"
 
 
 def test_every_python_block_is_run() -> None:

@@ -169,7 +169,7 @@ def test_a_missing_text_is_named(column: Any) -> None:
     with pytest.raises(TypeError, match=r"^document 1 is .*; remove missing values first"):
         read(column)
     with pytest.raises(
-        ValueError, match=r"^document 1: .* its fields are 'title' \(missing\), 'n';"
+        ValueError, match=r"^document 1: .* it has the fields 'title' \(null\), 'n';"
     ):
         read({"title": text, "n": 1} for text in column)
 
@@ -230,7 +230,10 @@ def test_a_value_of_another_type_is_named(wrong: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"text": "x"}, "document 1: the document has no text field 'title', .* fields are 'text'"),
+        (
+            {"text": "x", "id": None},
+            r"'body.text'; it has the fields 'text', 'id' \(null\); set records.text_fields; cor",
+        ),
         ({"title": 5.0}, "document 1: field 'title' is of type float, not a string"),
         ({"title": "x", "id": 1.0}, "document 1: field 'id' is of type float"),
         ({"title": "x", "at": "today"}, "document 1: field 'at' is not a valid time"),

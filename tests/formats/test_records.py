@@ -120,6 +120,28 @@ def test_a_text_at_the_limit_is_accepted() -> None:
         decode(value, JSON, text_bytes=99)
 
 
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b'{"id": 7, "body": "secret", "text": null}', "the fields 'id', 'body', 'text' (null)"),
+        (b"{}", "no fields"),
+        (b'{"line\\nfeed\\ud800": 1}', r"the fields 'line\nfeed\ud800'"),
+        (json.dumps(dict.fromkeys(range(99), 1)).encode(), ", '9', ..."),
+        (b'{"%b": 1}' % (b"x" * 10**5), f"the fields '{'x' * 30}'"),
+    ],
+    ids=["names", "no names", "escapes", "many names", "a long name"],
+)
+def test_a_document_without_text_names_its_fields(value: bytes, found: str) -> None:
+    """The message has some names of fields, and never a value."""
+    with pytest.raises(Refusal) as refused:
+        decode(value, JSON)
+    message = refused.value.rejection.message
+    assert message.startswith("the document has no text field 'text'; it has ")
+    assert message.endswith(f"{found}; set records.text_fields")
+    assert "secret" not in message
+    assert len(message) < 500
+
+
 def test_message_does_not_grow_with_the_value() -> None:
     """A message that quotes the value is short for any size of the value."""
     with pytest.raises(Refusal) as caught:
