@@ -5,6 +5,7 @@ the lists of index.md, and the decisions are those in adr/.
 Rule 2: a link that leaves this folder becomes a link to the repository. A link to a missing file or
 heading, and a page that index.md does not list, fail the build.
 Rule 3: the site loads nothing from other hosts.
+Rule 4: the search shows settings and guides before internals and decisions (_static/scorer.js).
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ exclude_patterns = ["schemas"]
 myst_heading_anchors = 4
 highlight_language = "none"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_search_scorer = str(_DOCS / "_static" / "scorer.js")
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False

@@ -40,7 +40,8 @@ class Block:
         """Return the commands of a shell block, without prompts, comments and documents."""
         if self.language not in _SHELLS:
             return []
-        lines = iter(self.content.replace("\\\n", " ").splitlines())
+        content = self.content.replace("\\\n", " ").replace(" && ", "\n")
+        lines = iter(content.splitlines())
         commands = []
         for line in lines:
             words = shlex.split(line.strip().removeprefix("$ "), comments=True)

@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,15 @@ from tests.support.stage import Stage
 from tests.support.workers import WorkerProcess
 
 NOT_RUN = {
+    "git clone https://github.com/streamdedup/streamdedup": "needs the network",
+    "cd streamdedup": "follows git clone",
+    "python3 -m venv .venv": ".ci/package installs into a new environment",
+    ". .venv/bin/activate": "follows python3 -m venv",
+    "pip install .": ".ci/package installs the wheel",
+    "hf download ORGANISATION/DATASET --repo-type dataset --include '*.parquet' "
+    "--local-dir crawl": "needs the network",
+    "kcat -C -b 127.0.0.1:9092 -t documents-duplicates -o beginning -e "
+    "-X isolation.level=read_committed": "needs kcat",
     "make demo": "creates an environment; .ci/run runs it",
     "make demo-kafka": "creates an environment; .ci/run runs it",
     "make test": "runs this test",
@@ -56,6 +66,7 @@ RUN_ELSEWHERE = {
     ("docs/backfill.md", "sh"): 3,
     ("docs/quickstart.md", "sh"): 3,
     ("docs/quickstart.md", "python"): 2,
+    ("README.md", "sh"): 1,
     ("README.md", "python"): 1,
 }
 """How many blocks other tests run: tests/spark/test_on_docs.py those of docs/backfill.md, and
@@ -213,6 +224,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             pq.write_table(table[part * 30 : part * 30 + 30], f"{name}/{part}.parquet")
     for name in ("corpus", "news", "ads", "pages", "newscopy", "core"):
         Path(f"{name}.jsonl").write_bytes(content)
+    tweets = [
+        json.dumps({"id_str": str(row), "full_text": one["text"]})
+        for row, one in enumerate(stream(60))
+    ]
+    Path("tweets.jsonl").write_text("\n".join(tweets))
+    for name in ("shards", "first"):
+        Path(name).mkdir()
+    Path("shards/7.jsonl.gz").write_bytes(gzip.compress(content))
+    Path("first/6.jsonl").write_bytes(content)
     for name in ("ada", "ben"):
         labels = [
             {"id": str(row), "original_id": "o", "estimate": row / 40, "label": "same"}
@@ -292,6 +312,24 @@ def test_python_example_of_a_job(folder: Path) -> None:
     assert result == f"{kept} kept, {60 - kept} duplicates"
 
 
+def test_airflow_task(folder: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command runs for each day, in the same index; Airflow itself is replaced."""
+    operator = ModuleType("airflow.providers.standard.operators.bash")
+    operator.BashOperator = lambda **arguments: arguments  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, operator.__name__, operator)
+    (block,) = [one for one in BLOCKS if (one.page, one.language) == ("docs/recipes.md", "python")]
+    names: dict[str, Any] = {}
+    exec(block.content, names)  # noqa: S102 - an example of this repository
+    counts = []
+    for day in ("monday", "posts"):
+        text = names["dedup"]["bash_command"].replace("{{ ds }}", day)
+        code, _, errors = command.run(*shlex.split(text)[1:])
+        assert code == 0, errors
+        counts.append((folder / f"kept-{day}.jsonl").read_text().count("\n"))
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
 def test_every_python_block_is_run() -> None:
     """A new example needs a test of its own."""
     pages = [block.page for block in BLOCKS if block.language == "python"]
@@ -299,6 +337,7 @@ def test_every_python_block_is_run() -> None:
         "README.md",
         *["docs/files-and-python.md"] * 3,
         *["docs/quickstart.md"] * 2,
+        "docs/recipes.md",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -52,6 +53,13 @@ def test_python_example_of_the_readme() -> None:
     command = [sys.executable, "-c", example]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout == expected
+
+
+def test_first_command_of_the_readme(tmp_path: Path) -> None:
+    """The command writes the duplicate record that follows it."""
+    (example,) = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    (record,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    assert json.loads(run(["bash", "-e", "-c", example], tmp_path)) == json.loads(record)
 
 
 def test_quick_start_with_a_file(tmp_path: Path) -> None:

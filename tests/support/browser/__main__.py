@@ -1,4 +1,4 @@
-"""*Async.* Checks the page in a browser; ``write`` updates pictures of docs/live-dashboard.md."""
+"""*Async.* Checks the page in a browser; ``write`` updates its pictures in the documentation."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ _DOCUMENTS, _MAX_BATCH = 4800, 50
 
 _WIDTH, _HEIGHT = 1100, 1500
 _JUDGING_HEIGHT = 470
+_TOP_HEIGHT = 465
+"""Height of the picture in the README: the figures and the charts."""
 
 _COLOURS = 128
 """Colours of a picture; few colours make the file small."""
@@ -308,6 +310,9 @@ async def write() -> None:
             await tab.scheme(scheme)
             picture = Image.open(io.BytesIO(await tab.picture()))
             picture.quantize(_COLOURS).save(IMAGES / f"page-{scheme}.png", optimize=True)
+            if scheme == "light":
+                top = picture.crop((0, 0, _WIDTH, _TOP_HEIGHT))
+                top.quantize(_COLOURS).save(IMAGES / "page-top.png", optimize=True)
         await tab.scheme("light")
         await judging.start_judging(tab)
         await tab.screen(_WIDTH, _JUDGING_HEIGHT)
