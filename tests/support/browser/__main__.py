@@ -29,7 +29,7 @@ _DOCUMENTS, _MAX_BATCH = 4800, 50
 
 _WIDTH, _HEIGHT = 1100, 1500
 _JUDGING_HEIGHT = 470
-_TOP_HEIGHT = 465
+_TOP_HEIGHT = 575
 """Height of the picture in the README: the figures and the charts."""
 
 _COLOURS = 128
