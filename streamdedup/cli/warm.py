@@ -25,7 +25,7 @@ def warm() -> None:
     began = time.monotonic()
     with (
         interruptible("interrupted; the kernels compiled so far are kept"),
-        Console(stderr=True).status("Compiling the kernels, for some 20 seconds"),
+        Console(stderr=True).status("Compiling the kernels, for some 30 seconds"),
     ):
         from streamdedup import kernels
         from streamdedup.cli.kernel_jobs import LAST, SIDE_BY_SIDE, compiled_by
